@@ -15,8 +15,8 @@ from bench.measure import Taken
 from bench.run import Row, Run
 
 CONNECTIONS = 2_000
+#: New clients, while the others idle; the slowest counts.
 NEW = 20
-"""New clients, while the others idle; the slowest counts."""
 
 
 def idle(broker: Contestant, stack: ExitStack) -> None:

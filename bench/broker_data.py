@@ -30,12 +30,12 @@ from bench.run import Row, Run
 
 ROUNDS = 3
 MB = 1_000_000
+#: How many of each size.
 RECORDS = {100: 1_000_000, 1_024: 250_000}
-"""How many of each size."""
 TOOLS = "org.apache.kafka.tools"
 TIMEOUT = 300.0
+#: Seconds for a topic and a size of records.
 Measure: TypeAlias = Callable[[Contestant, str, int], float]
-"""Seconds for a topic and a size of records."""
 _names = itertools.count()
 
 

@@ -29,12 +29,12 @@ from bench.contestant import ROTA, Contestant, both
 from bench.limit import LIMITS
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.wire.message import Message
+from rota.protocol.messages import Message
 
 MEMBERS = 100
 ROUNDS = 5
+#: Seconds; a consumer's default, 3, would hide the broker.
 HEARTBEAT = 0.1
-"""Seconds; a consumer's default, 3, would hide the broker."""
 MEMBER_ID_REQUIRED = 79
 _names = itertools.count()
 

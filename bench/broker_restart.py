@@ -18,12 +18,12 @@ from bench.measure import Taken
 from bench.run import Row, Run
 
 GIB, MIB = 1 << 30, 1 << 20
+#: GiB of data.
 SIZES = (1, 10)
-"""GiB of data."""
+#: MiB behind the recovery point.
 BEHIND = 100
-"""MiB behind the recovery point."""
+#: Bytes of a batch: filling is quick with large ones; each one that is read again costs time.
 LARGE, SMALL = 900_000, 16_000
-"""Bytes of a batch: filling is quick with large ones; each one that is read again costs time."""
 PARTITIONS = 4
 
 

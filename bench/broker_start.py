@@ -18,10 +18,10 @@ from bench.peer import KAFKA
 from bench.run import Row, Run
 
 ROUNDS = 5
+#: Seconds of idling before memory is read.
 IDLE = 10.0
-"""Seconds of idling before memory is read."""
+#: A frame: Metadata version 1, about no topics.
 METADATA = struct.pack(">ihhih10si", 24, 3, 1, 1, 10, b"rota-bench", 0)
-"""A frame: Metadata version 1, about no topics."""
 IN_PROCESS = """
 import socket, time
 start = time.perf_counter()

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+#: For subscriptions drawn at random.
 SEED = 7
-"""For subscriptions drawn at random."""
 
 
 class Play(enum.StrEnum):
@@ -36,8 +36,8 @@ class Play(enum.StrEnum):
 
     TIMED = "timed"
     UNTIMED = "untimed"
+    #: Not solved: each topic is dealt in a circle over its subscribers.
     DEALT = "dealt"
-    """Not solved: each topic is dealt in a circle over its subscribers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

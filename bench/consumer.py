@@ -30,15 +30,15 @@ from bench.peer import AIOKAFKA, CONFLUENT, CONFLUENT_ASYNC, KAFKA, KAFKA_PYTHON
 from bench.run import Row, Run
 
 ROUNDS = 3
+#: Of what takes about a second.
 FAST_ROUNDS = 5
-"""Of what takes about a second."""
+#: Of what takes less.
 QUICK_ROUNDS = 7
-"""Of what takes less."""
 MILLION = 1_000_000
+#: How many of each size, in all partitions together: enough that starting does not count.
 RECORDS = {100: 1_000_000, 1_024: 1_000_000}
-"""How many of each size, in all partitions together: enough that starting does not count."""
+#: Clients that need many seconds for them read a fifth.
 SLOWER = 5
-"""Clients that need many seconds for them read a fifth."""
 PARTITIONS = (1, 12)
 TIMEOUT = 600.0
 RECORD_PEERS = {KAFKA_PYTHON: "kafka-python", AIOKAFKA: "aiokafka", CONFLUENT: "confluent-kafka"}
@@ -48,12 +48,12 @@ BATCH_PEERS = {
     CONFLUENT: "confluent-kafka",
 }
 ASYNC_PEERS = {**RECORD_PEERS, CONFLUENT_ASYNC: "confluent-kafka-async"}
+#: Whom each reads beside, and its limit beside confluent-kafka's consumer of the same kind.
 SINGLE = {
     "BlockingConsumer, record by record": ("rota", RECORD_PEERS, "consumer-record-c"),
     "Consumer, async for": ("rota-async", ASYNC_PEERS, "consumer-record-async"),
     "BlockingConsumer.poll": ("rota-poll", RECORD_PEERS, "consumer-record-c"),
 }
-"""Whom each reads beside, and its limit beside confluent-kafka's consumer of the same kind."""
 FAST = (
     *("rota", "rota-async", "rota-poll", "rota-batches", "rota-arrow"),
     *("confluent-kafka", "confluent-kafka-async"),

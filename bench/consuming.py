@@ -21,23 +21,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+#: Records that are asked for at a time, where that is asked: ``max.poll.records`` of all.
 BATCH = 500
-"""Records that are asked for at a time, where that is asked: ``max.poll.records`` of all."""
+#: Seconds of idling that are measured.
 IDLE = 10.0
-"""Seconds of idling that are measured."""
+#: Seconds before that, so that what starts late does not count.
 SETTLED = 3.0
-"""Seconds before that, so that what starts late does not count."""
 
 
+#: What is there before the clock starts, by the first word of a client's name.
 IMPORTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "rota": ("rota.consumer.blocking", "rota.client.arrow", "pyarrow.compute"),
+        "rota": ("rota.consumer.consumer", "rota.client.arrow", "pyarrow.compute"),
         "python": ("kafka",),
         "aiokafka": ("aiokafka",),
         "confluent": ("confluent_kafka",),
     }
 )
-"""What is there before the clock starts, by the first word of a client's name."""
 
 
 def module(name: str) -> Any:  # noqa: ANN401 the clients have no types
@@ -62,8 +62,8 @@ class Task(NamedTuple):
 class Session(NamedTuple):
     """A member of a group, in whatever client."""
 
+    #: Records of one poll that may take so many seconds.
     poll: Callable[[float], int]
-    """Records of one poll that may take so many seconds."""
     close: Callable[[], object]
 
 

@@ -24,8 +24,8 @@ from bench.run import Run
 
 ROTA = "Rota"
 READY = re.compile(r"127\.0\.0\.1:(\d+)")
+#: Seconds that a broker may take to start.
 PATIENCE = 60.0
-"""Seconds that a broker may take to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Contestant:
 
     name: str
     port: int
+    #: Of the process that is the broker.
     pid: int
-    """Of the process that is the broker."""
 
     @property
     def address(self) -> str:

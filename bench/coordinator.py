@@ -14,26 +14,32 @@ from collections.abc import Callable, Iterator
 from bench.limit import LIMITS
 from bench.measure import Taken, best
 from bench.run import BUDGET, OURS, Row, Run
-from rota.assignors.range import Range
-from rota.formats import subscription
-from rota.group.coordinator import Coordinator
-from rota.group.event import (
-    Answer,
-    Append,
-    Appended,
-    Command,
-    Requested,
-    TimerFired,
-    TimerKey,
-    TimerKind,
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    AppendEntries,
+    AppendSucceeded,
+    CoordinatorCommand,
+    GroupTimerFired,
+    GroupTimerKey,
+    GroupTimerKind,
+    RequestReceived,
+    SendResponse,
 )
-from rota.member.leader import MemberMetadata, lead
-from rota.model.config import GroupConfig
-from rota.model.membership import Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import JoinReply, Reply
-from rota.model.request import CommitOffsets, Heartbeat, Join, Protocol, Request, Sync
-from rota.model.topic import Cluster, TopicPartition
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.classic import MemberMetadata, assign_members
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import (
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupProtocol,
+    OffsetCommit,
+    SyncGroup,
+)
+from rota.engine.model.response import GroupResponse, JoinGroupResult
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 
 GROUP = "group"
 HEARTBEATS = 20_000
@@ -50,29 +56,29 @@ class Node:
         self.coordinator = Coordinator(GroupConfig(), lambda: f"{next(numbers):08}")
         self.now = 0
 
-    def ask(self, request: Request, token: int = 0) -> list[Reply]:
+    def ask(self, request: GroupRequest, token: int = 0) -> list[GroupResponse]:
         """All replies that this request sets free."""
-        return self.settle(self.coordinator.handle(Requested(token, request), self.now))
+        return self.settle(self.coordinator.handle(RequestReceived(token, request), self.now))
 
-    def wait_for_joins(self) -> list[Reply]:
+    def wait_for_joins(self) -> list[GroupResponse]:
         """The end of the join phase."""
-        key = TimerKey(TimerKind.JOIN, GROUP)
-        replies: list[Reply] = []
+        key = GroupTimerKey(GroupTimerKind.JOIN, GROUP)
+        replies: list[GroupResponse] = []
         while not replies:  # the initial delay is extended while members arrive
             self.now += 3_000
-            replies = self.settle(self.coordinator.handle(TimerFired(key), self.now))
+            replies = self.settle(self.coordinator.handle(GroupTimerFired(key), self.now))
         return replies
 
-    def settle(self, commands: list[Command]) -> list[Reply]:
+    def settle(self, commands: list[CoordinatorCommand]) -> list[GroupResponse]:
         """Does what is asked for, until nothing more follows."""
         waiting = deque(commands)
         replies = []
         while waiting:
             command = waiting.popleft()
-            if isinstance(command, Answer):
+            if isinstance(command, SendResponse):
                 replies.append(command.reply)
-            elif isinstance(command, Append):
-                waiting += self.coordinator.handle(Appended(command.ticket), self.now)
+            elif isinstance(command, AppendEntries):
+                waiting += self.coordinator.handle(AppendSucceeded(command.ticket), self.now)
         return replies
 
 
@@ -80,10 +86,14 @@ def join_all(members: int) -> tuple[Node, list[str]]:
     """A stable group under range: two joins and a sync of each member, and the leader's duty."""
     node = Node()
     topics = Cluster({"t": PARTITIONS})
-    protocols = (Protocol("range", subscription.encode(Subscription(topics=("t",)))),)
+    protocols = (
+        JoinGroupProtocol(
+            "range", consumer_protocol.encode_subscription(Subscription(topics=("t",)))
+        ),
+    )
 
-    def join(member_id: str) -> Join:
-        return Join(
+    def join(member_id: str) -> JoinGroup:
+        return JoinGroup(
             group=GROUP,
             member_id=member_id,
             protocols=protocols,
@@ -95,39 +105,41 @@ def join_all(members: int) -> tuple[Node, list[str]]:
 
     for _ in range(members):
         (told,) = node.ask(join(""))
-        assert isinstance(told, JoinReply)
+        assert isinstance(told, JoinGroupResult)
         node.ask(join(told.member_id))
-    replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinReply)]
+    replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinGroupResult)]
     leader = next(reply for reply in replies if reply.members)
     listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in leader.members]
-    parts = tuple(lead(Range(), topics, listed).assignments.items())
+    parts = tuple(assign_members(RangeAssignor(), topics, listed).assignments.items())
     ids = [reply.member_id for reply in replies]
     for member_id in sorted(ids, key=lambda each: each != leader.member_id):
         assignments = parts if member_id == leader.member_id else ()
-        sync = Sync(group=GROUP, generation=1, member_id=member_id, assignments=assignments)
+        sync = SyncGroup(group=GROUP, generation=1, member_id=member_id, assignments=assignments)
         assert len(node.ask(sync)) == 1
     return node, ids
 
 
-def requests(count: int, make: Callable[[str, int], Request]) -> tuple[Node, list[Request]]:
+def requests(
+    count: int, make: Callable[[str, int], GroupRequest]
+) -> tuple[Node, list[GroupRequest]]:
     """A stable group of a hundred, and so many requests of its members in turn."""
     node, ids = join_all(100)
     return node, [make(ids[number % len(ids)], number) for number in range(count)]
 
 
-def serve(given: tuple[Node, list[Request]]) -> int:
+def serve(given: tuple[Node, list[GroupRequest]]) -> int:
     """Answers them all."""
     node, asked = given
     return sum(len(node.ask(request)) for request in asked)
 
 
-def _heartbeat(member_id: str, _: int) -> Request:
+def _heartbeat(member_id: str, _: int) -> GroupRequest:
     return Heartbeat(group=GROUP, generation=1, member_id=member_id)
 
 
-def _commit(member_id: str, number: int) -> Request:
+def _commit(member_id: str, number: int) -> GroupRequest:
     offsets = {TopicPartition("t", number % PARTITIONS): OffsetAndMetadata(number)}
-    return CommitOffsets(group=GROUP, generation=1, member_id=member_id, offsets=offsets)
+    return OffsetCommit(group=GROUP, generation=1, member_id=member_id, offsets=offsets)
 
 
 def run(bench: Run) -> Iterator[Row]:

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 from bench.limit import LIMITS, shown
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.sim.result import Simulation
-from rota.sim.scenario import Scenario, read_scenario
-from rota.sim.simulate import simulate
+from rota.engine.simulator.scenario import Scenario, read_scenario
+from rota.engine.simulator.simulation import Simulation, simulate
 
 GROUPS = 50
 MEMBERS = 20

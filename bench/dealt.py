@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -17,7 +17,7 @@ def run(bench: Run) -> Iterator[Row]:
         ("500 topics x 2,000 x 2,000 members", case.dealt_equal()),
         ("1,000 topics x 500 x 10,000 members", case.dealt_many()),
     ):
-        for strategy in (Range(), RoundRobin()):
+        for strategy in (RangeAssignor(), RoundRobinAssignor()):
             theirs = bench.theirs(work, strategy.name, (JAVA, FRANZ_GO))
             yield from rows(
                 f"{strategy.name}, {title}", "dealt", bench.ours(work, strategy), theirs

@@ -22,36 +22,35 @@ from bench.limit import LIMITS
 from bench.measure import Taken, best, peak_memory
 from bench.peer import JAVA
 from bench.run import BUDGET, OURS, Row, Run
-from rota.formats import batch, journal
-from rota.formats.batch import Codec, Record
-from rota.formats.journal import column
-from rota.model.entry import OffsetCommitted
+from rota.engine.formats import journal, record_batch, record_batch_columns
+from rota.engine.formats.record_batch import BatchRecord, CompressionType
+from rota.engine.model.journal_entry import OffsetCommitEntry
 
+#: So that the limit of a second is a rate of 300,000 records a second.
 RECORDS = 300_000
-"""So that the limit of a second is a rate of 300,000 records a second."""
 GROUPS = 2_000
 TOPICS = 300
+#: Offsets that a member commits one after the other.
 COMMITS = 50
-"""Offsets that a member commits one after the other."""
 NOW = 1_790_000_000_000
 TOPIC_ID = bytes(range(16))
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 CASES = (
-    ("batches of 1", 1, Codec.NONE),
-    ("batches of 5", 5, Codec.NONE),
-    ("batches of 500", 500, Codec.NONE),
-    ("batches of 50,000", 50_000, Codec.NONE),
-    ("batches of 500, zstd", 500, Codec.ZSTD),
+    ("batches of 1", 1, CompressionType.NONE),
+    ("batches of 5", 5, CompressionType.NONE),
+    ("batches of 500", 500, CompressionType.NONE),
+    ("batches of 50,000", 50_000, CompressionType.NONE),
+    ("batches of 500, zstd", 500, CompressionType.ZSTD),
 )
+#: Of the recorded broker's journal, batches have 4.7 records on average.
 BESIDE_JAVA = 5
-"""Of the recorded broker's journal, batches have 4.7 records on average."""
 
 
 @cache
-def records() -> Sequence[Record]:
+def records() -> Sequence[BatchRecord]:
     """Offsets of many groups and topics."""
     made = (
-        OffsetCommitted(
+        OffsetCommitEntry(
             group=f"group-{number // COMMITS % GROUPS:05}",
             topic=f"topic-{number // 7 % TOPICS}",
             partition=number % 32,
@@ -63,20 +62,21 @@ def records() -> Sequence[Record]:
         for number in range(RECORDS)
     )
     return [
-        Record(offset, NOW + offset, *journal.encode(entry)) for offset, entry in enumerate(made)
+        BatchRecord(offset, NOW + offset, *journal.encode_entry(entry))
+        for offset, entry in enumerate(made)
     ]
 
 
-def segment(size: int, codec: Codec) -> bytes:
+def segment(size: int, codec: CompressionType) -> bytes:
     """All records, in batches of `size` records."""
     each = iter(records())
     pieces = iter(lambda: list(itertools.islice(each, size)), [])
-    return b"".join(batch.encode(piece, codec=codec) for piece in pieces)
+    return b"".join(record_batch.encode_batch(piece, codec=codec) for piece in pieces)
 
 
-def read(data: bytes) -> column.Entries:
+def read(data: bytes) -> journal.EntryColumns:
     """The work."""
-    return column.decode_batches(batch.decode(data))
+    return journal.decode_batch_entries(record_batch_columns.decode_batches(data))
 
 
 def ours(data: bytes) -> Taken:
@@ -96,7 +96,7 @@ def theirs(bench: Run, data: bytes) -> dict[str, Taken]:
         bench.say(f"!! kafka-dump-log is LEFT OUT: {error}")
         return {}
     bench.say("   kafka-dump-log")
-    one = batch.encode(records()[:1])
+    one = record_batch.encode_batch(records()[:1])
     return {JAVA: Taken(seconds=dump(bench.folder, data) - dump(bench.folder, one))}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors import certificate
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors import certificate
+from rota.engine.assignors.sticky import StickyAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -19,4 +19,9 @@ def run(bench: Run) -> Iterator[Row]:
         ("5,000 topics x 20, 5,000 members with 5-50 topics each", case.different_large()),
     ):
         theirs = bench.theirs(work, "sticky", peers)
-        yield from rows(title, work.name, bench.ours(work, Sticky(), certificate.check), theirs)
+        yield from rows(
+            title,
+            work.name,
+            bench.ours(work, StickyAssignor(), certificate.check_optimality),
+            theirs,
+        )

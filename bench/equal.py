@@ -8,7 +8,7 @@ from bench import case
 from bench.limit import shown
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.sticky import StickyAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -16,7 +16,10 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.equal()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
     yield from rows(
-        "500 topics x 2,000 x 2,000 members, equal", "equal", bench.ours(work, Sticky()), theirs
+        "500 topics x 2,000 x 2,000 members, equal",
+        "equal",
+        bench.ours(work, StickyAssignor()),
+        theirs,
     )
     counted = bench.theirs(case.dealt_equal(), "sticky-counts", (JAVA,))
     figures = [

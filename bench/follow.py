@@ -30,10 +30,10 @@ GROUPS = 30
 MEMBERS = 2
 PARTITIONS = 6
 TOPIC = "orders"
+#: Rebalances that are waited for.
 JOINS = 10
-"""Rebalances that are waited for."""
+#: Seconds between two looks at the table.
 LOOK = 0.05
-"""Seconds between two looks at the table."""
 PATIENCE = 60.0
 
 
@@ -56,9 +56,9 @@ def run(bench: Run) -> Iterator[Row]:
 def measured(journal: Path, bench: Run) -> list[float]:
     """Seconds of each rebalance, after the past that the journal's folders tell."""
     from rota.broker.embedded import Broker  # noqa: PLC0415 (who is only a member needs none)
-    from rota.pipeline.demo import STILL  # noqa: PLC0415 (a day's journal would be compacted)
+    from rota.pipeline.demo import READ_ONLY_BROKER  # noqa: PLC0415 (a day's journal would be compacted)
 
-    with Broker(journal, config=STILL, adopt=True) as broker:
+    with Broker(journal, config=READ_ONLY_BROKER, adopt=True) as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         address = broker.bootstrap_servers
         with _crowd(address), _following(address, bench.folder / "tables") as tables:

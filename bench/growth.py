@@ -14,23 +14,23 @@ from bench import case, ours
 from bench.case import Case, Step
 from bench.limit import shown
 from bench.measure import Taken
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.assignors.sticky import StickyAssignor
 
+#: CPU seconds; a strategy that passes them is left out of the larger sizes.
 LIMIT = 20.0
-"""CPU seconds; a strategy that passes them is left out of the larger sizes."""
 TOPICS = 100
 
 
 def strategies() -> dict[str, ColumnarAssignor]:
     """By the name of their column."""
     return {
-        "sticky, exact": Sticky(),
-        "sticky, kafka": Sticky(solver="kafka"),
-        "range": Range(),
-        "roundrobin": RoundRobin(),
+        "sticky, exact": StickyAssignor(),
+        "sticky, kafka": StickyAssignor(solver="kafka"),
+        "range": RangeAssignor(),
+        "roundrobin": RoundRobinAssignor(),
     }
 
 

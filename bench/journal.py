@@ -16,17 +16,22 @@ from collections.abc import Iterator
 from bench.limit import LIMITS
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.formats import assignment, journal, subscription
-from rota.group.coordinator import Coordinator
-from rota.group.event import Loaded, LoadStarted
-from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted, SavedMember
-from rota.model.membership import Assignment, Subscription
-from rota.model.topic import Partitions
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import JournalLoaded, JournalLoadStarted
+from rota.engine.formats import consumer_protocol, journal
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import (
+    ClassicEntry,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    OffsetCommitEntry,
+)
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.topic import Partitions
 
 GROUPS = 10_000
+#: For each group, every one in another partition: all of them are kept.
 OFFSETS = 98
-"""For each group, every one in another partition: all of them are kept."""
 MEMBERS = 3
 ENTRIES = GROUPS * (OFFSETS + 2)
 NOW = 1_790_000_000_000
@@ -37,9 +42,11 @@ Record = tuple[bytes, bytes | None]
 
 def entries(group: str) -> Iterator[ClassicEntry]:
     """A group that begins, becomes stable with three members, and commits."""
-    yield GroupSaved(group=group, protocol_type="", generation=0, protocol=None, leader=None)
-    told = subscription.encode(Subscription(topics=("orders",)))
-    yield GroupSaved(
+    yield GroupMetadataEntry(
+        group=group, protocol_type="", generation=0, protocol=None, leader=None
+    )
+    told = consumer_protocol.encode_subscription(Subscription(topics=("orders",)))
+    yield GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
         generation=1,
@@ -47,7 +54,7 @@ def entries(group: str) -> Iterator[ClassicEntry]:
         leader=f"{group}-0",
         state_timestamp=NOW,
         members=tuple(
-            SavedMember(
+            GroupMetadataMember(
                 member_id=f"{group}-{number}",
                 static_id=None,
                 client_id="billing",
@@ -55,7 +62,7 @@ def entries(group: str) -> Iterator[ClassicEntry]:
                 rebalance_timeout=300_000,
                 session_timeout=45_000,
                 subscription=told,
-                assignment=assignment.encode(
+                assignment=consumer_protocol.encode_assignment(
                     Assignment(Partitions.of({"orders": range(number, OFFSETS, MEMBERS)}))
                 ),
             )
@@ -63,7 +70,7 @@ def entries(group: str) -> Iterator[ClassicEntry]:
         ),
     )
     for partition in range(OFFSETS):
-        yield OffsetCommitted(
+        yield OffsetCommitEntry(
             group=group,
             topic="orders",
             partition=partition,
@@ -78,7 +85,7 @@ def records() -> Iterator[Record]:
     """The journal's bytes, one record at a time, as they come from a segment."""
     for number in range(GROUPS):
         for entry in entries(f"group-{number:05}"):
-            yield journal.encode(entry)
+            yield journal.encode_entry(entry)
 
 
 def replay() -> tuple[float, int, int]:
@@ -87,16 +94,16 @@ def replay() -> tuple[float, int, int]:
     The bytes are made in pieces outside the clock: a real journal is on a disk, not in memory.
     """
     coordinator = Coordinator(GroupConfig(), lambda: "")
-    coordinator.handle(LoadStarted(), NOW)
+    coordinator.handle(JournalLoadStarted(), NOW)
     made = records()
     seconds = 0.0
     while piece := list(itertools.islice(made, 10_000)):
         start = time.process_time()
         for key, value in piece:
-            coordinator.replay(journal.decode(key, value))
+            coordinator.replay(journal.decode_record(key, value))
         seconds += time.process_time() - start
     start = time.process_time()
-    commands = coordinator.handle(Loaded(), NOW)
+    commands = coordinator.handle(JournalLoaded(), NOW)
     seconds += time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return seconds, peak, len(commands)

@@ -14,25 +14,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rota.formats import assignment, batch, journal, subscription
-from rota.formats.batch import Record
-from rota.formats.batch.checksum import checksum
-from rota.formats.batch.header import ATTRIBUTES_AT, FIELDS
-from rota.model.entry import GroupSaved, OffsetCommitted, SavedMember
-from rota.model.membership import Assignment, Subscription
-from rota.model.topic import Partitions
+from rota.engine.formats import consumer_protocol, journal, record_batch
+from rota.engine.formats.record_batch import (
+    ATTRIBUTES_OFFSET,
+    HEADER_DTYPE,
+    BatchRecord,
+    compute_crc32c,
+)
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    OffsetCommitEntry,
+)
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.topic import Partitions
 
 GROUPS = 1_000
+#: Of each group.
 GENERATIONS = 20
-"""Of each group."""
 JOURNAL_PARTITIONS = 50
+#: That each group reads.
 PARTITIONS = 50
-"""That each group reads."""
+#: Offsets that are committed at once.
 TOGETHER = 10
-"""Offsets that are committed at once."""
 START = 1_790_000_000_000
+#: Between two generations of a group.
 STEP = 60_000
-"""Between two generations of a group."""
 SEGMENT = 100 << 20
 TOPIC_ID = bytes(range(16))
 OFFSET, TIME = 0x1122334455667788, START + 7
@@ -42,8 +49,8 @@ Bytes2 = npt.NDArray[np.uint8]
 
 def write(folder: Path, records: int) -> int:
     """Writes so many records, about; how many they are."""
+    #: Batches of a group between two of its generations.
     a_stage = records // (GROUPS * GENERATIONS * TOGETHER)
-    """Batches of a group between two of its generations."""
     written = 0
     for partition in range(JOURNAL_PARTITIONS):
         groups = range(partition, GROUPS, JOURNAL_PARTITIONS)
@@ -58,7 +65,7 @@ def _write_partition(folder: Path, groups: range, a_stage: int) -> int:
     first = 0
     for number, group in itertools.product(range(GENERATIONS), groups):
         at = START + number * STEP
-        made = batch.encode([_generation(f"group-{group:04}", number, at, offset)])
+        made = record_batch.encode_batch([_generation(f"group-{group:04}", number, at, offset)])
         segment += made
         offset += 1
         if a_stage:
@@ -89,7 +96,7 @@ class _Stamp:
 
     def __init__(self, first: int) -> None:
         entries = (
-            OffsetCommitted(
+            OffsetCommitEntry(
                 group="group-9999",
                 topic="topic-of-events",
                 partition=partition,
@@ -100,8 +107,11 @@ class _Stamp:
             )
             for partition in range(first, first + TOGETHER)
         )
-        made = batch.encode(
-            [Record(number, START, *journal.encode(entry)) for number, entry in enumerate(entries)]
+        made = record_batch.encode_batch(
+            [
+                BatchRecord(number, START, *journal.encode_entry(entry))
+                for number, entry in enumerate(entries)
+            ]
         )
         self.size = len(made)
         self._bytes = np.frombuffer(made, np.uint8)
@@ -116,12 +126,12 @@ class _Stamp:
         made[:, self._group] = np.frombuffer(f"{group:04}".encode(), np.uint8)[None, None]
         made[:, self._offset] = _big_endian(offsets)[:, None]
         made[:, self._time] = _big_endian(times)[:, None]
-        head: npt.NDArray[Any] = made[:, : FIELDS.itemsize].copy().view(FIELDS)[:, 0]
+        head: npt.NDArray[Any] = made[:, : HEADER_DTYPE.itemsize].copy().view(HEADER_DTYPE)[:, 0]
         head["base_offset"], head["base_timestamp"], head["max_timestamp"] = offsets, times, times
-        made[:, : FIELDS.itemsize] = head[:, None].view(np.uint8)
-        rows = (memoryview(row)[ATTRIBUTES_AT:] for row in made)
-        head["checksum"] = [checksum(row) for row in rows]
-        made[:, : FIELDS.itemsize] = head[:, None].view(np.uint8)
+        made[:, : HEADER_DTYPE.itemsize] = head[:, None].view(np.uint8)
+        rows = (memoryview(row)[ATTRIBUTES_OFFSET:] for row in made)
+        head["checksum"] = [compute_crc32c(row) for row in rows]
+        made[:, : HEADER_DTYPE.itemsize] = head[:, None].view(np.uint8)
         return made
 
 
@@ -139,12 +149,12 @@ def _big_endian(values: npt.NDArray[np.int64]) -> Bytes2:
     return np.ascontiguousarray(values, ">i8").view(np.uint8).reshape(len(values), 8)
 
 
-def _generation(group: str, number: int, at: int, offset: int) -> Record:
+def _generation(group: str, number: int, at: int, offset: int) -> BatchRecord:
     """Members come and go in turn: ten, nine, ten, ...; every third one new."""
     members = [f"{group}-{slot}-{number // 3 if slot == number % 10 else 0}" for slot in range(10)]
     members = members[: 10 - number % 2]
-    told = subscription.encode(Subscription(topics=("topic-of-events",)))
-    saved = GroupSaved(
+    told = consumer_protocol.encode_subscription(Subscription(topics=("topic-of-events",)))
+    saved = GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
         generation=number + 1,
@@ -153,14 +163,14 @@ def _generation(group: str, number: int, at: int, offset: int) -> Record:
         state_timestamp=at,
         members=tuple(_members(members, told)),
     )
-    return Record(offset, at, *journal.encode(saved))
+    return BatchRecord(offset, at, *journal.encode_entry(saved))
 
 
-def _members(ids: list[str], told: bytes) -> Iterator[SavedMember]:
+def _members(ids: list[str], told: bytes) -> Iterator[GroupMetadataMember]:
     bounds = np.linspace(0, PARTITIONS, len(ids) + 1).astype(int).tolist()
     for member_id, (begin, end) in zip(ids, itertools.pairwise(bounds), strict=True):
         given = Assignment(Partitions.of({"topic-of-events": range(begin, end)}))
-        yield SavedMember(
+        yield GroupMetadataMember(
             member_id=member_id,
             static_id=None,
             client_id="billing",
@@ -168,5 +178,5 @@ def _members(ids: list[str], told: bytes) -> Iterator[SavedMember]:
             rebalance_timeout=300_000,
             session_timeout=45_000,
             subscription=told,
-            assignment=assignment.encode(given),
+            assignment=consumer_protocol.encode_assignment(given),
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.sticky import StickyAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -17,5 +17,5 @@ def run(bench: Run) -> Iterator[Row]:
         ("40,000 x 800, one joins with another", "kafka-newcomer", case.newcomer()),
     ):
         theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
-        taken = bench.ours(work, Sticky(solver="kafka"))
+        taken = bench.ours(work, StickyAssignor(solver="kafka"))
         yield from rows(f"solver kafka, {title}", key, taken, theirs)

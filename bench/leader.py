@@ -11,28 +11,28 @@ from bench.case import Case
 from bench.measure import Taken, best, peak_memory
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import BUDGET, OURS, Row, Run, rows
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.problem import Problem
-from rota.formats import subscription
-from rota.member.leader import MemberMetadata, Outcome, lead
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.problem import Problem
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.classic import EncodedAssignments, MemberMetadata, assign_members
 
 Members = list[MemberMetadata]
 
 
 def duty(work: Case) -> dict[str, Taken]:
     """What Rota takes for each step. Cooperative, so that ownership is in the subscription."""
-    strategy = CooperativeSticky()
+    strategy = CooperativeStickyAssignor()
     topics = ours.cluster(work)
 
-    def led(members: Members) -> Outcome:
-        return lead(strategy, topics, members)
+    def led(members: Members) -> EncodedAssignments:
+        return assign_members(strategy, topics, members)
 
     owned: dict[str | None, ours.Owned] = {None: {}}
     taken: dict[str, Taken] = {}
     for step in work.steps:
         group = ours.group(work, step, owned[step.after])
         members = [
-            MemberMetadata(member, None, subscription.encode(told))
+            MemberMetadata(member, None, consumer_protocol.encode_subscription(told))
             for member, told in group.items()
         ]
 

@@ -19,13 +19,13 @@ Result = TypeVar("Result")
 
 
 MOST_RUNS = 100
+#: Seconds between looks at a call's CPU.
 ASK_EVERY = 0.2
-"""Seconds between looks at a call's CPU."""
 STAT = Path("/proc/stat")
+#: In its first line: ticks that the cores were ready to run, and the host let others run.
 STOLEN_AT = 8
-"""In its first line: ticks that the cores were ready to run, and the host let others run."""
+#: Of the machine's time: with less of it stolen, a run counts.
 CALM = 0.03
-"""Of the machine's time: with less of it stolen, a run counts."""
 MOST_TRIES = 5
 
 
@@ -37,16 +37,16 @@ class TooLong(Exception):
 class Taken:
     """What a contestant took for a step, and what it made of it."""
 
+    #: CPU of the best run; of the one under way where ``over``; None if there is no result.
     seconds: float | None
-    """CPU of the best run; of the one under way where ``over``; None if there is no result."""
+    #: It was stopped: the true figure is higher.
     over: bool = False
-    """It was stopped: the true figure is higher."""
     loads: tuple[int, int] | None = None
     moved: int | None = None
+    #: Bytes above the input.
     peak: int | None = None
-    """Bytes above the input."""
+    #: Why there is no result, or what is wrong with it.
     trouble: str | None = None
-    """Why there is no result, or what is wrong with it."""
 
 
 def again(spent: Sequence[float], budget: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.sticky import StickyAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -15,5 +15,8 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.one_differs()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
     yield from rows(
-        "the same + one member with one topic", "one-differs", bench.ours(work, Sticky()), theirs
+        "the same + one member with one topic",
+        "one-differs",
+        bench.ours(work, StickyAssignor()),
+        theirs,
     )

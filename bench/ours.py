@@ -8,10 +8,10 @@ import numpy as np
 
 from bench.case import Case, Play, Step
 from bench.measure import Taken, TooLong, best, peak_memory
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.problem import Problem
-from rota.model.membership import UNASSIGNED, Placement, Subscription
-from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.problem import Problem
+from rota.engine.model.member import UNASSIGNED, Placement, Subscription
+from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
 GENERATION = 1
 

@@ -23,23 +23,25 @@ from tests.support.missing_tool import Unavailable
 from bench.limit import LIMITS, Limit, shown
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.report import gold, page, story
+from rota.report import gold_tables, story
+from rota.report.page import document
 
 Interaction: TypeAlias = Callable[[Page], Sequence[float]]
 
 GROUPS, PARTITIONS, REBALANCES = 1_000, 10_000, 50_000
 SIZE = f"{GROUPS:,} groups, {PARTITIONS:,} partitions, {REBALANCES:,} rebalances"
+#: Those of a group that rebalances every nine seconds, all day long.
 BAD_PARTITIONS, BAD_REBALANCES = 100, 10_000
-"""Those of a group that rebalances every nine seconds, all day long."""
 OPENINGS = 5
+#: Milliseconds before the first interaction, and after a group is opened.
 REST = 1_000
-"""Milliseconds before the first interaction, and after a group is opened."""
+#: Milliseconds from where a pointer is on a link to the press.
 PRESS = 200
-"""Milliseconds from where a pointer is on a link to the press."""
 PAINTED = """() => {
   const entry = performance.getEntriesByName('first-contentful-paint')[0];
   return entry ? entry.startTime : null;
 }"""
+#: Milliseconds. What is awaited is there, and two frames later it is seen.
 ANSWERED = """([selector, kind, value, awaited]) => new Promise((done) => {
   const frames = (left) => (left ? requestAnimationFrame(() => frames(left - 1))
     : done(performance.now() - begun));
@@ -62,7 +64,6 @@ ANSWERED = """([selector, kind, value, awaited]) => new Promise((done) => {
   } else target.click();
   wait();
 })"""
-"""Milliseconds. What is awaited is there, and two frames later it is seen."""
 SORTED = ("name", "damage", "rebalances", "lag", "verdict", "moved")
 SEARCHED = ("s", "service-0", "team-07", "no such group", "")
 ZOOMED = (
@@ -121,8 +122,8 @@ def _limit(what: str) -> Limit:
 def _written(folder: Path) -> tuple[float, int]:
     """Seconds that it takes to write the page, and its bytes."""
     begun = time.monotonic()
-    read = gold.read(str(folder))
-    page.write(story.tell(read), read, folder / "report.html")
+    read = gold_tables.read_gold_tables(str(folder))
+    document.write_page(story.build_story(read), read, folder / "report.html")
     return time.monotonic() - begun, (folder / "report.html").stat().st_size
 
 

@@ -27,8 +27,8 @@ AIOKAFKA, CONFLUENT = "aiokafka", "confluent-kafka"
 CONFLUENT_ASYNC = "confluent-kafka, asyncio"
 SPARK, SPARK_TUNED = "Spark's own", "Spark's own, tuned"
 HEAP = "4g"
+#: Seconds after which a peer that does not stop by itself is ended.
 HANGS = 3_600
-"""Seconds after which a peer that does not stop by itself is ended."""
 
 
 @dataclass(frozen=True, slots=True)

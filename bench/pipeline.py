@@ -25,8 +25,8 @@ from bench.measure import Taken
 from bench.run import Row, Run
 
 RECORDS = 10_000_000
+#: Seconds between looks at the workers' memory.
 ASK_EVERY = 0.5
-"""Seconds between looks at the workers' memory."""
 MOST_RATIO = 2.1
 SIZES = (100_000, 1_000_000, 5_000_000, 10_000_000, 20_000_000)
 

@@ -14,15 +14,15 @@ from bench.case import Case
 from bench.limit import LIMITS, Limit
 from bench.measure import Taken
 from bench.peer import PEERS, Peer
-from rota.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.interface import ColumnarAssignor
 
+#: CPU seconds that a peer may use for one run, unless slow peers are asked for.
 SLOW_PEER = 30.0
-"""CPU seconds that a peer may use for one run, unless slow peers are asked for."""
 NEVER = 3_000.0
+#: CPU seconds after which Rota is stopped: never minutes.
 OURS = 60.0
-"""CPU seconds after which Rota is stopped: never minutes."""
+#: CPU seconds of runs for each step and contestant.
 BUDGET = 3.0
-"""CPU seconds of runs for each step and contestant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

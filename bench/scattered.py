@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench import case
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import Row, Run, rows
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.sticky import StickyAssignor
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -15,4 +15,4 @@ def run(bench: Run) -> Iterator[Row]:
     work = case.scattered()
     theirs = bench.theirs(work, "sticky", (JAVA, FRANZ_GO))
     title = "1,000 topics x 10, 1,000 members with 1-20 topics each"
-    yield from rows(title, "scattered", bench.ours(work, Sticky()), theirs)
+    yield from rows(title, "scattered", bench.ours(work, StickyAssignor()), theirs)

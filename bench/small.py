@@ -13,11 +13,11 @@ from bench.limit import LIMITS
 from bench.measure import Taken, per_call
 from bench.peer import KAFKA_PYTHON
 from bench.run import Row, Run
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
-from rota.assignors.sticky import SOLVERS, Sticky, StickyFamily
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.assignors.sticky import SOLVERS, AbstractStickyAssignor, StickyAssignor
 
 
 def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned) -> Taken:
@@ -49,11 +49,13 @@ def run(bench: Run) -> Iterator[Row]:
     """From values to values that were read: ``assign``, then each member's partitions."""
     work = case.small()
     fresh, leave, _ = work.steps
-    strategies: list[ColumnarAssignor] = [Range(), RoundRobin()]
+    strategies: list[ColumnarAssignor] = [RangeAssignor(), RoundRobinAssignor()]
     for solver in SOLVERS:
-        strategies += [Sticky(solver=solver), CooperativeSticky(solver=solver)]
+        strategies += [StickyAssignor(solver=solver), CooperativeStickyAssignor(solver=solver)]
     for strategy in strategies:
-        solver = f", solver {strategy.solver}" if isinstance(strategy, StickyFamily) else ""
+        solver = (
+            f", solver {strategy.solver}" if isinstance(strategy, AbstractStickyAssignor) else ""
+        )
         label = f"{strategy.name}{solver}"
         bench.say(f"   small: {label}")
         for step in (fresh, leave):

@@ -28,16 +28,16 @@ from bench.limit import LIMITS
 from bench.measure import Taken
 from bench.peer import ROOT, SPARK, SPARK_TUNED
 from bench.run import Row, Run
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.lookup import Lookup
+from rota.spark.lookup import OffsetLookup
 
 ROUNDS = 3
 PARTITIONS = 12
+#: Rows of a trigger.
 TRIGGER = 300_000
-"""Rows of a trigger."""
+#: Partitions to look up.
 MANY = 10_000
-"""Partitions to look up."""
 TIMEOUT = 900.0
 TUNED = {
     "kafka.max.partition.fetch.bytes": str(4 << 20),
@@ -185,10 +185,10 @@ def _lookup_row(broker: Contestant) -> Row:
     """Where 10,000 partitions begin and end, in the driver, with nothing known before."""
     broker.create("many", MANY)
     given = {"kafka.bootstrap.servers": broker.address, "subscribe": "many"}
-    options = option.read(given)
+    options = option.parse_options(given)
 
     def look() -> int:
-        with Lookup(options) as lookup:
+        with OffsetLookup(options) as lookup:
             every: list[TopicPartition] = lookup.partitions()
             return len(lookup.earliest(every)) + len(lookup.latest(every))
 

@@ -14,9 +14,9 @@ import rota
 from bench.limit import LIMITS
 from bench.measure import Taken, best
 from bench.run import BUDGET, OURS, Row, Run
-from rota.replay.fact import Generation, GenerationMember, Kind, Mark
-from rota.replay.step import steps
-from rota.replay.whatif import whatif
+from rota.engine.history.facts import Generation, GenerationMark, GenerationMember, GroupType
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.whatif import evaluate_policies
 
 PARTITIONS = {"orders": 120, "payments": 60, "refunds": 20}
 MEMBERS = 20
@@ -67,10 +67,10 @@ def _generation(number: int, at: int, names: list[str]) -> Generation:
     plan = rota.assign("range", partitions=PARTITIONS, members=members)
     return Generation(
         group="billing",
-        kind=Kind.CLASSIC,
+        kind=GroupType.CLASSIC,
         life=0,
         generation=number,
-        mark=Mark.SETTLED,
+        mark=GenerationMark.SETTLED,
         at=at,
         offset=number,
         protocol_type="consumer",
@@ -94,7 +94,7 @@ def measured(change: Callable[[random.Random, list[str], int], list[str]], apart
     told = [history(change, apart, seed) for seed in range(5)]
 
     def play(groups: list[list[Generation]]) -> int:
-        return sum(len(whatif(group, steps(group))) for group in groups)
+        return sum(len(evaluate_policies(group, find_rebalances(group))) for group in groups)
 
     seconds, pairs = best(lambda: told, play, limit=OURS, budget=BUDGET)
     return Taken(seconds=seconds * PAIRS / pairs)

@@ -22,8 +22,8 @@ from tests.system.interop.matrix import SECTIONS, reason_against
 from tests.system.interop.record import PLACE
 
 PAGE = Path(__file__).with_name("clients.md")
+#: What the last recorded run found.
 FOUND = Path(__file__).with_name("clients.json")
-"""What the last recorded run found."""
 
 INTRO = """\
 # Clients that were tried against the broker

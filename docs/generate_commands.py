@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rota.cli.main import COMMANDS, exit_codes, parser
+from rota.cli.main import COMMANDS, build_parser, describe_exit_codes
 
 PAGE = Path(__file__).with_name("commands.md")
 
@@ -24,8 +24,8 @@ CODES_INTRO = """\
 They are the same for every command; 1 comes only from the options that are named.
 """
 
+#: Where the part of an epilog begins that all commands have in common.
 CODES = "exit codes:\n"
-"""Where the part of an epilog begins that all commands have in common."""
 
 
 def page() -> str:
@@ -34,7 +34,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    top = parser()
+    top = build_parser()
     commands = _commands(top)
     yield INTRO
     yield "| command | what it tells or does |\n|---|---|"
@@ -43,7 +43,7 @@ def _lines() -> Iterator[str]:
     yield "| `rota --version` | the version of Rota |\n"
     yield CODES_INTRO
     yield "| code | meaning |\n|---|---|"
-    for line in exit_codes(*_limits(top)).removeprefix(CODES).splitlines():
+    for line in describe_exit_codes(*_limits(top)).removeprefix(CODES).splitlines():
         code, meaning = line.split(maxsplit=1)
         yield f"| {code} | {_cell(meaning)} |"
     yield ""

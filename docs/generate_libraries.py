@@ -9,9 +9,14 @@ from pathlib import Path
 
 from docs.marked import replaced
 
-from rota.replay.dialect import KAFKA, LIBRARIES, UNKNOWN, Library
-from rota.replay.policy import COOPERATIVE_STICKY
-from rota.replay.restart import SESSION
+from rota.engine.history.client_settings import (
+    CLIENT_LIBRARIES,
+    MIN_BROKER_VERSION,
+    UNKNOWN_LIBRARY,
+    ClientLibrary,
+)
+from rota.engine.history.facts import COOPERATIVE_STICKY
+from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT
 
 PAGE = Path(__file__).with_name("how-to") / "migrate.md"
 
@@ -29,10 +34,10 @@ def table() -> str:
 def _lines() -> Iterator[str]:
     yield "| library | to cooperative-sticky | static members | session of 45 s | to KIP-848 |"
     yield "|---|---|---|---|---|"
-    for name, one in LIBRARIES.items():
-        if name != UNKNOWN:
+    for name, one in CLIENT_LIBRARIES.items():
+        if name != UNKNOWN_LIBRARY:
             static = _code(one.static_id()) or "not there"
-            session = _code(one.session_of(SESSION))
+            session = _code(one.session_of(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
 
@@ -42,7 +47,7 @@ def _code(setting: str | None) -> str:
     return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
 
 
-def _cooperative(one: Library) -> str:
+def _cooperative(one: ClientLibrary) -> str:
     if not one.strategies:
         return "not there: its strategies are its own"
     if COOPERATIVE_STICKY not in one.strategies:
@@ -52,11 +57,11 @@ def _cooperative(one: Library) -> str:
     return f"{way}, `{one.listed(COOPERATIVE_STICKY)}`{since}"
 
 
-def _broker(one: Library) -> str:
+def _broker(one: ClientLibrary) -> str:
     way = one.broker
     if way is None:
         return "not there"
-    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {KAFKA} or newer"
+    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {MIN_BROKER_VERSION} or newer"
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""Writes consumer-settings.md out of the table in rota.client.table: ``make docs``."""
+"""Writes consumer-settings.md out of the table in rota.client.config_keys: ``make docs``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from rota.client.key import REQUIRED, Fate, Key, Kind
-from rota.client.table import KEYS
+from rota.client.config_keys import KEYS, REQUIRED, ConfigKey, KeySupport, KeyType
 
 PAGE = Path(__file__).with_name("consumer-settings.md")
 
 INTRO = """\
 # A consumer's settings
 
-<!-- Made by `make docs` from src/rota/client/table.py. Do not edit. -->
+<!-- Made by `make docs` from src/rota/client/config_keys.py. Do not edit. -->
 
 `rota.Consumer`, `rota.BlockingConsumer` and the commands that talk to a cluster take Kafka's own
 settings: a mapping in Python, a `client.properties` file on the command line (`--command-config`).
@@ -74,21 +73,21 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield INTRO
     yield HONOURED
-    for key in _of(Fate.HONOURED):
+    for key in _of(KeySupport.HONOURED):
         yield f"| `{key.name}` | {_default(key)} | {_values(key)} | {_cell(key.about)} |"
     yield ""
     yield IDLE
-    for key in _of(Fate.IDLE):
+    for key in _of(KeySupport.IDLE):
         yield f"| `{key.name}` | {_default(key)} | {_cell(key.about)} |"
     yield ""
     yield REFUSED
-    for key in _of(Fate.REFUSED):
+    for key in _of(KeySupport.REFUSED):
         yield f"| `{key.name}` | {_cell(key.about)} |"
     yield ""
     yield NOTES.rstrip("\n")
 
 
-def _of(fate: Fate) -> list[Key]:
+def _of(fate: KeySupport) -> list[ConfigKey]:
     return [key for key in KEYS.values() if key.fate is fate]
 
 
@@ -96,7 +95,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _default(key: Key) -> str:
+def _default(key: ConfigKey) -> str:
     match key.default:
         case None | () | "":
             return ""
@@ -107,12 +106,12 @@ def _default(key: Key) -> str:
     return "required" if key.default == REQUIRED else f"`{key.default}`"
 
 
-def _values(key: Key) -> str:
+def _values(key: ConfigKey) -> str:
     if key.choices:
         return ", ".join(f"`{each}`" if each else "empty" for each in key.choices)
-    if key.kind in {Kind.INT, Kind.LONG}:
+    if key.kind in {KeyType.INT, KeyType.LONG}:
         return f"from {key.least}"
-    return {Kind.BOOLEAN: "`true`, `false`", Kind.LIST: "a list"}.get(key.kind, "")
+    return {KeyType.BOOLEAN: "`true`, `false`", KeyType.LIST: "a list"}.get(key.kind, "")
 
 
 if __name__ == "__main__":

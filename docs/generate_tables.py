@@ -1,4 +1,4 @@
-"""Writes tables.md out of the declarations in rota.tables: ``make docs``."""
+"""Writes tables.md out of the declarations in rota.pipeline.tables: ``make docs``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rota.tables import TABLES, Column, Table
+from rota.pipeline.tables import TABLES, Column, Table
 
 PAGE = Path(__file__).with_name("tables.md")
 
 INTRO = """\
 # Tables
 
-<!-- Made by `make docs` from src/rota/tables.py. Do not edit. -->
+<!-- Made by `make docs` from src/rota/pipeline/tables.py. Do not edit. -->
 
 `rota run ... --out DIR` writes these tables as Parquet (zstd) into `DIR/bronze`, `DIR/silver` and
 `DIR/gold`, a folder each. Bronze is the evidence as it was read, silver the evidence decoded, gold

@@ -14,14 +14,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rota import errors
-    from rota.assignors.interface import Assignor, PartitionAssignor
     from rota.broker.embedded import Broker
-    from rota.client.setting import load_properties
-    from rota.consumer.blocking import BlockingConsumer
-    from rota.consumer.consumer import Consumer
-    from rota.consumer.listener import ConsumerInterceptor, RebalanceListener
-    from rota.consumer.record import ConsumerRecord, Records
-    from rota.model.membership import (
+    from rota.client.config import load_properties
+    from rota.consumer.async_consumer import Consumer
+    from rota.consumer.consumer import BlockingConsumer
+    from rota.consumer.records import (
+        ConsumerInterceptor,
+        ConsumerRecord,
+        RebalanceListener,
+        Records,
+    )
+    from rota.engine.assignors.interface import Assignor, PartitionAssignor
+    from rota.engine.model.member import (
         Assignment,
         GroupAssignment,
         GroupSubscription,
@@ -29,42 +33,40 @@ if TYPE_CHECKING:
         RebalanceProtocol,
         Subscription,
     )
-    from rota.model.offset import OffsetAndMetadata
-    from rota.model.topic import Cluster, Partitions, TopicPartition
-    from rota.plan import Move, Plan, assign
-    from rota.sim.result import Simulation
-    from rota.sim.simulate import simulate
+    from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
+    from rota.engine.plan import Move, Plan, assign
+    from rota.engine.simulator.simulation import Simulation, simulate
 
 _HOMES = {
-    "Assignment": "rota.model.membership",
-    "Assignor": "rota.assignors.interface",
-    "BlockingConsumer": "rota.consumer.blocking",
+    "Assignment": "rota.engine.model.member",
+    "Assignor": "rota.engine.assignors.interface",
+    "BlockingConsumer": "rota.consumer.consumer",
     "Broker": "rota.broker.embedded",
-    "Cluster": "rota.model.topic",
-    "Consumer": "rota.consumer.consumer",
-    "ConsumerInterceptor": "rota.consumer.listener",
-    "ConsumerRecord": "rota.consumer.record",
-    "GroupAssignment": "rota.model.membership",
-    "GroupSubscription": "rota.model.membership",
-    "Member": "rota.model.membership",
-    "Move": "rota.plan",
-    "OffsetAndMetadata": "rota.model.offset",
-    "PartitionAssignor": "rota.assignors.interface",
-    "Partitions": "rota.model.topic",
-    "Plan": "rota.plan",
-    "RebalanceListener": "rota.consumer.listener",
-    "RebalanceProtocol": "rota.model.membership",
-    "Records": "rota.consumer.record",
-    "Simulation": "rota.sim.result",
-    "Subscription": "rota.model.membership",
-    "TopicPartition": "rota.model.topic",
-    "assign": "rota.plan",
-    "load_properties": "rota.client.setting",
-    "simulate": "rota.sim.simulate",
+    "Cluster": "rota.engine.model.topic",
+    "Consumer": "rota.consumer.async_consumer",
+    "ConsumerInterceptor": "rota.consumer.records",
+    "ConsumerRecord": "rota.consumer.records",
+    "GroupAssignment": "rota.engine.model.member",
+    "GroupSubscription": "rota.engine.model.member",
+    "Member": "rota.engine.model.member",
+    "Move": "rota.engine.plan",
+    "OffsetAndMetadata": "rota.engine.model.topic",
+    "PartitionAssignor": "rota.engine.assignors.interface",
+    "Partitions": "rota.engine.model.topic",
+    "Plan": "rota.engine.plan",
+    "RebalanceListener": "rota.consumer.records",
+    "RebalanceProtocol": "rota.engine.model.member",
+    "Records": "rota.consumer.records",
+    "Simulation": "rota.engine.simulator.simulation",
+    "Subscription": "rota.engine.model.member",
+    "TopicPartition": "rota.engine.model.topic",
+    "assign": "rota.engine.plan",
+    "load_properties": "rota.client.config",
+    "simulate": "rota.engine.simulator.simulation",
 }
 
+#: What needs more than Rota alone, and who knows what.
 _NEEDY = {"Broker": "rota.broker", "BlockingConsumer": "rota.client", "Consumer": "rota.client"}
-"""What needs more than Rota alone, and who knows what."""
 
 __all__ = [
     "Assignment",

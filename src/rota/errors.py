@@ -1,34 +1,34 @@
-"""Every error Rota raises on purpose, in one tree.
+"""All errors that Rota raises on purpose, in one tree.
 
 ::
 
-    RotaError
-    ├── InputError              what the caller gave is wrong; says what and where
-    │   ├── UnknownStrategy     no such strategy, or it cannot be loaded
-    │   └── UnknownSolver       no such solver of the sticky family
-    ├── Unreachable             what is needed cannot be reached or read: a file, a server, Java
-    │   ├── MissingExtra        a package that is not installed; an ImportError, too
-    │   ├── DiskError           the machine refused to read or write a file of the data folder
-    │   ├── NotKafka            something else than a Kafka listens at an address
-    │   ├── Untrusted           TLS does not come about: a certificate is not accepted
-    │   └── TimedOut            no answer came within the time that was given
-    ├── FormatError             bytes that do not follow their format
-    ├── StrategyError           a strategy did not do its duty
-    │   ├── StrategyFailed      it raised
-    │   └── BrokenRule          its result breaks a rule of a valid assignment
-    ├── Refused                 a broker refuses what a request asks for; carries Kafka's code
-    │   ├── AuthenticationFailed    wrong credentials, or a mechanism the broker has not
-    │   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
-    │   ├── UnknownTopic        a topic that does not exist, or cannot
-    │   └── NoOffset            no offset to read from: none committed, or out of range
-    ├── RecordError             a record that cannot be decoded; names where it is
-    ├── Interrupted             ``wakeup`` ended what the application was waiting for
-    └── GroupError              a group's coordinator refused; carries Kafka's code
-        ├── CommitFailed        the member is no longer of the generation it commits for
-        ├── RebalanceInProgress     a commit came in the middle of a rebalance: poll, then commit
-        ├── RetriableCommitFailed   an asynchronous commit failed, and may be tried again
-        ├── Fenced              another process has taken this member's static id
-        └── InconsistentProtocol    no strategy that all members support
+RotaError
+├── InputError              the caller's input is wrong; the message says what and where
+│   ├── UnknownStrategy     no strategy has this name, or it cannot be loaded
+│   └── UnknownSolver       the sticky strategies have no such solver
+├── Unreachable             a file, a server or Java cannot be reached or read
+│   ├── MissingExtra        a package is not installed; also an ImportError
+│   ├── DiskError           reading or writing a file of the data folder failed
+│   ├── NotKafka            the server at an address is not a Kafka broker
+│   ├── Untrusted           the TLS handshake failed: a certificate was not accepted
+│   └── TimedOut            no response came in time
+├── FormatError             bytes do not follow their format
+├── StrategyError           a strategy failed or returned an invalid assignment
+│   ├── StrategyFailed      the strategy raised an exception
+│   └── BrokenRule          the assignment breaks a rule of valid assignments
+├── Refused                 a broker refused a request; carries Kafka's error code
+│   ├── AuthenticationFailed    wrong credentials, or an unsupported mechanism
+│   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
+│   ├── UnknownTopic        the topic does not exist, or its name is not allowed
+│   └── NoOffset            no offset to read from: none is committed, or it is out of range
+├── RecordError             a record cannot be decoded; carries its topic, partition and offset
+├── Interrupted             ``wakeup`` interrupted a blocking call
+└── GroupError              the group coordinator refused a request; carries Kafka's error code
+    ├── CommitFailed        the member no longer belongs to the generation it commits for
+    ├── RebalanceInProgress     the commit came during a rebalance: poll, then commit again
+    ├── RetriableCommitFailed   an asynchronous commit failed and may be retried
+    ├── Fenced              another process uses this member's group.instance.id
+    └── InconsistentProtocol    the members have no strategy in common
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ import functools
 
 
 class Code(enum.IntEnum):
-    """Kafka's error codes: those that a broker of one node gives, and that clients meet."""
+    """Kafka's error codes: those that a single-node broker returns, and those that clients
+    handle.
+    """
 
     UNKNOWN = -1
     NONE = 0
@@ -120,28 +122,28 @@ class RotaError(Exception):
 
 
 class InputError(RotaError):
-    """The caller's input is wrong. The message names what was wrong, and where."""
+    """The caller's input is wrong. The message names what is wrong, and where."""
 
 
 class UnknownStrategy(InputError):
-    """A strategy that is not known or cannot be loaded. The message lists those that are."""
+    """No strategy has this name, or it cannot be loaded. The message lists the known strategies."""
 
 
 class UnknownSolver(InputError):
-    """A solver that the sticky family does not have."""
+    """The sticky strategies have no solver with this name."""
 
 
 class Unreachable(RotaError):
-    """What is needed cannot be reached or read. The message says what to do."""
+    """A file, a server or a program cannot be reached or read. The message says what to do."""
 
 
 class DiskError(Unreachable):
-    """The machine refused to read or write a file. The message names the file and the reason."""
+    """Reading or writing a file failed. The message names the file and the reason."""
 
     def __init__(self, message: str, *, full: bool = False) -> None:
         super().__init__(message)
+        #: There is no space left.
         self.full = full
-        """There is no space left."""
 
 
 class MissingExtra(Unreachable, ImportError):
@@ -149,34 +151,36 @@ class MissingExtra(Unreachable, ImportError):
 
 
 class NotKafka(Unreachable):
-    """Something else listens at this address. The message names the address, and what it may be."""
+    """The server at this address is not a Kafka broker. The message names the address, and
+    what the server may be.
+    """
 
     def __init__(self, message: str, *, certain: bool = True) -> None:
         super().__init__(message)
+        #: It has said something that no Kafka says; else it was silent, or hung up at once.
         self.certain = certain
-        """It has said something that no Kafka says; else it was silent, or hung up at once."""
 
 
 class Untrusted(Unreachable):
-    """TLS does not come about: this client does not trust the broker, or the broker not this
-    client. The message names the address and the reason.
+    """The TLS handshake failed: the client does not trust the broker, or the broker does not
+    trust the client. The message names the address and the reason.
     """
 
 
 class TimedOut(Unreachable):
-    """No answer within the time that was given. The message names what was waited for."""
+    """No response came in time. The message names what was waited for."""
 
 
 class FormatError(RotaError):
-    """Bytes that do not follow their format: truncated, negative lengths, impossible counts."""
+    """Bytes do not follow their format: truncated, negative lengths, impossible counts."""
 
 
 class StrategyError(RotaError):
-    """A strategy, usually a custom one, did not do its duty."""
+    """A strategy, usually a custom one, failed or returned an invalid assignment."""
 
 
 class StrategyFailed(StrategyError):
-    """The strategy raised; its exception is the cause of this one."""
+    """The strategy raised an exception, which is the cause of this error."""
 
 
 class BrokenRule(StrategyError):
@@ -193,19 +197,19 @@ class BrokenRule(StrategyError):
 
 
 class Refused(RotaError):
-    """A broker refuses what a request asks for; the message may be sent to the client."""
+    """A broker refused a request. The message may be sent to the client."""
 
     def __init__(
         self, code: Code, message: str, *, records: tuple[tuple[int, str], ...] = ()
     ) -> None:
         super().__init__(message)
         self.code = code
+        #: The numbers of the records in their batch that are the reason, with what is wrong.
         self.records = records
-        """The numbers of the records in their batch that are the reason, with what is wrong."""
 
 
 class AuthenticationFailed(Refused):
-    """The broker does not take these credentials, or not by this mechanism."""
+    """The broker does not accept these credentials, or not with this mechanism."""
 
 
 class AuthorizationFailed(Refused):
@@ -213,17 +217,17 @@ class AuthorizationFailed(Refused):
 
 
 class UnknownTopic(Refused):
-    """A topic that does not exist, or that cannot have this name."""
+    """The topic does not exist, or its name is not allowed."""
 
 
 class NoOffset(Refused):
-    """Nothing says where to read on: no offset was committed, or it is out of range, and
+    """There is no offset to start reading from: none is committed, or it is out of range, and
     ``auto.offset.reset`` is ``none``. The message names the partitions.
     """
 
 
 class RecordError(RotaError):
-    """A record, or a batch of them, that cannot be decoded. To go on behind it, seek to
+    """A record, or a batch of records, cannot be decoded. To continue after it, seek to
     :attr:`next_offset`.
     """
 
@@ -235,8 +239,8 @@ class RecordError(RotaError):
         self.partition = partition
         self.offset = offset
         self.problem = problem
+        #: The first offset behind what cannot be decoded.
         self.next_offset = next_offset
-        """The first offset behind what cannot be decoded."""
 
     def __reduce__(self) -> tuple[object, ...]:
         made = functools.partial(type(self), next_offset=self.next_offset)
@@ -248,7 +252,7 @@ class Interrupted(RotaError):
 
 
 class GroupError(RotaError):
-    """A group's coordinator refused a request for good."""
+    """The group coordinator refused a request. ``code`` is Kafka's error code."""
 
     def __init__(self, message: str, code: int = Code.UNKNOWN) -> None:
         super().__init__(message)
@@ -259,20 +263,24 @@ class GroupError(RotaError):
 
 
 class CommitFailed(GroupError):
-    """The group has gone on without this member: what it would commit belongs to others now."""
+    """The member no longer belongs to the generation it commits for: its partitions belong to
+    other members now.
+    """
 
 
 class RebalanceInProgress(GroupError):
-    """The commit came in the middle of a rebalance. Poll until it is over, then commit again."""
+    """The commit came during a rebalance. Poll until the rebalance is over, then commit again."""
 
 
 class RetriableCommitFailed(GroupError):
-    """An asynchronous commit failed for a reason that may pass; it is not tried again by itself."""
+    """An asynchronous commit failed for a temporary reason. It is not retried automatically."""
 
 
 class Fenced(GroupError):
-    """Another process has joined under this member's static id. It must stop."""
+    """Another process has joined with this member's ``group.instance.id``. This member must
+    stop.
+    """
 
 
 class InconsistentProtocol(GroupError):
-    """The group has no strategy in common with this member. The message lists the member's own."""
+    """The member and the group have no strategy in common. The message lists the member's."""

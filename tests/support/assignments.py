@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from rota.assignors.interface import Assignor
-from rota.model.membership import GroupAssignment, GroupSubscription, Member
-from rota.model.topic import Cluster
+from rota.engine.assignors.interface import Assignor
+from rota.engine.model.member import GroupAssignment, GroupSubscription, Member
+from rota.engine.model.topic import Cluster
 
 MEMBER = re.compile(
     r"(?P<id>[^\s=@(]+)(=(?P<static>[^\s@(]+))?(@(?P<rack>\w*))?\((?P<topics>.*?)\)"

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rota.formats import journal
-from rota.model.entry import Foreign, OffsetCommitted, OffsetForgotten
-from rota.replay.fact import Written
-from rota.replay.lag import Ends
-from rota.replay.timeline import Timeline, read
-from rota.replay.verdict import DELETED, Commits
+from rota.engine.formats import journal
+from rota.engine.history.facts import JournalRecord
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.lag import EndOffsets
+from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits
+from rota.engine.model.journal_entry import OffsetCommitEntry, OffsetCommitTombstone, UnparsedEntry
 from tests.support.paths import FIXTURES
 
 CAPTURE = FIXTURES / "kafka-4.3.1"
+#: Just before the run, to name times in it as seconds.
 START = 1_794_716_010_000
-"""Just before the run, to name times in it as seconds."""
 
 
 def second(number: float) -> int:
@@ -37,8 +37,8 @@ class Printed(NamedTuple):
     offset: int
     end: int
     lag: int
+    #: ``-`` where nobody has the partition.
     member: str
-    """``-`` where nobody has the partition."""
 
 
 def lines(name: str) -> list[str]:
@@ -65,53 +65,55 @@ def partitions() -> tuple[tuple[str, int], ...]:
 
 
 @cache
-def ends() -> Ends:
+def ends() -> EndOffsets:
     samples = [json.loads(line) for line in lines("logends.jsonl.gz")]
     number = {partition: n for n, partition in enumerate(partitions())}
     rows = [
         (number[s["topic"], s["partition"]], (s["t"] + s["t2"]) // 2, s["end"], s["beginning"])
         for s in samples
     ]
-    return Ends.of(*np.array(rows, dtype=np.int64).T)
+    return EndOffsets.of(*np.array(rows, dtype=np.int64).T)
 
 
 @cache
-def written() -> dict[str, list[Written]]:
+def written() -> dict[str, list[JournalRecord]]:
     """Every group's records, as written: those of aborted transactions too."""
-    found: dict[str, list[Written]] = {}
+    found: dict[str, list[JournalRecord]] = {}
     for line in lines("offsets.jsonl.gz"):
         record = json.loads(line)
         value = None if record["v"] is None else b64decode(record["v"])
-        entry = journal.decode(b64decode(record["k"]), value)
-        if not isinstance(entry, Foreign):
-            found.setdefault(entry.group, []).append(Written(record["o"], record["ts"], entry))
+        entry = journal.decode_record(b64decode(record["k"]), value)
+        if not isinstance(entry, UnparsedEntry):
+            found.setdefault(entry.group, []).append(
+                JournalRecord(record["o"], record["ts"], entry)
+            )
     return found
 
 
 @cache
-def timeline(group: str) -> Timeline:
+def timeline(group: str) -> GroupHistory:
     ids = json.loads((CAPTURE / "topics.json").read_text())
     names = {urlsafe_b64decode(f"{text}=="): name for name, text in ids.items()}
-    return read(group, written()[group], names)
+    return read_history(group, written()[group], names)
 
 
 @cache
-def commits() -> dict[str, Commits]:
+def commits() -> dict[str, GroupCommits]:
     """Of every group."""
     number = {partition: n for n, partition in enumerate(partitions())}
     return {
-        group: Commits(*np.array(rows, dtype=np.int64).T)
+        group: GroupCommits(*np.array(rows, dtype=np.int64).T)
         for group, records in written().items()
         if (rows := list(_rows(records, number)))
     }
 
 
 def _rows(
-    records: list[Written], number: dict[tuple[str, int], int]
+    records: list[JournalRecord], number: dict[tuple[str, int], int]
 ) -> Iterator[tuple[int, int, int]]:
     for _, at, entry in records:
         match entry:
-            case OffsetCommitted(topic=topic, partition=partition, offset=offset):
+            case OffsetCommitEntry(topic=topic, partition=partition, offset=offset):
                 yield number[topic, partition], at, offset
-            case OffsetForgotten(topic=topic, partition=partition):
-                yield number[topic, partition], at, DELETED
+            case OffsetCommitTombstone(topic=topic, partition=partition):
+                yield number[topic, partition], at, DELETED_OFFSET

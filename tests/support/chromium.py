@@ -24,8 +24,8 @@ from tests.support.process import run_command
 
 FETCHED = ROOT / ".clients" / "chromium"
 NAMED = "ROTA_CHROMIUM"
+#: Chromium without windows: it takes half of the processor time. Older systems have no package.
 SHELL = "chromium-headless-shell"
-"""Chromium without windows: it takes half of the processor time. Older systems have no package."""
 PACKAGES = ((SHELL, "chromium-common"), ("chromium", "chromium-common"))
 NAMES = (SHELL, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FETCH_TIMEOUT = 900
@@ -55,8 +55,8 @@ class Chromium:
     """A Chromium that can be started."""
 
     program: Path
+    #: Environment variables that it needs in addition.
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that it needs in addition."""
 
     @contextmanager
     def started(self) -> Iterator[Browser]:

@@ -9,20 +9,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rota.client.cluster import Client
-from rota.formats import subscription
-from rota.model.client import Address, ClientConfig
-from rota.model.membership import Subscription
-from rota.model.request import Join, Protocol
+from rota.client.cluster import ClusterClient
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.config import Address, ClientConfig
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import JoinGroup, JoinGroupProtocol
 
 T = TypeVar("T")
+#: Pauses that a test does not feel.
 QUICK: dict[str, Any] = {"retry_backoff": 5, "reconnect_backoff": 5, "reconnect_backoff_max": 20}
-"""Pauses that a test does not feel."""
-TOLD = subscription.encode(Subscription(topics=("t",)))
-"""What the member of JOIN tells its group."""
-JOIN = Join(
+#: What the member of JOIN tells its group.
+TOLD = consumer_protocol.encode_subscription(Subscription(topics=("t",)))
+JOIN = JoinGroup(
     group="g",
-    protocols=(Protocol("range", TOLD),),
+    protocols=(JoinGroupProtocol("range", TOLD),),
     session_timeout=30_000,
     rebalance_timeout=60_000,
     client_id="",
@@ -72,8 +72,8 @@ def config(*servers: str, **fields: Any) -> ClientConfig:
 
 
 @asynccontextmanager
-async def client(*servers: str, **fields: Any) -> AsyncIterator[Client]:
-    made = Client(config(*servers, **fields))
+async def client(*servers: str, **fields: Any) -> AsyncIterator[ClusterClient]:
+    made = ClusterClient(config(*servers, **fields))
     try:
         yield made
     finally:

@@ -47,8 +47,8 @@ class Cluster:
     tls: str
     sasl: str
     sasl_tls: str
+    #: The certificate that the broker's own is signed with.
     ca: Path
-    """The certificate that the broker's own is signed with."""
     logs: Path
 
 

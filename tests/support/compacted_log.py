@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rota.formats.batch import Columns, Record, decode, encode, records
-from rota.model.config import TopicConfig
-from rota.storage.compaction import MOST_KEYS, Work, compact, look
-from rota.storage.log import Log
-from rota.storage.segment import path
+from rota.broker.storage.compaction import MAX_KEYS, CompactionSteps, compact_log, inspect_log
+from rota.broker.storage.log import Log
+from rota.broker.storage.log_segment import segment_path
+from rota.engine.formats.record_batch import BatchRecord, encode_batch
+from rota.engine.formats.record_batch_columns import RecordColumns, decode_batches, iterate_records
+from rota.engine.model.config import TopicConfig
 from tests.support.faulty_disk import FaultyDisk
 
 NOW = 1_790_000_000_000
@@ -24,10 +25,10 @@ Pairs = Sequence[tuple[str | None, str | None]]
 def batch(offset: int, pairs: Pairs, *, time: int = NOW, **options: Any) -> bytes:
     """One batch, a record for each key and value."""
     made = [
-        Record(offset + row, time + row, _bytes(key), _bytes(value))
+        BatchRecord(offset + row, time + row, _bytes(key), _bytes(value))
         for row, (key, value) in enumerate(pairs)
     ]
-    return encode(made, **options)
+    return encode_batch(made, **options)
 
 
 def folder_of(
@@ -42,9 +43,9 @@ def folder_of(
     base = 0
     for batches in segments:
         data = list(batches)
-        disk.put(path(FOLDER, base, "log"), b"".join(data))
-        base = int(decode(data[-1]).batches.last_offset[0]) + 1
-    disk.put(path(FOLDER, base, "log"), b"")
+        disk.put(segment_path(FOLDER, base, "log"), b"".join(data))
+        base = int(decode_batches(data[-1]).batches.last_offset[0]) + 1
+    disk.put(segment_path(FOLDER, base, "log"), b"")
     log = opened(disk, config)
     log.flush()
     return log
@@ -57,13 +58,13 @@ def opened(disk: FaultyDisk, config: TopicConfig = COMPACTED, said: list[str] | 
 
 
 def compacted(
-    log: Log, now: int = NOW, *, point: int | None = None, most_keys: int = MOST_KEYS
+    log: Log, now: int = NOW, *, point: int | None = None, most_keys: int = MAX_KEYS
 ) -> int | None:
     """Runs a whole pass; gives the offset up to which it went."""
-    return ended(compact(log, look(log, point, now), now, most_keys=most_keys))
+    return ended(compact_log(log, inspect_log(log, point, now), now, most_keys=most_keys))
 
 
-def ended(work: Work) -> int | None:
+def ended(work: CompactionSteps) -> int | None:
     """What a pass gives in the end."""
     found: list[int | None] = []
 
@@ -75,7 +76,7 @@ def ended(work: Work) -> int | None:
     return found[0]
 
 
-def columns(log: Log) -> Columns:
+def columns(log: Log) -> RecordColumns:
     """All that a reader gets."""
     data, offset = b"", log.start
     while offset < log.end:
@@ -83,17 +84,19 @@ def columns(log: Log) -> Columns:
         if not found:
             break
         data += found
-        offset = int(decode(found).batches.last_offset[-1]) + 1
-    read = decode(data)
+        offset = int(decode_batches(found).batches.last_offset[-1]) + 1
+    read = decode_batches(data)
     assert read.problems == ()
     return read
 
 
-def content(log: Log) -> list[Record]:
+def content(log: Log) -> list[BatchRecord]:
     """All records that a reader gets, without markers."""
     read = columns(log)
     kept = ~read.batches.control[read.batch]
-    return [record for record, data in zip(records(read), kept.tolist(), strict=True) if data]
+    return [
+        record for record, data in zip(iterate_records(read), kept.tolist(), strict=True) if data
+    ]
 
 
 def shown(log: Log) -> list[tuple[int, str | None, str | None]]:

@@ -15,39 +15,37 @@ from types import TracebackType
 from typing import Self
 
 from rota import Broker
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import resolve_all
-from rota.consumer.driver import Driver
-from rota.member.event import (
+from rota.consumer.member_driver import MemberDriver
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.member.events import (
     CallInterceptors,
     CallListener,
-    CloseAsked,
-    Command,
-    CommitAsked,
-    FinishCommit,
-    Finished,
+    CloseRequested,
+    CommitRequested,
+    FinishClose,
+    FinishSyncCommit,
     ListenerReturned,
+    MarkPendingRevocation,
+    MemberCommand,
     MetadataUpdated,
     PollBegan,
     PollEnded,
-    Raise,
+    RaiseError,
     RequestMetadata,
-    RunCallback,
+    RunCommitCallback,
     SetAssignment,
     Subscribed,
-    Withhold,
 )
-from rota.member.state import State
-from rota.model.client import Address, ClientConfig
-from rota.model.config import MemberConfig
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import Cluster, TopicPartition
+from rota.engine.member.state import MemberState
+from rota.engine.model.config import Address, ClientConfig, MemberConfig
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 
+#: Seconds that what is waited for has to happen, also on a machine with much else to do.
 PATIENCE = 60.0
-"""Seconds that what is waited for has to happen, also on a machine with much else to do."""
 FAST = {"retry_backoff": 5, "retry_backoff_max": 20}
+#: Settings of a broker that does not let a test wait.
 QUICK = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 100}
-"""Settings of a broker that does not let a test wait."""
 
 
 @contextmanager
@@ -103,18 +101,18 @@ class Application:
         member = {"group": "g", "auto_commit": False, **FAST, **member}
         self.topics = dict(topics or {"t": 4})
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Raised in place of the positions.
         self.failure: Exception | None = None
-        """Raised in place of the positions."""
         self.listener: Callable[[CallListener], object] = bool
         self.bell = threading.Event()
-        self.driver = Driver(
+        self.driver = MemberDriver(
             ClientConfig(bootstrap=(Address(host, int(port)),), **connect),  # type: ignore[arg-type]
             MemberConfig(**member),  # type: ignore[arg-type]
-            resolve_all(strategies) if isinstance(strategies, str) else strategies,
+            resolve_strategies(strategies) if isinstance(strategies, str) else strategies,
             self._consumed,
             self.bell.set,
         )
-        self.log: list[Command] = []
+        self.log: list[MemberCommand] = []
         self.raised: list[Exception] = []
         self.returned: dict[int, Exception | None] = {}
         self.owned: tuple[TopicPartition, ...] = ()
@@ -164,7 +162,7 @@ class Application:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], wait: int) -> int:
         self._commits += 1
-        self.driver.tell(CommitAsked(self._commits, offsets, self.driver.now() + wait))
+        self.driver.tell(CommitRequested(self._commits, offsets, self.driver.now() + wait))
         return self._commits
 
     def commit_and_wait(
@@ -176,11 +174,11 @@ class Application:
 
     def commit_later(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> int:
         self._commits += 1
-        self.driver.tell(CommitAsked(self._commits, offsets))
+        self.driver.tell(CommitRequested(self._commits, offsets))
         return self._commits
 
     def close(self, wait: int = 5_000) -> None:
-        self.driver.tell(CloseAsked(self.driver.now() + wait))
+        self.driver.tell(CloseRequested(self.driver.now() + wait))
         self.wait(lambda: self.is_finished)
         self.driver.stop()
 
@@ -197,13 +195,13 @@ class Application:
                     self.driver.tell(ListenerReturned(number))
                 case RequestMetadata():
                     self.driver.tell(MetadataUpdated(Cluster(self.topics)))
-                case FinishCommit(number, error) | RunCallback(number, _, error):
+                case FinishSyncCommit(number, error) | RunCommitCallback(number, _, error):
                     self.returned[number] = error
-                case Raise(error):
+                case RaiseError(error):
                     self.raised.append(error)
-                case Finished():
+                case FinishClose():
                     self.is_finished = True
-                case Withhold() | CallInterceptors():
+                case MarkPendingRevocation() | CallInterceptors():
                     pass
                 case _:
                     raise AssertionError(f"not for an application: {command}")
@@ -216,7 +214,7 @@ class Application:
     # How it stands
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         with self.driver.lock:
             return self.driver.machine.state
 
@@ -234,5 +232,5 @@ class Application:
     def is_settled(self) -> bool:
         """Stable, and its listener has heard of what it owns."""
         with self.driver.lock:
-            stable = self.driver.machine.state is State.STABLE
+            stable = self.driver.machine.state is MemberState.STABLE
             return stable and bool(self.owned) and not self.driver.inbox

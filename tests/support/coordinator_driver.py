@@ -8,55 +8,54 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from rota.errors import Code
-from rota.formats import subscription
-from rota.group.coordinator import Coordinator
-from rota.group.event import (
-    Answer,
-    Append,
-    Appended,
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    AppendEntries,
     AppendFailed,
-    Command,
-    Event,
-    Loaded,
-    LoadStarted,
-    Note,
-    Requested,
-    StartTimer,
-    StopTimer,
-    TimerFired,
-    TimerKey,
+    AppendSucceeded,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    GroupNote,
+    GroupTimerFired,
+    GroupTimerKey,
+    JournalLoaded,
+    JournalLoadStarted,
+    RequestReceived,
+    SendResponse,
+    StartGroupTimer,
+    StopGroupTimer,
 )
-from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry
-from rota.model.membership import Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import (
-    DescribeGroupsReply,
-    HeartbeatReply,
-    JoinReply,
-    LeaveReply,
-    Reply,
-    SyncReply,
-)
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import (
     DescribeGroups,
+    GroupRequest,
     Heartbeat,
-    Join,
-    Leave,
-    Leaver,
-    Protocol,
-    Request,
-    Sync,
+    JoinGroup,
+    JoinGroupProtocol,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    SyncGroup,
 )
-from rota.model.topic import TopicPartition
+from rota.engine.model.response import (
+    DescribeGroupsResult,
+    GroupResponse,
+    HeartbeatResult,
+    JoinGroupResult,
+    LeaveGroupResult,
+    SyncGroupResult,
+)
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code
 
 GROUP = "orders"
 
 
 def metadata(*topics: str) -> bytes:
-    return subscription.encode(Subscription(topics=topics or ("t",)))
+    return consumer_protocol.encode_subscription(Subscription(topics=topics or ("t",)))
 
 
 def join(
@@ -72,13 +71,13 @@ def join(
     client_id: str = "app",
     knows_id_first: bool = True,
     knows_skip: bool = True,
-) -> Join:
-    return Join(
+) -> JoinGroup:
+    return JoinGroup(
         group=group,
         member_id=member_id,
         static_id=static_id,
         protocol_type=protocol_type,
-        protocols=tuple(Protocol(name, metadata(*topics)) for name in strategies),
+        protocols=tuple(JoinGroupProtocol(name, metadata(*topics)) for name in strategies),
         session_timeout=session,
         rebalance_timeout=rebalance,
         client_id=client_id,
@@ -98,8 +97,8 @@ def commit(
     text: str = "",
     static_id: str | None = None,
     retention: int | None = None,
-) -> CommitOffsets:
-    return CommitOffsets(
+) -> OffsetCommit:
+    return OffsetCommit(
         group=group,
         generation=generation,
         member_id=member_id,
@@ -121,19 +120,19 @@ class CoordinatorDriver:
         self.config = config or GroupConfig()
         self.now = 0
         self.journal: list[ClassicEntry] = []
-        self.answers: dict[int, Reply] = {}
-        self.timers: dict[TimerKey, int] = {}
-        self.notes: list[Note] = []
+        self.answers: dict[int, GroupResponse] = {}
+        self.timers: dict[GroupTimerKey, int] = {}
+        self.notes: list[GroupNote] = []
         #: What becomes of the next appends. None: it is held back; a code: it fails.
         self.appends: list[Code | None] = []
-        self.held: list[Append] = []
+        self.held: list[AppendEntries] = []
         self._new_id = new_id or map("id{}".format, itertools.count(1)).__next__
         self._tokens = itertools.count(1)
         self._started = itertools.count(1)
-        self._due: list[tuple[int, int, TimerKey]] = []
+        self._due: list[tuple[int, int, GroupTimerKey]] = []
         self.restart()
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: CoordinatorEvent) -> None:
         """Handles an event, and the outcomes of the appends that it leads to."""
         events = deque([event])
         while events:
@@ -142,17 +141,17 @@ class CoordinatorDriver:
             for command in commands:
                 events.extend(self._run(command))
 
-    def _run(self, command: Command) -> list[Event]:
+    def _run(self, command: CoordinatorCommand) -> list[CoordinatorEvent]:
         match command:
-            case Answer(token, reply):
+            case SendResponse(token, reply):
                 assert token not in self.answers, "answered twice"
                 self.answers[token] = reply
-            case StartTimer(key, at):
+            case StartGroupTimer(key, at):
                 self.timers[key] = at
                 heapq.heappush(self._due, (at, next(self._started), key))
-            case StopTimer(key):
+            case StopGroupTimer(key):
                 self.timers.pop(key, None)
-            case Append(ticket, entries):
+            case AppendEntries(ticket, entries):
                 outcome = self.appends.pop(0) if self.appends else Code.NONE
                 if outcome is None:
                     self.held.append(command)
@@ -160,22 +159,22 @@ class CoordinatorDriver:
                     return [AppendFailed(ticket, outcome)]
                 else:
                     self.journal += entries
-                    return [Appended(ticket)]
-            case Note():
+                    return [AppendSucceeded(ticket)]
+            case GroupNote():
                 self.notes.append(command)
             case _:
                 assert_never(command)
         return []
 
-    def store(self, command: Append) -> None:
+    def store(self, command: AppendEntries) -> None:
         """Lets an append succeed that was held back."""
         self.journal += command.entries
-        self.handle(Appended(command.ticket))
+        self.handle(AppendSucceeded(command.ticket))
 
-    def send(self, request: Request) -> int:
+    def send(self, request: GroupRequest) -> int:
         """Sends a request, and returns the token under which ``answers`` has its reply."""
         token = next(self._tokens)
-        self.handle(Requested(token, request))
+        self.handle(RequestReceived(token, request))
         return token
 
     def wait(self, milliseconds: int) -> None:
@@ -186,7 +185,7 @@ class CoordinatorDriver:
             if self.timers.get(key) == at:
                 del self.timers[key]
                 self.now = max(self.now, at)
-                self.handle(TimerFired(key))
+                self.handle(GroupTimerFired(key))
         self.now = end
 
     def restart(self) -> None:
@@ -194,39 +193,39 @@ class CoordinatorDriver:
         self.timers.clear()
         self._due.clear()
         self.coordinator = Coordinator(self.config, self._new_id)
-        self.handle(LoadStarted())
+        self.handle(JournalLoadStarted())
         for entry in self.journal:
             self.coordinator.replay(entry)
-        self.handle(Loaded())
+        self.handle(JournalLoaded())
 
     # what members do
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: GroupRequest) -> GroupResponse:
         return self.answers[self.send(request)]
 
-    def joined(self, token: int) -> JoinReply:
+    def joined(self, token: int) -> JoinGroupResult:
         reply = self.answers[token]
-        assert isinstance(reply, JoinReply)
+        assert isinstance(reply, JoinGroupResult)
         return reply
 
-    def synced(self, token: int) -> SyncReply:
+    def synced(self, token: int) -> SyncGroupResult:
         reply = self.answers[token]
-        assert isinstance(reply, SyncReply)
+        assert isinstance(reply, SyncGroupResult)
         return reply
 
-    def enter(self, request: Join | None = None) -> tuple[str, int]:
+    def enter(self, request: JoinGroup | None = None) -> tuple[str, int]:
         """A new member joins, with the id it is given; returns the id and the token that waits."""
         request = request or join()
         token = self.send(request)
         if request.static_id is not None or not request.knows_id_first:
             return next(reversed(self.members())), token
         member_id = self.joined(token).member_id
-        fields = {name: getattr(request, name) for name in Join.__slots__}
-        return member_id, self.send(Join(**{**fields, "member_id": member_id}))
+        fields = {name: getattr(request, name) for name in JoinGroup.__slots__}
+        return member_id, self.send(JoinGroup(**{**fields, "member_id": member_id}))
 
     def sync(self, member_id: str, generation: int, **parts: bytes) -> int:
         return self.send(
-            Sync(
+            SyncGroup(
                 group=GROUP,
                 generation=generation,
                 member_id=member_id,
@@ -236,25 +235,25 @@ class CoordinatorDriver:
 
     def send_sync(self, member_id: str, generation: int, static_id: str) -> int:
         return self.send(
-            Sync(group=GROUP, generation=generation, member_id=member_id, static_id=static_id)
+            SyncGroup(group=GROUP, generation=generation, member_id=member_id, static_id=static_id)
         )
 
     def send_leave(self, member_id: str) -> int:
-        return self.send(Leave(group=GROUP, members=(Leaver(member_id=member_id),)))
+        return self.send(LeaveGroup(group=GROUP, members=(LeavingMember(member_id=member_id),)))
 
     def beat(self, member_id: str, generation: int, static_id: str | None = None) -> Code:
         reply = self.ask(
             Heartbeat(group=GROUP, generation=generation, member_id=member_id, static_id=static_id)
         )
-        assert isinstance(reply, HeartbeatReply)
+        assert isinstance(reply, HeartbeatResult)
         return reply.code
 
-    def leave(self, *leavers: Leaver) -> list[Code]:
-        reply = self.ask(Leave(group=GROUP, members=leavers))
-        assert isinstance(reply, LeaveReply)
+    def leave(self, *leavers: LeavingMember) -> list[Code]:
+        reply = self.ask(LeaveGroup(group=GROUP, members=leavers))
+        assert isinstance(reply, LeaveGroupResult)
         return [reply.code] if reply.code else [member.code for member in reply.members]
 
-    def stable(self, *requests: Join) -> list[str]:
+    def stable(self, *requests: JoinGroup) -> list[str]:
         """A stable group of these members, in this order; each gets its own id as assignment."""
         entered = [self.enter(request) for request in requests]
         self.wait(6_000)
@@ -267,7 +266,7 @@ class CoordinatorDriver:
         parts = tuple((member_id, member_id.encode()) for member_id in ids)
         for reply in sorted(replies, key=lambda reply: reply.member_id != reply.leader):
             token = self.send(
-                Sync(
+                SyncGroup(
                     group=GROUP,
                     generation=reply.generation,
                     member_id=reply.member_id,
@@ -282,10 +281,10 @@ class CoordinatorDriver:
 
     def state(self, group: str = GROUP) -> str:
         reply = self.ask(DescribeGroups(groups=(group,)))
-        assert isinstance(reply, DescribeGroupsReply)
+        assert isinstance(reply, DescribeGroupsResult)
         return reply.groups[0].state
 
     def members(self) -> list[str]:
         reply = self.ask(DescribeGroups(groups=(GROUP,)))
-        assert isinstance(reply, DescribeGroupsReply)
+        assert isinstance(reply, DescribeGroupsResult)
         return [member.member_id for member in reply.groups[0].members]

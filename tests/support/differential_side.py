@@ -24,8 +24,8 @@ import kafka.protocol.sasl
 from tests.support.waiting import until
 
 Message: TypeAlias = Any
+#: Dicts, lists, numbers and texts.
 Plain: TypeAlias = Any
-"""Dicts, lists, numbers and texts."""
 
 MODULES = (
     kafka.protocol.admin,
@@ -135,8 +135,8 @@ class Side:
         self.name = name
         self.port = port
         self.answers: list[Answered] = []
+        #: What masked values stand for.
         self.names: dict[object, str] = {}
-        """What masked values stand for."""
         self._mask = mask
         self._wire: Wire | None = None
         self._section = ""

@@ -15,23 +15,23 @@ from typing import TypeVar
 
 import pytest
 
-from rota.broker.address import bind
-from rota.broker.clock import Clock
-from rota.broker.event import (
-    Close,
-    Closed,
-    Command,
+from rota.broker.events import (
+    CloseConnection,
+    ConnectionClosed,
     ConnectionId,
-    Done,
-    Event,
-    Log,
-    Opened,
-    Received,
-    Send,
-    Woken,
+    ConnectionOpened,
+    FrameReceived,
+    NodeCommand,
+    NodeEvent,
+    NoResponse,
+    Wakeup,
+    WriteLogLine,
+    WriteResponse,
 )
+from rota.broker.listener import bind_sockets
 from rota.broker.server import Server
-from rota.model.config import BrokerConfig
+from rota.broker.timers import Clock
+from rota.engine.model.config import BrokerConfig
 from tests.support.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -50,22 +50,22 @@ class Echo:
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[NodeEvent] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
         self.behind = False
         self.login_needed = False
         self.trusted: set[ConnectionId] = set()
 
-    def handle(self, event: Event, now: int, room: int) -> list[Command]:
+    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]:
         self.events.append(event)
         rung = [(at, who) for at, who in sorted(self.alarms) if at <= now]
         self.alarms = [each for each in self.alarms if each not in rung]
-        commands: list[Command] = [Send(who, framed(b"%d" % now)) for _, who in rung]
-        if isinstance(event, Received):
+        commands: list[NodeCommand] = [WriteResponse(who, framed(b"%d" % now)) for _, who in rung]
+        if isinstance(event, FrameReceived):
             commands += self._answer(event.connection, bytes(event.frame), now)
         else:
-            assert isinstance(event, Opened | Closed | Woken)
+            assert isinstance(event, ConnectionOpened | ConnectionClosed | Wakeup)
         return commands
 
     def trusts(self, connection: ConnectionId) -> bool:
@@ -74,32 +74,32 @@ class Echo:
     def next_alarm(self, slack: int = 0) -> int | None:
         return min(self.alarms)[0] if self.alarms else None
 
-    def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[Command]:
+    def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[NodeCommand]:
         word, _, rest = frame[:40].partition(b" ")
-        answer: list[Command] = []
+        answer: list[NodeCommand] = []
         match word:
             case b"hold":
                 self.held.append(who)
             case b"free":
                 freed, self.held = self.held, []
-                answer = [Send(each, framed(b"freed")) for each in [*freed, who]]
+                answer = [WriteResponse(each, framed(b"freed")) for each in [*freed, who]]
             case b"mute":
-                answer = [Done(who)]
+                answer = [NoResponse(who)]
             case b"big":
-                answer = [Send(who, framed(bytes(int(rest))))]
+                answer = [WriteResponse(who, framed(bytes(int(rest))))]
             case b"bye":
-                answer = [Send(who, framed(b"bye")), Close(who, "asked for")]
+                answer = [WriteResponse(who, framed(b"bye")), CloseConnection(who, "asked for")]
             case b"say":
-                answer = [Log(20, rest.decode()), Done(who)]
+                answer = [WriteLogLine(20, rest.decode()), NoResponse(who)]
             case b"login":
                 self.trusted.add(who)
-                answer = [Send(who, framed(b"welcome"))]
+                answer = [WriteResponse(who, framed(b"welcome"))]
             case b"fail":
                 raise AssertionError("a bug")
             case b"wake":
                 self.alarms.append((now + int(rest), who))
             case _:
-                answer = [Send(who, framed(frame))]
+                answer = [WriteResponse(who, framed(frame))]
         return answer
 
 
@@ -119,7 +119,7 @@ class Serving:
         handler = logging.Handler()
         handler.emit = lambda record: self.lines.append(record.getMessage())  # type: ignore[method-assign]
         self._logger.addHandler(handler)
-        self._sockets = bind("127.0.0.1", 0)
+        self._sockets = bind_sockets("127.0.0.1", 0)
         self.address: tuple[str, int] = self._sockets[0].getsockname()
         self._ready = threading.Event()
         self._stop = asyncio.Event()

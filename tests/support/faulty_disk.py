@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from rota.engine.formats.buffer import Bytes
 from rota.errors import DiskError
-from rota.formats.buffer import Bytes
 
 
 class Stopped(BaseException):
@@ -43,8 +43,8 @@ class File:
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     since: list[tuple[int, bytes | None]] = field(default_factory=list)
+    #: When, if the disk has a clock.
     written: int | None = None
-    """When, if the disk has a clock."""
 
     def sync(self) -> None:
         self.durable = bytes(self.content)
@@ -128,14 +128,14 @@ class Refusal:
 
 
 class FaultyDisk:
-    """Implements :class:`rota.storage.disk.Disk`."""
+    """Implements :class:`rota.broker.storage.disk.Disk`."""
 
     def __init__(self, seed: int = 0, root: Folder | None = None) -> None:
         self.chance = random.Random(seed)
+        #: How many operations so far that change something; a sync is one.
         self.changes = 0
-        """How many operations so far that change something; a sync is one."""
+        #: What files are written at, if that is to be known.
         self.now: int | None = None
-        """What files are written at, if that is to be known."""
         self._root = root or Folder()
         self._stop: int | None = None
         self._capacity: int | None = None

@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from rota.client.cluster import Client
+from rota.client.cluster import ClusterClient
 from rota.consumer.fetcher import Fetcher
-from rota.consumer.lookup import AskCommitted
-from rota.consumer.record import ConsumerRecord
-from rota.model.client import Address, ClientConfig, ReadConfig
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
+from rota.consumer.offset_fetcher import FetchCommittedOffsets
+from rota.consumer.records import ConsumerRecord
+from rota.engine.model.config import Address, ClientConfig, FetchConfig
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 PATIENCE = 20.0
 QUICK = {"retry_backoff": 5, "retry_backoff_max": 20, "reconnect_backoff": 5}
 
 
-def committed_as(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> AskCommitted:
+def committed_as(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> FetchCommittedOffsets:
     """A group that has committed this."""
 
     async def ask(
@@ -36,16 +35,16 @@ class Reader:
         self,
         bootstrap: str,
         *,
-        committed: AskCommitted | None = None,
+        committed: FetchCommittedOffsets | None = None,
         client: Mapping[str, object] | None = None,
         **config: object,
     ) -> None:
         host, port = bootstrap.rsplit(":", 1)
         settings = {"client_id": "reader", **QUICK, **(client or {})}
         address = (Address(host, int(port)),)
-        self.client = Client(ClientConfig(bootstrap=address, **settings))  # type: ignore[arg-type]
+        self.client = ClusterClient(ClientConfig(bootstrap=address, **settings))  # type: ignore[arg-type]
         self._woken = asyncio.Event()
-        reading = ReadConfig(**{"reset": "earliest", **config})  # type: ignore[arg-type]
+        reading = FetchConfig(**{"reset": "earliest", **config})  # type: ignore[arg-type]
         self.fetcher = Fetcher(self.client, reading, committed, self._woken.set)
 
     async def __aenter__(self) -> Self:

@@ -9,8 +9,7 @@ import itertools
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from rota.assignors.claims import previous_owners
-from rota.assignors.problem import Problem
+from rota.engine.assignors.problem import Problem, find_previous_owners
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def goal_of(problem: Problem, owners: list[int]) -> Goal:
     loads = [0] * len(problem.members)
     for owner in owners:
         loads[owner] += 1
-    previous = previous_owners(problem).tolist()
+    previous = find_previous_owners(problem).tolist()
     return Goal(
         loads=tuple(sorted(loads, reverse=True)),
         local=sum(is_local(problem, *pair) for pair in enumerate(owners)),
@@ -130,7 +129,7 @@ def minimum_cost_flow(problem: Problem) -> Goal:
         for partition, topic in enumerate(topic_of)
     ]
     example = {kind: partition for partition, kind in enumerate(kinds)}
-    owned = Counter(zip(kinds, previous_owners(problem).tolist(), strict=True))
+    owned = Counter(zip(kinds, find_previous_owners(problem).tolist(), strict=True))
     may = subscribers(problem)
     members = len(problem.members)
     source, sink = members + len(example), members + len(example) + 1

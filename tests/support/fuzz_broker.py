@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+#: Requests on one broker, so that one can build on what another did.
 FRAMES = 8
-"""Requests on one broker, so that one can build on what another did."""
 
 
 def main() -> None:

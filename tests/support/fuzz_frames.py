@@ -11,27 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rota.formats.batch import Codec, Record, encode
-from rota.model.setting import SETTINGS
-from rota.wire.api import Api
-from rota.wire.message import Head, write_request
-from rota.wire.record import Record as Message
-from rota.wire.schema import NO_ID, Field
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
+from rota.engine.model.config import TOPIC_CONFIG_KEYS
+from rota.protocol.messages import Api, RequestHeader, write_request
+from rota.protocol.schemas import ZERO_UUID, FieldSpec
+from rota.protocol.schemas import MessageBase as Message
 from tests.support.node import VERSIONS
 from tests.support.requests import START
 from tests.support.wire_messages import classes, some_message
 
+#: Lengths and counts that break careless readers.
 EXTREMES = (
     *(number.to_bytes(4, "big", signed=True) for number in (-1, 0, 1, -2, 2**16, 2**31 - 1)),
     *(number.to_bytes(8, "big", signed=True) for number in (-1, 2**63 - 1, -(2**63))),
     *(b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\xff\xff\xff", b"\x80" * 12),
     *(b"\xff\xff", b"\x7f\xff", b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff"),
 )
-"""Lengths and counts that break careless readers."""
 TOPICS = ("t0", "t1", "t2", "t-new", "t.dot", "t_dot", "__consumer_offsets", "no such!", "", ".")
 GROUPS = ("g0", "g1", "g2", "g-new", "")
 CLIENTS = ("app", "", None, "ä" * 300, "\x00\n", "x" * 32_000)
-KEYS = (*SETTINGS, "no.such.setting", "")
+KEYS = (*TOPIC_CONFIG_KEYS, "no.such.setting", "")
 VALUES = ("0", "1", "-1", "1048588", "compact", "delete", "lz4", "true", "x", "", str(2**63), None)
 
 Draw: TypeAlias = Callable[[random.Random], Any]
@@ -56,13 +55,13 @@ def some_batch(rng: random.Random, known: Known) -> bytes:
     count = rng.choice((1, 1, 2, 5))
     times = START + rng.randrange(1000)
     records = [
-        Record(at, times + at, rng.choice((b"k", b"", None)), rng.randbytes(rng.randrange(30)))
+        BatchRecord(at, times + at, rng.choice((b"k", b"", None)), rng.randbytes(rng.randrange(30)))
         for at in range(count)
     ]
-    codec = rng.choice(list(Codec))
+    codec = rng.choice(list(CompressionType))
     if not known.producers or rng.random() < 0.5:
-        return encode(records, codec=codec)
-    return encode(
+        return encode_batch(records, codec=codec)
+    return encode_batch(
         records,
         codec=codec,
         producer_id=rng.choice(known.producers),
@@ -81,6 +80,7 @@ OFFSET = _of(0, 1, 3, 7, 100, -1, -2)
 WAIT = _of(0, 100, 5_000)
 TOPIC = _of(*TOPICS)
 GROUP = _of(*GROUPS)
+#: What a field is about, by its name, in whatever request.
 BY_NAME: Mapping[str, Draw] = {
     "topic": TOPIC,
     "topic_name": TOPIC,
@@ -129,7 +129,6 @@ BY_NAME: Mapping[str, Draw] = {
     "validate_only": _of(False, True),
     "allow_auto_topic_creation": _of(True, False),
 }
-"""What a field is about, by its name, in whatever request."""
 
 
 def plausible(api: Api, version: int, rng: random.Random, known: Known) -> Any:
@@ -153,7 +152,13 @@ def _fill(message: Any, version: int, rng: random.Random, known: Known, api: Api
 
 
 def _set(
-    message: Any, each: Field, found: Any, version: int, rng: random.Random, known: Known, api: Api
+    message: Any,
+    each: FieldSpec,
+    found: Any,
+    version: int,
+    rng: random.Random,
+    known: Known,
+    api: Api,
 ) -> None:
     draw = _draw(each, known, api, type(message).__name__)
     if draw is None:
@@ -164,11 +169,11 @@ def _set(
     setattr(message, each.name, value)
 
 
-def _draw(each: Field, known: Known, api: Api, struct: str) -> Draw | None:
+def _draw(each: FieldSpec, known: Known, api: Api, struct: str) -> Draw | None:
     if each.kind == "records":
         return lambda rng: _records(rng, known)
     if each.name == "topic_id":
-        return _of(NO_ID, *known.topic_ids)
+        return _of(ZERO_UUID, *known.topic_ids)
     if each.name == "member_id":
         return _of("", "nobody", *known.members)
     if each.name.startswith("generation_id"):
@@ -190,7 +195,7 @@ def framed(api: Api, version: int, message: Any, rng: random.Random) -> bytes:
     """With an odd client id or correlation now and then."""
     client = rng.choice(CLIENTS) if rng.random() < 0.1 else "app"
     correlation = rng.choice((0, -1, 2**31 - 1, -(2**31), rng.randrange(1000)))
-    return bytes(write_request(Head(api, version, correlation, client, 0), message))[4:]
+    return bytes(write_request(RequestHeader(api, version, correlation, client, 0), message))[4:]
 
 
 def some_request(rng: random.Random, known: Known, api: Api | None = None) -> bytes:

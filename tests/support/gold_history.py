@@ -7,11 +7,18 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rota.assignors.registry import resolve
-from rota.model.membership import Subscription
-from rota.model.topic import Cluster, Partitions
-from rota.replay.fact import Generation, GenerationMember, Kind, LogLine, Mark, Ownership
-from rota.replay.ownership import Ledger
+from rota.engine.assignors.registry import resolve_strategy
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    LogLine,
+    PartitionOwnership,
+)
+from rota.engine.history.generations import OwnershipTracker
+from rota.engine.model.member import Subscription
+from rota.engine.model.topic import Cluster, Partitions
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 SESSION = 45 * SECOND
@@ -36,9 +43,9 @@ class History:
 
     def __post_init__(self) -> None:
         self._random = random.Random(f"{self.seed} {self.group}")
+        #: The member id of each client that is there.
         self._here: dict[str, str] = {}
-        """The member id of each client that is there."""
-        self._ledger = Ledger()
+        self._ledger = OwnershipTracker()
 
     def join(self, clients: Iterable[str], at: int, *, stated: bool = False) -> None:
         """Clients come, each with a new member id."""
@@ -64,7 +71,7 @@ class History:
         return at
 
     @property
-    def ownership(self) -> list[Ownership]:
+    def ownership(self) -> list[PartitionOwnership]:
         """Who had what from when to when."""
         return self._ledger.close(self.group)
 
@@ -92,10 +99,10 @@ class History:
         self.generations.append(
             Generation(
                 group=self.group,
-                kind=Kind.CLASSIC,
+                kind=GroupType.CLASSIC,
                 life=0,
                 generation=number,
-                mark=Mark.SETTLED if members else Mark.EMPTIED,
+                mark=GenerationMark.SETTLED if members else GenerationMark.EMPTIED,
                 at=at,
                 state_at=None if self.sampled else at - 30,
                 offset=10 * number,
@@ -140,7 +147,7 @@ def placed(
         member: Subscription(topics=tuple(topics), owned=Partitions.of(had), generation=1)
         for member, had in owned.items()
     }
-    found = resolve(strategy, solver="kafka").assign(Cluster(topics), subscriptions)
+    found = resolve_strategy(strategy, solver="kafka").assign(Cluster(topics), subscriptions)
     return {
         member: {
             topic: tuple(sorted(int(number) for number in numbers))

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rota.pipeline import schema
-from rota.tables import (
+from rota.pipeline import arrow
+from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     ENDS,
@@ -51,12 +51,12 @@ POLICIES = (
     "KIP-848 uniform, static 45s",
     "KIP-848 range, static 45s",
 )
+#: What each policy stops and moves of what was stopped and moved.
 SHARE = np.array([1, 0.9, 0.5, 0.2, 0.2, 0.9, 0.3, 0.3, 0.2, 0.1, 0.1, 0.3])
-"""What each policy stops and moves of what was stopped and moved."""
+#: Commits of each partition with a known lag.
 COMMITS = 20
-"""Commits of each partition with a known lag."""
+#: Records that are written to a partition in a second.
 RATE = 20
-"""Records that are written to a partition in a second."""
 
 
 def large(
@@ -282,7 +282,7 @@ class Restarts:
         happens = self.long | (np.arange(self.rebalances) == 0)
         owners = placements[self.missing[happens]]
         found = self._tenures(owners, self.at[happens], self._number[owners])
-        rows = {name: found[name] for name in schema.arrow(ADVISED).names}
+        rows = {name: found[name] for name in arrow.arrow_schema(ADVISED).names}
         return _rows(ADVISED, len(rows["partition"]), rows)
 
     def _whatif(self) -> pa.RecordBatch:
@@ -339,7 +339,7 @@ class Restarts:
             "headline": f"{told}, {moved} moved though {least} had to.",
             "steps": [] if self.kept else ["group.instance.id: a name of each member's own"],
         }
-        return schema.batch(ADVICE, [row])
+        return arrow.rows_to_batch(ADVICE, [row])
 
     def _lag(self) -> pa.RecordBatch:
         """Partitions are committed at times of their own, as consumers do."""
@@ -384,7 +384,7 @@ class Restarts:
 
     def _status(self) -> pa.RecordBatch:
         row = {"topic": None, "partition": None, "verdict": "OK", "lag": 0, "complete": 1.0}
-        return schema.batch(STATUS, [{"group": self.group, "at": MORNING + DAY, **row}])
+        return arrow.rows_to_batch(STATUS, [{"group": self.group, "at": MORNING + DAY, **row}])
 
 
 def _lists(ids: pa.Array, some: npt.NDArray[np.bool_], nobody: pa.Array) -> pa.ListArray:
@@ -397,16 +397,16 @@ def _lists(ids: pa.Array, some: npt.NDArray[np.bool_], nobody: pa.Array) -> pa.L
 def _rows(table: Table, count: int, values: dict[str, Any]) -> pa.RecordBatch:
     """Columns out of arrays, and out of values that all rows share; others are null."""
     columns = [_column(each, count, values.get(each.name)) for each in table.columns]
-    return pa.record_batch(columns, schema=schema.arrow(table))
+    return pa.record_batch(columns, schema=arrow.arrow_schema(table))
 
 
 def _column(column: Column, count: int, values: Any) -> pa.Array:
-    kind = schema.arrow_type(column.type)
+    kind = arrow.arrow_type(column.type)
     if values is None:
         return pa.nulls(count, kind)
     if not isinstance(values, np.ndarray | pa.Array):
         return pa.repeat(pa.scalar(values, kind), count)
     found = values if isinstance(values, pa.Array) else pa.array(values)
-    if kind == schema.TIME:
+    if kind == arrow.TIME_TYPE:
         return found.cast(pa.timestamp("ms", tz="UTC")).cast(kind)
     return found.cast(kind)

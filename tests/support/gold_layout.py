@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from rota.pipeline import schema
-from rota.tables import (
+from rota.pipeline import arrow
+from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
@@ -27,8 +27,8 @@ from rota.tables import (
 )
 
 GOLD = (REBALANCES, OWNERSHIP, LAG, STATUS, WHATIF, ADVICE, ADVISED, EVIDENCE, ENDS, COMMITS)
+#: 2026-11-15 06:00 UTC.
 MORNING = 1_794_722_400_000
-"""2026-11-15 06:00 UTC."""
 MINUTE = 60_000
 
 
@@ -37,12 +37,12 @@ class Run:
     """What a run says of itself: the row of gold/evidence, as far as it is not counted."""
 
     demo: bool = False
+    #: What could not be read, how many, examples.
     unread: Sequence[tuple[str, int, Sequence[str]]] = ()
-    """What could not be read, how many, examples."""
+    #: Some of it was asked for from outside.
     polled: bool = False
-    """Some of it was asked for from outside."""
+    #: Groups whose first record is not there.
     partial: Sequence[str] = ()
-    """Groups whose first record is not there."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Tables:
         self.parts[table].append(rows)
 
     def table(self, table: Table) -> pa.Table:
-        return pa.Table.from_batches(self.parts[table], schema.arrow(table))
+        return pa.Table.from_batches(self.parts[table], arrow.arrow_schema(table))
 
     def write(self, folder: Path, run: Run | None = None) -> Path:
         """Writes them as a run that is shown; the folder."""
@@ -75,7 +75,7 @@ class Tables:
     def _evidence(self, run: Run) -> pa.RecordBatch:
         """Counts are those of the tables; a commit for every row of gold/lag."""
         rebalances = self.table(REBALANCES)
-        times = schema.milliseconds(rebalances.column("at").combine_chunks())
+        times = arrow.to_milliseconds(rebalances.column("at").combine_chunks())
         at = times.to_numpy(zero_copy_only=False)
         first, last = (int(at.min()), int(at.max())) if len(at) else (None, None)
         names = sorted(self.table(ADVICE).column("group").to_pylist())
@@ -124,4 +124,4 @@ class Tables:
                 for what, count, examples in run.unread
             ],
         }
-        return schema.batch(EVIDENCE, [row])
+        return arrow.rows_to_batch(EVIDENCE, [row])

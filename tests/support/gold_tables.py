@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rota.pipeline import generation, rebalance, schema, whatif
-from rota.tables import ENDS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
+from rota.pipeline import arrow, rebalances
+from rota.pipeline.tables import ENDS, LAG, OWNERSHIP, REBALANCES, SERVERLOG, STATUS
 from tests.support.gold_history import HOUR, MINUTE, SECOND, History
 from tests.support.gold_large import large
 from tests.support.gold_layout import MORNING, Run, Tables
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 SCRIPT = "<script>alert(1)</script>"
+#: Names that break pages which put them together as text.
 HOSTILE = (
     SCRIPT,
     "\"double\" 'single' `back` & &amp; </td><img src=x onerror=alert(1)>",
@@ -46,7 +47,6 @@ HOSTILE = (
     "javascript:alert(1)//#g=0?__proto__&constructor",
     "]]> --> {{7*7}} ${7*7} %s %00 \\u003cscript\\u003e \u2028 </script>",
 )
-"""Names that break pages which put them together as text."""
 
 
 def tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tables:
@@ -61,20 +61,20 @@ def tables(histories: Iterable[History], *, lagging: Sequence[str] = ()) -> Tabl
 
 
 def _add(made: Tables, history: History, *, lagging: bool) -> None:
-    generations = generation.rows(history.generations)
+    generations = arrow.generations_to_batch(history.generations)
     lines = [
-        {name: getattr(line, name, None) for name in schema.arrow(SERVERLOG).names}
+        {name: getattr(line, name, None) for name in arrow.arrow_schema(SERVERLOG).names}
         | {"file": "server.log", "line": number}
         for number, line in enumerate(history.lines, 1)
     ]
-    given = [("generations", generations), ("lines", schema.batch(SERVERLOG, lines))]
-    told = list(rebalance.of_group(history.group, given))
+    given = [("generations", generations), ("lines", arrow.rows_to_batch(SERVERLOG, lines))]
+    told = list(rebalances.group_rebalances(history.group, given))
     for rows in told:
         made.add(REBALANCES, rows)
-    made.add(OWNERSHIP, schema.fact_batch(OWNERSHIP, history.ownership))
+    made.add(OWNERSHIP, arrow.facts_to_batch(OWNERSHIP, history.ownership))
     parts = [("generations", generations), *(("rebalances", rows) for rows in told)]
-    for rows in whatif.of_group(parts, {}, None):
-        for name, table in whatif.COLUMNS.items():
+    for rows in rebalances.group_whatif(parts, {}, None):
+        for name, table in rebalances.WHATIF_TABLES.items():
             if rows.column(name).null_count < rows.num_rows:
                 made.add(table, pa.RecordBatch.from_struct_array(rows.column(name)))
     if lagging:
@@ -109,21 +109,21 @@ def _add_lag(made: Tables, history: History) -> None:
                         "member_id": owned.member_id,
                     }
                 )
-    made.add(LAG, schema.batch(LAG, rows))
+    made.add(LAG, arrow.rows_to_batch(LAG, rows))
     pairs = sorted({(row["topic"], row["partition"]) for row in rows})
     samples = [
         {"topic": topic, "partition": number, "at": at, "beginning": 0, "end": (at - begin) // 100}
         for topic, number in pairs
         for at in np.linspace(begin, end, 11).astype(int).tolist()
     ]
-    made.add(ENDS, schema.batch(ENDS, samples))
+    made.add(ENDS, arrow.rows_to_batch(ENDS, samples))
     verdicts = [
         {"topic": topic, "partition": number, "verdict": "OK", "complete": 1.0}
         for topic, number in pairs
     ]
     verdicts.append({"topic": None, "partition": None, "verdict": "WARN", "complete": 1.0})
     told = [{"group": history.group, "at": end, "lag": 0, **verdict} for verdict in verdicts]
-    made.add(STATUS, schema.batch(STATUS, told))
+    made.add(STATUS, arrow.rows_to_batch(STATUS, told))
 
 
 def small(folder: Path, run: Run | None = None) -> Path:
@@ -185,8 +185,8 @@ def changing(folder: Path, run: Run | None = None) -> Path:
     return tables([moving, settled]).write(folder, run)
 
 
+#: Of every half hour: seconds that the oldest record is old, and how many there are.
 LAGS = ((40, 6_000), (90, 500), (600, 300), (240, 9_000), (10, 40), (300, 100), (20, 2_500))
-"""Of every half hour: seconds that the oldest record is old, and how many there are."""
 
 
 def course(folder: Path, run: Run | None = None) -> Path:
@@ -223,7 +223,7 @@ def course(folder: Path, run: Run | None = None) -> Path:
             for place, (seconds, records) in enumerate(LAGS)
             for number, part in enumerate((4, 1, 2))
         ]
-        found.add(LAG, schema.batch(LAG, rows))
+        found.add(LAG, arrow.rows_to_batch(LAG, rows))
     return found.write(folder, run)
 
 

@@ -7,19 +7,17 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from rota.formats import journal
-from rota.model.entry import (
+from rota.engine.formats import journal
+from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    Entry,
-    Foreign,
-    OffsetCommitted,
-)
-from rota.model.modern import (
-    ModernEntry,
+    JournalEntry,
+    OffsetCommitEntry,
+    UnparsedEntry,
 )
 
+#: Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8.
 WIDE = {"offset", "metadata_hash", "version", "timestamp"}
-"""Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8."""
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:
@@ -53,24 +51,24 @@ def made(kind: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **(fields | fixed))
 
 
-lasting = made(OffsetCommitted, expire_timestamp=st.just(-1))
+lasting = made(OffsetCommitEntry, expire_timestamp=st.just(-1))
 expiring = made(
-    OffsetCommitted,
+    OffsetCommitEntry,
     expire_timestamp=integers(64).filter(lambda timestamp: timestamp != -1),
     leader_epoch=st.just(-1),
     topic_id=st.none(),
 )
-offsets: st.SearchStrategy[OffsetCommitted] = lasting | expiring
-"""An offset that expires has room neither for an epoch nor for a topic's id."""
+#: An offset that expires has room neither for an epoch nor for a topic's id.
+offsets: st.SearchStrategy[OffsetCommitEntry] = lasting | expiring
 others = [
     made(kind)
-    for kind in (*get_args(ClassicEntry), *get_args(ModernEntry))
-    if kind is not OffsetCommitted
+    for kind in (*get_args(ClassicEntry), *get_args(ConsumerGroupEntry))
+    if kind is not OffsetCommitEntry
 ]
-entries: st.SearchStrategy[Entry] = st.one_of(offsets, *others)
-"""Every kind that is read, each as often as any other."""
+#: Every kind that is read, each as often as any other.
+entries: st.SearchStrategy[JournalEntry] = st.one_of(offsets, *others)
 foreign = st.builds(
-    lambda number, rest, value: Foreign(
+    lambda number, rest, value: UnparsedEntry(
         type=number, name="unknown", key=number.to_bytes(2, "big") + rest, value=value
     ),
     st.integers(24, 2**15 - 1),
@@ -79,7 +77,7 @@ foreign = st.builds(
 )
 
 Record = tuple[bytes, bytes | None]
-records: st.SearchStrategy[Record] = entries.map(journal.encode)
+records: st.SearchStrategy[Record] = entries.map(journal.encode_entry)
 values_only = records.filter(lambda record: record[1] is not None)
 
 

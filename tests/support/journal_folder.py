@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from rota.formats import assignment, batch, journal, subscription
-from rota.model.entry import Entry, GroupSaved, OffsetCommitted, SavedMember
-from rota.model.membership import Assignment, Subscription
-from rota.model.topic import Partitions
+from rota.engine.formats import consumer_protocol, journal, record_batch
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    JournalEntry,
+    OffsetCommitEntry,
+)
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.topic import Partitions
 
 START = 1_800_000_000_000
+#: A record's key and value.
 Raw: TypeAlias = tuple[bytes | None, bytes | None]
-"""A record's key and value."""
 
 
 def write(folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + ".log") -> Path:
@@ -24,41 +29,51 @@ def write(folder: Path, partition: int, *batches: bytes, name: str = "0" * 20 + 
     return file
 
 
-def batch_of(*records: Entry | Raw, offset: int = 0, at: int | Sequence[int] = START) -> bytes:
+def batch_of(
+    *records: JournalEntry | Raw, offset: int = 0, at: int | Sequence[int] = START
+) -> bytes:
     """A batch; its records' times are given, or one for all."""
     times = [at] * len(records) if isinstance(at, int) else at
-    raw = (record if isinstance(record, tuple) else journal.encode(record) for record in records)
-    return batch.encode(
-        batch.Record(offset + n, time, key, value)
+    raw = (
+        record if isinstance(record, tuple) else journal.encode_entry(record) for record in records
+    )
+    return record_batch.encode_batch(
+        record_batch.BatchRecord(offset + n, time, key, value)
         for n, ((key, value), time) in enumerate(zip(raw, times, strict=True))
     )
 
 
-def commit(group: str, offset: int = 1, *, topic: str = "t", partition: int = 0) -> OffsetCommitted:
-    return OffsetCommitted(
+def commit(
+    group: str, offset: int = 1, *, topic: str = "t", partition: int = 0
+) -> OffsetCommitEntry:
+    return OffsetCommitEntry(
         group=group, topic=topic, partition=partition, offset=offset, commit_timestamp=START
     )
 
 
 def member(
     name: str, *partitions: int, topic: str = "t", asked: bytes | None = None
-) -> SavedMember:
+) -> GroupMetadataMember:
     """A member that subscribes to one topic and got partitions of it."""
-    return SavedMember(
+    return GroupMetadataMember(
         member_id=f"{name}-id",
         static_id=None,
         client_id=name,
         client_host="/10.0.0.1",
         rebalance_timeout=60_000,
         session_timeout=10_000,
-        subscription=subscription.encode(Subscription(topics=(topic,))) if asked is None else asked,
-        assignment=assignment.encode(Assignment(Partitions.of({topic: partitions}))),
+        subscription=consumer_protocol.encode_subscription(Subscription(topics=(topic,)))
+        if asked is None
+        else asked,
+        assignment=consumer_protocol.encode_assignment(
+            Assignment(Partitions.of({topic: partitions}))
+        ),
     )
 
 
-def saved(group: str, generation: int, *members: SavedMember) -> GroupSaved:
+def saved(group: str, generation: int, *members: GroupMetadataMember) -> GroupMetadataEntry:
     """A generation of a classic group."""
-    return GroupSaved(
+    return GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
         generation=generation,

@@ -17,15 +17,15 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.storage.catalog import id_text, look
-from rota.storage.disk import RealDisk
+from rota.broker.storage.catalog import read_catalog_copies, uuid_to_text
+from rota.broker.storage.disk import RealDisk
 from tests.support.java.launcher import CACHE, HERE, fetch, making, require
 from tests.support.missing_tool import once
 from tests.support.process import run_command
 
 LIBS = CACHE / "broker"
+#: The broker's classes as the JVM keeps them in memory: a start with them costs half as much.
 ARCHIVE = CACHE / "broker.jsa"
-"""The broker's classes as the JVM keeps them in memory: a start with them costs half as much."""
 START_TIMEOUT = 300
 PORTS = range(15_000, 32_000)
 STARTED = "Kafka Server started"
@@ -40,14 +40,14 @@ broker=$!
 wait $broker
 """
 
+#: The first compiler alone, for a quick start.
 QUICK = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""The first compiler alone, for a quick start."""
+#: What Kafka's own start script gives a broker.
 KAFKAS = (
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
     "-Djava.awt.headless=true",
 )
-"""What Kafka's own start script gives a broker."""
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -123,13 +123,13 @@ class KafkaBroker:
     def _take(self, data: Path) -> None:
         """Copies a folder, and has the broker begin with the topics of its catalogue."""
         shutil.copytree(data, self._folder / "data")
-        catalog = look(RealDisk(data)).content
+        catalog = read_catalog_copies(RealDisk(data)).content
         assert catalog is not None
         self._format(catalog.identity.cluster_id)
         topics = [
             (
                 each.name,
-                id_text(each.id),
+                uuid_to_text(each.id),
                 str(each.partitions),
                 ";".join(f"{key}={value}" for key, value in each.overrides.items()),
             )

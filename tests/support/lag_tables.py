@@ -9,33 +9,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rota.pipeline import schema
-from rota.replay.lag import Ends, lags
-from rota.report.between import Seen, stretches
-from rota.tables import COMMITS, ENDS, LAG, OWNERSHIP, Table
+from rota.engine.history.lag import EndOffsets, compute_lags
+from rota.pipeline import arrow
+from rota.pipeline.tables import COMMITS, ENDS, LAG, OWNERSHIP, Table
+from rota.report.lag_intervals import CommitCoverage, find_lag_intervals
 
+#: A topic and a partition of it.
 Where = tuple[str, int]
-"""A topic and a partition of it."""
 
 
 def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows of a table; what they do not have is null."""
-    names = schema.arrow(kind).names
+    names = arrow.arrow_schema(kind).names
     whole = [{name: row.get(name) for name in names} for row in rows]
-    return pa.Table.from_batches([schema.batch(kind, whole)])
+    return pa.Table.from_batches([arrow.rows_to_batch(kind, whole)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """What happened to some partitions. Times are milliseconds."""
 
+    #: Group, partition, when, offset (None: it was deleted), in the journal's order.
     commits: Sequence[tuple[str, Where, int, int | None]]
-    """Group, partition, when, offset (None: it was deleted), in the journal's order."""
+    #: Partition, when, end, beginning.
     samples: Sequence[tuple[Where, int, int, int | None]] = ()
-    """Partition, when, end, beginning."""
+    #: Group, partition, from when to when.
     owned: Sequence[tuple[str, Where, int, int | None]] = ()
-    """Group, partition, from when to when."""
-    seen: Seen = field(default_factory=Seen)
+    seen: CommitCoverage = field(default_factory=CommitCoverage)
 
     def lag(self) -> pa.Table:
         """gold/lag, as the pipeline computes it."""
@@ -47,9 +47,9 @@ class Scene:
             if offset is not None and where in places and at >= (self.seen.since or 0)
         ]
         columns = [(places.index(where), at, offset) for _, where, at, offset, _ in made]
-        ends = Ends.of(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
+        ends = EndOffsets.of(*np.array(sampled, dtype=np.int64).reshape(-1, 4).T)
         partition, at, offset = np.array(columns, dtype=np.int64).reshape(-1, 3).T
-        found = lags(partition, at, offset, ends)
+        found = compute_lags(partition, at, offset, ends)
         rows = []
         for row, end, lag, seconds in zip(*found, strict=True):
             group, (topic, number), when, committed, order = made[row]
@@ -71,7 +71,7 @@ class Scene:
 
     def told(self) -> list[dict[str, Any]]:
         """The stretches, by group, partition and time."""
-        found = stretches(
+        found = find_lag_intervals(
             self.lag(),
             table(ENDS, map(_sample, self.samples)),
             table(OWNERSHIP, map(_ownership, self.owned)),

@@ -9,24 +9,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import rota
-from rota.client.group import from_wire, to_wire
+from rota.client.group_requests import decode_group_response, encode_group_request
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.request import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupRequest,
+    JoinGroup,
+    JoinGroupProtocol,
+    OffsetCommit,
+    SyncGroup,
+)
+from rota.engine.model.response import GroupResponse, JoinGroupResult, SyncGroupResult
+from rota.engine.model.topic import NO_PARTITIONS, OffsetAndMetadata, Partitions, TopicPartition
 from rota.errors import Code
-from rota.formats import assignment, subscription
-from rota.model.membership import Assignment, Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import JoinReply, Reply, SyncReply
-from rota.model.request import CONSUMER, CommitOffsets, Join, Protocol, Request, Sync
-from rota.model.topic import NO_PARTITIONS, Partitions, TopicPartition
-from rota.wire.api import Api
+from rota.protocol.messages import Api
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 VERSIONS = {Api.JOIN_GROUP: 9, Api.SYNC_GROUP: 5, Api.OFFSET_COMMIT: 9}
 SESSION = 60_000
+#: What the broker must be set to, so that all are of the first generation.
 WAITING: dict[str, object] = {"group.initial.rebalance.delay.ms": 3_000}
-"""What the broker must be set to, so that all are of the first generation."""
+#: Seconds: longer than a new group waits for more members, and once more after the last.
 DELAY = 10
-"""Seconds: longer than a new group waits for more members, and once more after the last."""
 
 
 @contextmanager
@@ -42,31 +48,31 @@ def waiting_broker(**partitions: int) -> Iterator[rota.Broker]:
 class Seat:
     """Who sits there, and what it gets."""
 
+    #: Its client id.
     name: str
-    """Its client id."""
     topics: tuple[str, ...] = ("orders",)
     gets: dict[str, list[int]] = field(default_factory=dict)
     static_id: str | None = None
     rack: str | None = None
     owned: Partitions = NO_PARTITIONS
     generation: int | None = None
+    #: What it tells the leader, if not all this.
     told: bytes | None = None
-    """What it tells the leader, if not all this."""
 
 
-def ask(client: RawClient, request: Request) -> Reply:
+def ask(client: RawClient, request: GroupRequest) -> GroupResponse:
     send(client, request)
     return receive(client, request)
 
 
-def send(client: RawClient, request: Request) -> None:
-    api, message = to_wire(request)
+def send(client: RawClient, request: GroupRequest) -> None:
+    api, message = encode_group_request(request)
     client.send(api, VERSIONS[api], message)
 
 
-def receive(client: RawClient, request: Request) -> Reply:
-    api, _ = to_wire(request)
-    return from_wire(request, client.receive(api, VERSIONS[api]))
+def receive(client: RawClient, request: GroupRequest) -> GroupResponse:
+    api, _ = encode_group_request(request)
+    return decode_group_response(request, client.receive(api, VERSIONS[api]))
 
 
 def seat(
@@ -75,7 +81,7 @@ def seat(
     seats: Sequence[Seat],
     *,
     strategy: str = "range",
-    protocol_type: str = CONSUMER,
+    protocol_type: str = CONSUMER_PROTOCOL_TYPE,
     synced: bool = True,
 ) -> list[str]:
     """The ids of the members, in the same order; all of one generation.
@@ -90,7 +96,7 @@ def seat(
         for place, client in enumerate(clients):
             if seats[place].static_id is None:  # one without a static id is told its id first
                 reply = ask(client, joins[place])
-                assert isinstance(reply, JoinReply)
+                assert isinstance(reply, JoinGroupResult)
                 assert reply.code == Code.MEMBER_ID_REQUIRED
                 joins[place] = replace(joins[place], member_id=reply.member_id)
         for client, join in zip(clients, joins, strict=True):
@@ -98,7 +104,7 @@ def seat(
         until("all have joined", lambda: len(broker.group(group).members) >= len(seats))
         broker.clock.advance(DELAY)
         replies = [receive(*pair) for pair in zip(clients, joins, strict=True)]
-        joined = [each for each in replies if isinstance(each, JoinReply)]
+        joined = [each for each in replies if isinstance(each, JoinGroupResult)]
         ids = [each.member_id for each in joined]
         assert {(each.code, len(ids)) for each in joined} == {(0, max(map(_size, joined)))}
         if synced:
@@ -111,27 +117,27 @@ def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     """One more joins; those who sit do not hear of it, and so the group waits for them."""
     who = Seat(name=name, static_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
-        send(client, _join(group, who, "range", CONSUMER))
+        send(client, _join(group, who, "range", CONSUMER_PROTOCOL_TYPE))
         until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
         yield
 
 
-def _size(reply: JoinReply) -> int:
+def _size(reply: JoinGroupResult) -> int:
     return len(reply.members)
 
 
-def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> Join:
+def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> JoinGroup:
     told = who.told
     if told is None:
         meant = Subscription(
             topics=who.topics, owned=who.owned, generation=who.generation, rack=who.rack
         )
-        told = subscription.encode(meant)
-    return Join(
+        told = consumer_protocol.encode_subscription(meant)
+    return JoinGroup(
         group=group,
         static_id=who.static_id,
         protocol_type=protocol_type,
-        protocols=(Protocol(strategy, told),),
+        protocols=(JoinGroupProtocol(strategy, told),),
         session_timeout=SESSION,
         rebalance_timeout=SESSION,
         client_id=who.name,
@@ -142,17 +148,17 @@ def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> Join:
 def _sync(
     group: str,
     clients: Sequence[RawClient],
-    joined: Sequence[JoinReply],
+    joined: Sequence[JoinGroupResult],
     seats: Sequence[Seat],
     strategy: str,
     protocol_type: str,
 ) -> None:
     given = tuple(
-        (reply.member_id, assignment.encode(Assignment(Partitions.of(who.gets))))
+        (reply.member_id, consumer_protocol.encode_assignment(Assignment(Partitions.of(who.gets))))
         for reply, who in zip(joined, seats, strict=True)
     )
     for client, reply in zip(clients, joined, strict=True):
-        request = Sync(
+        request = SyncGroup(
             group=group,
             generation=reply.generation,
             member_id=reply.member_id,
@@ -162,8 +168,8 @@ def _sync(
         )
         send(client, request)
     for client, reply in zip(clients, joined, strict=True):
-        answer = receive(client, Sync(group=group, generation=0, member_id=reply.member_id))
-        assert isinstance(answer, SyncReply)
+        answer = receive(client, SyncGroup(group=group, generation=0, member_id=reply.member_id))
+        assert isinstance(answer, SyncGroupResult)
         assert answer.code == 0
 
 
@@ -171,7 +177,7 @@ def commit(broker: rota.Broker, group: str, offsets: dict[tuple[str, int], int])
     """Sets offsets of a group without members."""
     given = {TopicPartition(*each): OffsetAndMetadata(offset) for each, offset in offsets.items()}
     with RawClient(broker.bootstrap_servers) as client:
-        ask(client, CommitOffsets(group=group, offsets=given))
+        ask(client, OffsetCommit(group=group, offsets=given))
 
 
 def billing(broker: rota.Broker) -> list[str]:

@@ -5,55 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import resolve_all
-from rota.errors import Code
-from rota.formats import assignment, subscription
-from rota.member.event import (
-    Answered,
-    Call,
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.classic import compute_assignment
+from rota.engine.member.events import (
     CallListener,
-    Command,
-    CommitAsked,
+    CommitRequested,
+    ComputeAssignment,
     CoordinatorFound,
-    Event,
     FindCoordinator,
+    ListenerMethod,
     ListenerReturned,
-    MakeAssignment,
+    MemberCommand,
+    MemberEvent,
+    MemberTimer,
+    MemberTimerFired,
     MetadataUpdated,
     PollBegan,
     PollEnded,
-    Raise,
+    RaiseError,
     RequestFailed,
     RequestMetadata,
-    Send,
-    StartTimer,
-    StopTimer,
+    ResponseReceived,
+    SendRequest,
+    StartMemberTimer,
+    StopMemberTimer,
     Subscribed,
-    Timer,
-    TimerFired,
 )
-from rota.member.leader import make
-from rota.member.machine import Machine
-from rota.member.state import MOVES, State
-from rota.model.config import MemberConfig
-from rota.model.membership import Assignment, Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import (
-    CommitReply,
-    HeartbeatReply,
+from rota.engine.member.member import MemberStateMachine
+from rota.engine.member.state import MEMBER_TRANSITIONS, MemberState
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit, SyncGroup
+from rota.engine.model.response import (
+    GroupResponse,
+    HeartbeatResult,
     JoinedMember,
-    JoinReply,
-    Reply,
-    SyncReply,
+    JoinGroupResult,
+    OffsetCommitResult,
+    SyncGroupResult,
 )
-from rota.model.request import CommitOffsets, Heartbeat, Join, Request, Sync
-from rota.model.topic import Cluster, Partitions, TopicPartition
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
+from rota.errors import Code
 
 ME = "me-1"
 OTHER = "other-1"
 T = TypeVar("T")
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=GroupRequest)
 
 
 def tp(*names: str) -> tuple[TopicPartition, ...]:
@@ -73,11 +72,11 @@ def at(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def given(*names: str) -> bytes:
-    return assignment.encode(Assignment(Partitions.of(tp(*names))))
+    return consumer_protocol.encode_assignment(Assignment(Partitions.of(tp(*names))))
 
 
 def told(topics: Iterable[str] = ("t0",)) -> bytes:
-    return subscription.encode(Subscription(topics=tuple(topics)))
+    return consumer_protocol.encode_subscription(Subscription(topics=tuple(topics)))
 
 
 class Driver:
@@ -92,17 +91,19 @@ class Driver:
         partitions: Mapping[str, int] | None = None,
         **settings: object,
     ) -> None:
-        assignors = resolve_all(strategies) if isinstance(strategies, str) else tuple(strategies)
+        assignors = (
+            resolve_strategies(strategies) if isinstance(strategies, str) else tuple(strategies)
+        )
         settings.setdefault("auto_commit", False)
         self.config = MemberConfig(group="g", **settings)  # type: ignore[arg-type]
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.machine = Machine(self.config, assignors, lambda: self.consumed)
+        self.machine = MemberStateMachine(self.config, assignors, lambda: self.consumed)
         self.now = 0
-        self.log: list[Command] = []
-        self.open: dict[int, Request] = {}
-        self.timers: dict[Timer, int] = {}
+        self.log: list[MemberCommand] = []
+        self.open: dict[int, GroupRequest] = {}
+        self.timers: dict[MemberTimer, int] = {}
         self.calls: list[CallListener] = []
-        self.moves: set[tuple[State, State]] = set()
+        self.moves: set[tuple[MemberState, MemberState]] = set()
         self.answers_listener = True
         self.makes_assignments = True
         self.metadata = partitions or {"t0": 4, "t1": 4}
@@ -113,7 +114,7 @@ class Driver:
 
     # Events in, commands out
 
-    def give(self, event: Event) -> list[Command]:
+    def give(self, event: MemberEvent) -> list[MemberCommand]:
         """One event, and by itself what a driver would do at once."""
         before = self.machine.state
         commands = self.machine.handle(event, self.now)
@@ -121,38 +122,38 @@ class Driver:
         after = self.machine.state
         if before is not after:
             self.moves.add((before, after))
-            assert (before, after) in MOVES
+            assert (before, after) in MEMBER_TRANSITIONS
         self.log += commands
         follows = [event for command in commands for event in self._do(command)]
         return commands + [command for event in follows for command in self.give(event)]
 
-    def _do(self, command: Command) -> list[Event]:
+    def _do(self, command: MemberCommand) -> list[MemberEvent]:
         match command:
-            case Send(number, request):
+            case SendRequest(number, request):
                 self.open[number] = request
-            case StartTimer(timer, due):
+            case StartMemberTimer(timer, due):
                 self.timers[timer] = due
-            case StopTimer(timer):
+            case StopMemberTimer(timer):
                 self.timers.pop(timer, None)
             case CallListener():
                 self.calls.append(command)
                 if self.answers_listener:
                     return [ListenerReturned(command.call_id)]
-            case MakeAssignment() if self.makes_assignments:
-                return [make(command)]
+            case ComputeAssignment() if self.makes_assignments:
+                return [compute_assignment(command)]
             case RequestMetadata() if self.gives_metadata:
                 return [MetadataUpdated(Cluster(self.metadata))]
         return []
 
-    def pass_time(self, duration: int, *, alive: bool = False) -> list[Command]:
+    def pass_time(self, duration: int, *, alive: bool = False) -> list[MemberCommand]:
         """Timers that become due fire, in order; if ``alive``, heartbeats are answered."""
-        commands: list[Command] = []
+        commands: list[MemberCommand] = []
         end = self.now + duration
         while self.timers and min(self.timers.values()) <= end:
             timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
             self.now = max(self.now, self.timers.pop(timer))
-            commands += self.give(TimerFired(timer))
-            if alive and timer is Timer.HEARTBEAT:
+            commands += self.give(MemberTimerFired(timer))
+            if alive and timer is MemberTimer.HEARTBEAT:
                 commands += self.beat_answered()
         self.now = end
         return commands
@@ -164,31 +165,31 @@ class Driver:
         """The last request of this kind under way."""
         return self.under_way(kind)[-1][1]
 
-    def answer(self, kind: type[Request], reply: Reply) -> list[Command]:
+    def answer(self, kind: type[GroupRequest], reply: GroupResponse) -> list[MemberCommand]:
         """Answers the last request of this kind."""
         number, _ = self.under_way(kind)[-1]
         del self.open[number]
-        return self.give(Answered(number, reply))
+        return self.give(ResponseReceived(number, reply))
 
-    def fail(self, kind: type[Request]) -> list[Command]:
+    def fail(self, kind: type[GroupRequest]) -> list[MemberCommand]:
         number, _ = self.under_way(kind)[-1]
         del self.open[number]
         return self.give(RequestFailed(number))
 
-    def change(self, **partitions: int) -> list[Command]:
+    def change(self, **partitions: int) -> list[MemberCommand]:
         """The topics' metadata changes."""
         self.metadata = partitions
         return self.give(MetadataUpdated(Cluster(partitions)))
 
     # The way into a group
 
-    def poll(self) -> list[Command]:
+    def poll(self) -> list[MemberCommand]:
         return self.give(PollBegan())
 
-    def end_poll(self) -> list[Command]:
+    def end_poll(self) -> list[MemberCommand]:
         return self.give(PollEnded())
 
-    def found(self) -> list[Command]:
+    def found(self) -> list[MemberCommand]:
         return self.give(CoordinatorFound())
 
     def answer_join(
@@ -199,13 +200,13 @@ class Driver:
         leader: str = OTHER,
         members: Mapping[str, bytes] | None = None,
         skip_assignment: bool = False,
-    ) -> list[Command]:
+    ) -> list[MemberCommand]:
         """The join succeeds; the strategy is the first of the list."""
-        protocol = self.sent(Join).protocols[0].name
+        protocol = self.sent(JoinGroup).protocols[0].name
         listed = members if leader == member_id else {}
         return self.answer(
-            Join,
-            JoinReply(
+            JoinGroup,
+            JoinGroupResult(
                 member_id=member_id,
                 generation=generation,
                 protocol_type="consumer",
@@ -219,13 +220,13 @@ class Driver:
             ),
         )
 
-    def refuse_join(self, code: Code) -> list[Command]:
-        return self.answer(Join, JoinReply(code=code))
+    def refuse_join(self, code: Code) -> list[MemberCommand]:
+        return self.answer(JoinGroup, JoinGroupResult(code=code))
 
-    def answer_sync(self, *names: str) -> list[Command]:
-        return self.answer(Sync, SyncReply(assignment=given(*names)))
+    def answer_sync(self, *names: str) -> list[MemberCommand]:
+        return self.answer(SyncGroup, SyncGroupResult(assignment=given(*names)))
 
-    def settle(self, *names: str, generation: int = 1) -> list[Command]:
+    def settle(self, *names: str, generation: int = 1) -> list[MemberCommand]:
         """From wherever it stands, through a poll, to stable with these partitions."""
         commands = self.poll()
         if FindCoordinator() in commands:
@@ -234,18 +235,18 @@ class Driver:
         commands += self.answer_sync(*names)
         return commands
 
-    def beat(self, code: Code = Code.NONE) -> list[Command]:
+    def beat(self, code: Code = Code.NONE) -> list[MemberCommand]:
         """The next heartbeat goes out, and is answered."""
-        commands = self.pass_time(self.timers[Timer.HEARTBEAT] - self.now)
+        commands = self.pass_time(self.timers[MemberTimer.HEARTBEAT] - self.now)
         return commands + self.beat_answered(code)
 
-    def beat_at_once(self, code: Code) -> list[Command]:
+    def beat_at_once(self, code: Code) -> list[MemberCommand]:
         """As if a heartbeat had been due just now."""
-        del self.timers[Timer.HEARTBEAT]
-        return self.give(TimerFired(Timer.HEARTBEAT)) + self.beat_answered(code)
+        del self.timers[MemberTimer.HEARTBEAT]
+        return self.give(MemberTimerFired(MemberTimer.HEARTBEAT)) + self.beat_answered(code)
 
-    def beat_answered(self, code: Code = Code.NONE) -> list[Command]:
-        return self.answer(Heartbeat, HeartbeatReply(code=code))
+    def beat_answered(self, code: Code = Code.NONE) -> list[MemberCommand]:
+        return self.answer(Heartbeat, HeartbeatResult(code=code))
 
     def commit(
         self,
@@ -253,38 +254,40 @@ class Driver:
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         *,
         wait: int | None = None,
-    ) -> list[Command]:
+    ) -> list[MemberCommand]:
         until = None if wait is None else self.now + wait
-        return self.give(CommitAsked(commit_id, offsets, until))
+        return self.give(CommitRequested(commit_id, offsets, until))
 
-    def answer_commit(self, code: Code = Code.NONE, number: int | None = None) -> list[Command]:
-        found = dict(self.under_way(CommitOffsets))
+    def answer_commit(
+        self, code: Code = Code.NONE, number: int | None = None
+    ) -> list[MemberCommand]:
+        found = dict(self.under_way(OffsetCommit))
         number = max(found) if number is None else number
         del self.open[number]
         codes = dict.fromkeys(found[number].offsets, code)
-        return self.give(Answered(number, CommitReply(codes=codes)))
+        return self.give(ResponseReceived(number, OffsetCommitResult(codes=codes)))
 
     # Looking at what came out
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         return self.machine.state
 
-    def heard(self) -> list[tuple[Call, tuple[TopicPartition, ...]]]:
+    def heard(self) -> list[tuple[ListenerMethod, tuple[TopicPartition, ...]]]:
         """What the listener was called with, since it was last asked."""
         calls = [(call.call, call.partitions) for call in self.calls]
         self.calls.clear()
         return calls
 
 
-def of(kind: type[T], commands: Iterable[Command]) -> list[T]:
+def of(kind: type[T], commands: Iterable[MemberCommand]) -> list[T]:
     """Those of one kind."""
     return [command for command in commands if isinstance(command, kind)]
 
 
-def raised(commands: Iterable[Command]) -> list[Exception]:
-    return [command.error for command in of(Raise, commands)]
+def raised(commands: Iterable[MemberCommand]) -> list[Exception]:
+    return [command.error for command in of(RaiseError, commands)]
 
 
-def requests(commands: Iterable[Command]) -> list[Request]:
-    return [command.request for command in of(Send, commands)]
+def requests(commands: Iterable[MemberCommand]) -> list[GroupRequest]:
+    return [command.request for command in of(SendRequest, commands)]

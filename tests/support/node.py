@@ -28,45 +28,43 @@ from uuid import UUID
 import kafka.protocol.sasl
 from kafka.protocol import admin, consumer, metadata, producer
 
-from rota.broker import turn
-from rota.broker.alarm import Alarms
-from rota.broker.build import handlers
-from rota.broker.event import (
-    Close,
-    Closed,
-    Command,
+from rota.broker import dispatch
+from rota.broker.dispatch import ERROR, WARNING, HandlerContext
+from rota.broker.events import (
+    CloseConnection,
+    ConnectionClosed,
     ConnectionId,
-    Done,
-    Event,
-    Log,
-    Opened,
-    Received,
-    Send,
-    Woken,
+    ConnectionOpened,
+    FrameReceived,
+    NodeCommand,
+    NodeEvent,
+    NoResponse,
+    Wakeup,
+    WriteLogLine,
+    WriteResponse,
 )
-from rota.broker.fault import Faults
-from rota.broker.groups import Groups
-from rota.broker.means import Means
-from rota.broker.node import Node
-from rota.broker.opening import open_topics
-from rota.broker.part import ERROR, WARNING, Parts
-from rota.broker.topic import Topic
-from rota.broker.topics import Topics
+from rota.broker.faults import FaultInjector
+from rota.broker.groups import GroupCoordinatorService
+from rota.broker.log_manager import StorageContext
+from rota.broker.node import BrokerNode
+from rota.broker.startup import all_handlers, open_topics
+from rota.broker.storage.disk import Disk
+from rota.broker.storage.log_directory import LogDirectory, open_log_directory
+from rota.broker.timers import Timers
+from rota.broker.topics import Topic, Topics
+from rota.engine.formats.record_batch import BatchRecord, encode_batch
+from rota.engine.model.config import BrokerConfig, GroupConfig, TopicConfig
 from rota.errors import Code
-from rota.formats.batch import Record, encode
-from rota.model.config import BrokerConfig, GroupConfig, TopicConfig
-from rota.storage.disk import Disk
-from rota.storage.folder import Folder, open_folder
-from rota.wire import message as wire
-from rota.wire.api import Api
-from rota.wire.sasl import Users
+from rota.protocol import messages
+from rota.protocol.messages import Api
+from rota.protocol.sasl import Users
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.requests import START, Partition, fetch_request, produce_request
 
 BROKER = BrokerConfig(offsets_partitions=3)
 #: No delay before the first rebalance, so that a join is answered at once.
 PROMPT = GroupConfig(initial_rebalance_delay=0)
-HANDLERS = handlers()
+HANDLERS = all_handlers()
 #: Every API and the versions that are handled.
 VERSIONS = {Api(each.api): range(each.lowest, each.highest + 1) for each in HANDLERS.values()}
 CLIENT_ID = "tester"
@@ -81,9 +79,9 @@ SCHEMAS = (producer, consumer, admin, metadata, kafka.protocol.sasl)
 class Storage:
     """An open data folder."""
 
-    folder: Folder
+    folder: LogDirectory
     topics: Topics
-    alarms: Alarms
+    alarms: Timers
 
 
 def open_storage(
@@ -96,9 +94,9 @@ def open_storage(
     topic_config: TopicConfig | None = None,
 ) -> Storage:
     """Opens a data folder and recovers its logs."""
-    alarms = Alarms()
-    folder = open_folder(disk, node_id=config.node_id, new_id=new_id, report=report)
-    means = Means(
+    alarms = Timers()
+    folder = open_log_directory(disk, node_id=config.node_id, new_id=new_id, report=report)
+    means = StorageContext(
         disk=disk,
         folder=folder,
         config=config,
@@ -119,11 +117,11 @@ def build_node(
     config: BrokerConfig = BROKER,
     group_config: GroupConfig = PROMPT,
     passwords: Mapping[str, str] | None = None,
-) -> Node:
+) -> BrokerNode:
     """Loads the groups, and puts every handler in front of them and of the topics."""
-    groups = Groups(group_config, storage.topics, storage.alarms, new_text, log)
+    groups = GroupCoordinatorService(group_config, storage.topics, storage.alarms, new_text, log)
     groups.load(now)
-    parts = Parts(
+    parts = HandlerContext(
         config=config,
         topics=storage.topics,
         groups=groups,
@@ -134,8 +132,8 @@ def build_node(
         users=None if passwords is None else Users(passwords, lambda: bytes(16)),
         new_nonce=new_text,
     )
-    faults = Faults(storage.alarms)
-    return Node(parts, HANDLERS, faults=faults, login_needed=passwords is not None)
+    faults = FaultInjector(storage.alarms)
+    return BrokerNode(parts, HANDLERS, faults=faults, login_needed=passwords is not None)
 
 
 class InMemoryNode:
@@ -154,8 +152,8 @@ class InMemoryNode:
     ) -> None:
         self.now = now
         self.disk = FaultyDisk(0) if disk is None else disk
-        #: Bytes of responses that clients can take; see :meth:`rota.broker.node.Node.handle`.
-        self.room = turn.BYTES
+        #: Bytes of responses that clients can take; see :meth:`rota.broker.node.BrokerNode.handle`.
+        self.room = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
         self.log_lines: list[str] = []
         #: The lines of level ERROR.
         self.error_lines: list[str] = []
@@ -226,41 +224,41 @@ class InMemoryNode:
         """Opens a connection from this host."""
         connection = ClientConnection(self, ConnectionId(len(self.connections)))
         self.connections[connection.id] = connection
-        self.handle(Opened(connection.id, host))
+        self.handle(ConnectionOpened(connection.id, host))
         return connection
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: NodeEvent) -> None:
         """Handles an event, then every alarm that is due, as the server does."""
         self._run(self.node.handle(event, self.now, self.room))
         while (at := self.node.next_alarm()) is not None and at <= self.now:
-            self._run(self.node.handle(Woken(), self.now, self.room))
+            self._run(self.node.handle(Wakeup(), self.now, self.room))
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass, with a stop at each alarm; then calls that waited get their turns."""
         end = self.now + milliseconds
-        self.handle(Woken())
+        self.handle(Wakeup())
         while (at := self.node.next_alarm()) is not None and at <= end:
             self.now = max(at, self.now)
-            self.handle(Woken())
+            self.handle(Wakeup())
         while self.node.behind and self.room:
-            self.handle(Woken())
+            self.handle(Wakeup())
         self.now = end
 
     def jump(self, milliseconds: int) -> None:
         """Lets time pass in one step, as if the machine had been suspended."""
         self.now += milliseconds
-        self.handle(Woken())
+        self.handle(Wakeup())
 
-    def _run(self, commands: list[Command]) -> None:
+    def _run(self, commands: list[NodeCommand]) -> None:
         for command in commands:
             match command:
-                case Send(connection, data):
+                case WriteResponse(connection, data):
                     self.connections[connection].take_response(bytes(data))
-                case Done(connection):
+                case NoResponse(connection):
                     self.connections[connection].take_response(None)
-                case Close(connection, reason):
+                case CloseConnection(connection, reason):
                     self.connections[connection].end(reason)
-                case Log(level, text):
+                case WriteLogLine(level, text):
                     self._log(level, text)
 
     # Topics and their logs, without a request
@@ -276,8 +274,8 @@ class InMemoryNode:
 
     def append(self, topic: str, partition: int, *values: bytes) -> None:
         """Appends records as one batch."""
-        records = [Record(at, self.now, b"key", value) for at, value in enumerate(values)]
-        self.topics.append(topic, partition, encode(records), self.now)
+        records = [BatchRecord(at, self.now, b"key", value) for at, value in enumerate(values)]
+        self.topics.append(topic, partition, encode_batch(records), self.now)
 
     def end_offsets(self) -> dict[str, list[int]]:
         """Returns the log end offset of each partition of each topic."""
@@ -291,8 +289,9 @@ class InMemoryNode:
 class ClientConnection:
     """A client's end of a connection, with one request in flight at a time.
 
-    Requests are of kafka-python's schemas or of :mod:`rota.wire`; the response is of the same.
-    kafka-python's are a check of the response by a reader that is not the code under test.
+    Requests are of kafka-python's schemas or of :mod:`rota.protocol.requirements`; the response is
+    of the same. kafka-python's are a check of the response by a reader that is not the code under
+    test.
     """
 
     def __init__(self, node: InMemoryNode, connection: ConnectionId) -> None:
@@ -321,7 +320,7 @@ class ClientConnection:
         assert not self.waits, "the response to the last request is not there yet"
         assert self.closed is None, self.closed
         self.waits = True
-        self.node.handle(Received(self.id, frame))
+        self.node.handle(FrameReceived(self.id, frame))
 
     def receive(self) -> Any:
         """Returns the oldest response, or None if its request gets none by design."""
@@ -341,7 +340,7 @@ class ClientConnection:
     def disconnect(self) -> None:
         """Closes the connection from the client's side."""
         self.end("by the client")
-        self.node.handle(Closed(self.id))
+        self.node.handle(ConnectionClosed(self.id))
 
     # For the node
 
@@ -418,27 +417,27 @@ class ClientConnection:
 
     def produce_batch(self, topic: str, partition: int, batch: bytes) -> Any:
         """Returns the partition's part of the response."""
-        data = wire.ProduceRequest.TopicProduceData(
+        data = messages.ProduceRequest.TopicProduceData(
             name=topic,
             partition_data=[
-                wire.ProduceRequest.PartitionProduceData(index=partition, records=batch)
+                messages.ProduceRequest.PartitionProduceData(index=partition, records=batch)
             ],
         )
-        request = wire.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data])
+        request = messages.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[data])
         return self.ask(request, 9).responses[0].partition_responses[0]
 
     def fetch_partition(self, topic: str, partition: int, offset: int = 0) -> Any:
         """Returns the partition's part of the response."""
-        wanted = wire.FetchRequest.FetchPartition(
+        wanted = messages.FetchRequest.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
         )
-        of = wire.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])
-        request = wire.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[of])
+        of = messages.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])
+        request = messages.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[of])
         return self.ask(request, 12).responses[0].partitions[0]
 
     def commit(self, group: str, topic: str, partition: int, offset: int, text: str) -> Code:
         """Commits an offset without being a member."""
-        kind = wire.OffsetCommitRequest
+        kind = messages.OffsetCommitRequest
         where = kind.OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=text
         )
@@ -451,8 +450,8 @@ class ClientConnection:
 
     def committed(self, group: str) -> dict[Partition, tuple[int, str]] | Code:
         """Returns committed offsets and their metadata, or the group's error."""
-        asked = wire.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-        found = self.ask(wire.OffsetFetchRequest(groups=[asked]), 8).groups[0]
+        asked = messages.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+        found = self.ask(messages.OffsetFetchRequest(groups=[asked]), 8).groups[0]
         if found.error_code:
             return Code(found.error_code)
         return {
@@ -470,8 +469,8 @@ def request_frame(
 ) -> bytes:
     """Returns a request as it is on the wire, without its length."""
     if hasattr(request, "SCHEMA"):
-        head = wire.Head(Api(request.SCHEMA.key), version, correlation, client_id, 0)
-        return bytes(wire.write_request(head, request))[4:]
+        head = messages.RequestHeader(Api(request.SCHEMA.key), version, correlation, client_id, 0)
+        return bytes(messages.write_request(head, request))[4:]
     client = client_id.encode()
     flexible = type(request).flexible_version_q(version)
     start = struct.pack(">hhih", request.API_KEY, version, correlation, len(client)) + client
@@ -484,7 +483,7 @@ def decode_response(data: bytes, request: Any, version: int, correlation: int) -
     assert size == len(data) - 4
     assert answered == correlation
     if hasattr(request, "SCHEMA"):
-        return wire.read_response(Api(request.SCHEMA.key), version, data[4:])[1]
+        return messages.read_response(Api(request.SCHEMA.key), version, data[4:])[1]
     kind = _response_class(type(request).__name__.replace("Request", "Response"))
     tagged = kind.flexible_version_q(version) and kind is not metadata.ApiVersionsResponse
     head = data[8:9] if tagged else b""

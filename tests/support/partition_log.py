@@ -6,11 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rota.formats.batch import Codec, Record, decode, encode, read_header, records, walk
-from rota.formats.buffer import Bytes
-from rota.model.config import TopicConfig
-from rota.storage.disk import Disk
-from rota.storage.log import Log
+from rota.broker.storage.disk import Disk
+from rota.broker.storage.log import Log
+from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    CompressionType,
+    encode_batch,
+    read_batch_header,
+)
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.formats.record_batch_scan import find_batches
+from rota.engine.model.config import TopicConfig
 
 NOW = 1_700_000_000_000
 FOLDER = "t-0"
@@ -19,12 +26,12 @@ ID = bytes(range(16))
 
 def sent(*values: bytes, at: int = NOW, **fields: Any) -> bytes:
     """A batch as a producer sends it: a record for each value, a millisecond apart."""
-    return encode(
-        [Record(row, at + row, b"k", value) for row, value in enumerate(values)], **fields
+    return encode_batch(
+        [BatchRecord(row, at + row, b"k", value) for row, value in enumerate(values)], **fields
     )
 
 
-def padded(size: int, at: int = NOW, codec: Codec = Codec.NONE) -> bytes:
+def padded(size: int, at: int = NOW, codec: CompressionType = CompressionType.NONE) -> bytes:
     """A batch of one record with so many bytes of value."""
     return sent(bytes(size), at=at, codec=codec)
 
@@ -70,25 +77,25 @@ def batches(log: Log, at: int | None = None, budget: int = 1 << 20) -> list[byte
     offset = log.start if at is None else at
     while data := log.read(offset, budget):
         found += split(data)
-        offset = read_header(found[-1]).last_offset + 1
+        offset = read_batch_header(found[-1]).last_offset + 1
     return found
 
 
 def split(data: Bytes) -> list[bytes]:
-    walked = walk(data)
+    walked = find_batches(data)
     assert not walked.problems
     return [bytes(data[position : position + size]) for position, size in walked]
 
 
 def values(log: Log, at: int | None = None) -> list[tuple[int, bytes | None]]:
     """Offsets and values of all records."""
-    found = records(decode(b"".join(batches(log, at))))
+    found = iterate_records(decode_batches(b"".join(batches(log, at))))
     return [(record.offset, record.value) for record in found]
 
 
 def offsets(data: Bytes) -> list[int]:
     """The base offsets of the batches of an answer."""
-    return [read_header(each).base_offset for each in split(data)]
+    return [read_batch_header(each).base_offset for each in split(data)]
 
 
 def log_files(disk: Any) -> Sequence[str]:

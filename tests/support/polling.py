@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rota.formats import journal
-from rota.formats.batch import decode, records
-from rota.pipeline.poll import Gap, Poll, Polled, sample
-from rota.pipeline.redact import Redaction
-from rota.replay.fact import Ownership, Written
+from rota.engine.formats import journal
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.history.facts import JournalRecord, PartitionOwnership
+from rota.pipeline.poll import PollGap, PollResult, PollSettings, poll_groups
+from rota.pipeline.redaction import Redaction
 from tests.support.client import client, run
 
 Act = Callable[[], object]
@@ -23,10 +23,10 @@ class Script:
         self._acts = list(acts)
         self._lost = lost
         self.told: list[str] = []
+        #: Of the rounds.
         self.times: list[int] = []
-        """Of the rounds."""
 
-    def round(self, polled: Polled) -> None:
+    def round(self, polled: PollResult) -> None:
         assert polled.last is not None
         self.times.append(polled.last)
         if self._acts:
@@ -39,32 +39,38 @@ class Script:
         if self._lost is not None:
             self._lost()
 
-    def back(self, gap: Gap) -> None:
+    def back(self, gap: PollGap) -> None:
         self.told.append("back")
 
 
 def poll(
-    servers: str, poll: Poll, folder: Path, script: Script, redaction: Redaction | None = None
-) -> Polled:
+    servers: str,
+    poll: PollSettings,
+    folder: Path,
+    script: Script,
+    redaction: Redaction | None = None,
+) -> PollResult:
     """Samples the groups of a cluster into a folder."""
 
-    async def ask() -> Polled:
+    async def ask() -> PollResult:
         async with client(servers) as asking:
-            return await sample(asking, poll, folder, script, redaction)
+            return await poll_groups(asking, poll, folder, script, redaction)
 
     return run(ask())
 
 
-def entries(folder: Path, group: str, partition: str = "__consumer_offsets-*") -> Iterator[Written]:
+def entries(
+    folder: Path, group: str, partition: str = "__consumer_offsets-*"
+) -> Iterator[JournalRecord]:
     """What a broker's folder has of a group, in journal order."""
     for file in sorted(folder.glob(f"{partition}/*.log")):
-        for record in records(decode(file.read_bytes())):
-            entry = journal.decode(record.key or b"", record.value)
+        for record in iterate_records(decode_batches(file.read_bytes())):
+            entry = journal.decode_record(record.key or b"", record.value)
             if getattr(entry, "group", None) == group:
-                yield Written(record.offset, record.timestamp, entry)
+                yield JournalRecord(record.offset, record.timestamp, entry)
 
 
-def owners(owned: list[Ownership], time: int) -> dict[tuple[str, int], str]:
+def owners(owned: list[PartitionOwnership], time: int) -> dict[tuple[str, int], str]:
     """Who had what at a time."""
     return {
         (one.topic, one.partition): one.member_id

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
+from rota.engine.formats.record_batch import HEADER, BatchRecord, CompressionType, encode_batch
+from rota.engine.model.config import BrokerConfig
 from rota.errors import Code, RotaError
-from rota.formats.batch import Codec, Record, encode
-from rota.formats.batch.header import HEAD
-from rota.model.config import BrokerConfig
-from rota.wire.message import ListOffsetsRequest
+from rota.protocol.messages import ListOffsetsRequest
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START
@@ -28,8 +27,8 @@ CONFIG = BrokerConfig(offsets_partitions=2, offsets_segment_bytes=900)
 SMALL = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
 PARTITIONS = (("log", 0), ("log", 1), ("compact", 0), ("cut", 0))
 GROUPS = ("readers", "writers", "third")
+#: What a reader may be told; the last where a folder is of another topic.
 UNREAD = (Code.NONE, Code.OFFSET_OUT_OF_RANGE, Code.KAFKA_STORAGE_ERROR)
-"""What a reader may be told; the last where a folder is of another topic."""
 UNAVAILABLE = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
 TIMES = (START - 1, START + 9, START + 21, START + 70_000)
 
@@ -38,12 +37,12 @@ TIMES = (START - 1, START + 9, START + 21, START + 70_000)
 class Served:
     """All that a broker gives to its clients."""
 
+    #: By partition and base offset.
     batches: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
-    """By partition and base offset."""
+    #: Of each partition the first offset and the next.
     bounds: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """Of each partition the first offset and the next."""
+    #: For a partition and a timestamp.
     times: dict[tuple[str, int, int], tuple[int, int] | Code] = field(default_factory=dict)
-    """For a partition and a timestamp."""
     committed: dict[str, dict[tuple[str, int], tuple[int, str]] | Code] = field(
         default_factory=dict
     )
@@ -65,12 +64,12 @@ class PromisedFolder:
 
     disk: FaultyDisk
     promised: Served
+    #: Every batch as it was before any was deleted or compacted, too.
     taken: dict[tuple[str, int], dict[int, bytes]]
-    """Every batch as it was before any was deleted or compacted, too."""
+    #: Every offset that was ever committed, by group, topic and partition.
     history: dict[tuple[str, str, int], set[int]]
-    """Every offset that was ever committed, by group, topic and partition."""
+    #: Of partitions of ``log`` the last batch of an idempotent producer, and its offset.
     last: dict[int, tuple[bytes, int]]
-    """Of partitions of ``log`` the last batch of an idempotent producer, and its offset."""
 
     def judge(
         self, disk: FaultyDisk, path: str, *, foreign: bool = False, unsaid: bool = False
@@ -165,10 +164,10 @@ def batches(
             return
         data = bytes(found.records or b"")
         while data:
-            base, length, *_ = HEAD.unpack_from(data)
+            base, length, *_ = HEADER.unpack_from(data)
             batch, data = data[: 12 + length], data[12 + length :]
             yield base, batch
-            offset = max(offset, base + HEAD.unpack_from(batch)[6] + 1)
+            offset = max(offset, base + HEADER.unpack_from(batch)[6] + 1)
 
 
 def offset_for(
@@ -201,20 +200,24 @@ def _written(*, clean: bool) -> PromisedFolder:
     peer = node.connect()
     last: dict[int, tuple[bytes, int]] = {}
     history: dict[tuple[str, str, int], set[int]] = {}
-    codecs = list(Codec)
+    codecs = list(CompressionType)
     for turn in range(24):
         for number in range(2):
-            batch = encode(
-                [Record(0, START + turn, b"k%d" % turn, b"log %d %d" % (number, turn))],
-                codec=codecs[turn % len(codecs)] if number else Codec.NONE,
+            batch = encode_batch(
+                [BatchRecord(0, START + turn, b"k%d" % turn, b"log %d %d" % (number, turn))],
+                codec=codecs[turn % len(codecs)] if number else CompressionType.NONE,
                 producer_id=number,
                 producer_epoch=0,
                 base_sequence=turn,
             )
             last[number] = batch, produced(peer, "log", number, batch)
-        same = encode([Record(0, START + turn, b"k%d" % (turn % 3), b"compact %d" % turn)])
+        same = encode_batch(
+            [BatchRecord(0, START + turn, b"k%d" % (turn % 3), b"compact %d" % turn)]
+        )
         produced(peer, "compact", 0, same)
-        produced(peer, "cut", 0, encode([Record(0, START + turn, None, b"cut %d" % turn)]))
+        produced(
+            peer, "cut", 0, encode_batch([BatchRecord(0, START + turn, None, b"cut %d" % turn)])
+        )
         if turn % 3 == 0:
             for group in GROUPS:
                 assert peer.commit(group, "log", 0, turn, f"{group} at {turn}") is Code.NONE

@@ -22,8 +22,8 @@ class Proxy:
     def __init__(self, port: int, target: int) -> None:
         self.port = port
         self._target = target
+        #: The sockets of every connection, from its accept until they are closed.
         self._links: dict[asyncio.Task[None], tuple[socket.socket, socket.socket]] = {}
-        """The sockets of every connection, from its accept until they are closed."""
         self._through = True
 
     def __enter__(self) -> Proxy:

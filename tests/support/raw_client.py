@@ -6,8 +6,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from rota.wire.api import Api
-from rota.wire.message import Head, Message, read_response, write_request
+from rota.protocol.messages import Api, Message, RequestHeader, read_response, write_request
 from tests.support.echo_server import is_closed, read_frame
 from tests.support.waiting import PATIENCE
 
@@ -23,7 +22,7 @@ class RawClient:
 
     def send(self, api: Api, version: int, request: Message) -> None:
         self._count += 1
-        head = Head(api, version, self._count, self.client_id, 0)
+        head = RequestHeader(api, version, self._count, self.client_id, 0)
         self.socket.sendall(write_request(head, request))
 
     def receive(self, api: Api, version: int) -> Message:

@@ -9,29 +9,29 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable
 from functools import singledispatch
 
-from rota.model.entry import (
-    Entry,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
+from rota.engine.model.consumer_group_entry import (
+    ConsumerGroupMetadataEntry,
+    ConsumerGroupMetadataTombstone,
+    CurrentAssignmentTopic,
+    CurrentMemberAssignmentEntry,
+    CurrentMemberAssignmentTombstone,
+    MemberMetadataEntry,
+    MemberMetadataTombstone,
+    PartitionMetadataEntry,
+    PartitionMetadataTombstone,
+    RegularExpressionEntry,
+    RegularExpressionTombstone,
+    TargetAssignmentMemberEntry,
+    TargetAssignmentMemberTombstone,
+    TargetAssignmentMetadataEntry,
+    TargetAssignmentMetadataTombstone,
 )
-from rota.model.modern import (
-    CurrentForgotten,
-    CurrentSaved,
-    CurrentTopic,
-    EpochForgotten,
-    EpochSaved,
-    MembershipForgotten,
-    MembershipSaved,
-    RegexForgotten,
-    RegexSaved,
-    TargetEpochForgotten,
-    TargetEpochSaved,
-    TargetForgotten,
-    TargetSaved,
-    TopicsForgotten,
-    TopicsSaved,
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
 )
 
 Json = dict[str, object]
@@ -43,35 +43,39 @@ KEYS: dict[type, tuple[int, dict[str, str]]] = {
     for number, kinds, fields in (
         (
             1,
-            (OffsetCommitted, OffsetForgotten),
+            (OffsetCommitEntry, OffsetCommitTombstone),
             {"group": "group", "topic": "topic", "partition": "partition"},
         ),
-        (2, (GroupSaved, GroupForgotten), {"group": "group"}),
-        (3, (EpochSaved, EpochForgotten), GROUP),
-        (4, (TopicsSaved, TopicsForgotten), GROUP),
-        (5, (MembershipSaved, MembershipForgotten), MEMBER),
-        (6, (TargetEpochSaved, TargetEpochForgotten), GROUP),
-        (7, (TargetSaved, TargetForgotten), MEMBER),
-        (8, (CurrentSaved, CurrentForgotten), MEMBER),
-        (16, (RegexSaved, RegexForgotten), {"groupId": "group", "regularExpression": "regex"}),
+        (2, (GroupMetadataEntry, GroupMetadataTombstone), {"group": "group"}),
+        (3, (ConsumerGroupMetadataEntry, ConsumerGroupMetadataTombstone), GROUP),
+        (4, (PartitionMetadataEntry, PartitionMetadataTombstone), GROUP),
+        (5, (MemberMetadataEntry, MemberMetadataTombstone), MEMBER),
+        (6, (TargetAssignmentMetadataEntry, TargetAssignmentMetadataTombstone), GROUP),
+        (7, (TargetAssignmentMemberEntry, TargetAssignmentMemberTombstone), MEMBER),
+        (8, (CurrentMemberAssignmentEntry, CurrentMemberAssignmentTombstone), MEMBER),
+        (
+            16,
+            (RegularExpressionEntry, RegularExpressionTombstone),
+            {"groupId": "group", "regularExpression": "regex"},
+        ),
     )
     for made in kinds
 }
 
 
-def key(entry: Entry) -> tuple[int, Json]:
+def key(entry: JournalEntry) -> tuple[int, Json]:
     """The record's type, and its key."""
     number, fields = KEYS[type(entry)]
     return number, {name: getattr(entry, field) for name, field in fields.items()}
 
 
-def value(entry: Entry) -> Json | None:
+def value(entry: JournalEntry) -> Json | None:
     """The record's value with the fields of all versions; tagged ones only where they are set."""
-    return None if type(entry).__name__.endswith("Forgotten") else saved(entry)
+    return None if type(entry).__name__.endswith("Tombstone") else saved(entry)
 
 
 @singledispatch
-def saved(entry: Entry) -> Json:
+def saved(entry: JournalEntry) -> Json:
     raise TypeError(entry)
 
 
@@ -88,7 +92,7 @@ def tagged(name: str, content: object, default: object) -> Json:
 
 
 @saved.register
-def _(entry: OffsetCommitted) -> Json:
+def _(entry: OffsetCommitEntry) -> Json:
     return {
         "offset": entry.offset,
         "leaderEpoch": entry.leader_epoch,
@@ -100,7 +104,7 @@ def _(entry: OffsetCommitted) -> Json:
 
 
 @saved.register
-def _(entry: GroupSaved) -> Json:
+def _(entry: GroupMetadataEntry) -> Json:
     return {
         "protocolType": entry.protocol_type,
         "generation": entry.generation,
@@ -124,12 +128,12 @@ def _(entry: GroupSaved) -> Json:
 
 
 @saved.register
-def _(entry: EpochSaved) -> Json:
+def _(entry: ConsumerGroupMetadataEntry) -> Json:
     return {"epoch": entry.epoch, **tagged("metadataHash", entry.metadata_hash, 0)}
 
 
 @saved.register
-def _(entry: TopicsSaved) -> Json:
+def _(entry: PartitionMetadataEntry) -> Json:
     return {
         "topics": [
             {
@@ -147,7 +151,7 @@ def _(entry: TopicsSaved) -> Json:
 
 
 @saved.register
-def _(entry: MembershipSaved) -> Json:
+def _(entry: MemberMetadataEntry) -> Json:
     classic: Json | None = None
     if entry.classic is not None:
         classic = {
@@ -172,12 +176,12 @@ def _(entry: MembershipSaved) -> Json:
 
 
 @saved.register
-def _(entry: TargetEpochSaved) -> Json:
+def _(entry: TargetAssignmentMetadataEntry) -> Json:
     return {"assignmentEpoch": entry.epoch, **tagged("assignmentTimestamp", entry.timestamp, 0)}
 
 
 @saved.register
-def _(entry: TargetSaved) -> Json:
+def _(entry: TargetAssignmentMemberEntry) -> Json:
     return {
         "topicPartitions": [
             {"topicId": uuid(topic.topic_id), "partitions": list(topic.partitions)}
@@ -187,7 +191,7 @@ def _(entry: TargetSaved) -> Json:
 
 
 @saved.register
-def _(entry: CurrentSaved) -> Json:
+def _(entry: CurrentMemberAssignmentEntry) -> Json:
     return {
         "memberEpoch": entry.epoch,
         "previousMemberEpoch": entry.previous_epoch,
@@ -197,7 +201,7 @@ def _(entry: CurrentSaved) -> Json:
     }
 
 
-def held(topics: Iterable[CurrentTopic]) -> list[Json]:
+def held(topics: Iterable[CurrentAssignmentTopic]) -> list[Json]:
     return [
         {
             "topicId": uuid(topic.topic_id),
@@ -209,5 +213,5 @@ def held(topics: Iterable[CurrentTopic]) -> list[Json]:
 
 
 @saved.register
-def _(entry: RegexSaved) -> Json:
+def _(entry: RegularExpressionEntry) -> Json:
     return {"topics": list(entry.topics), "version": entry.version, "timestamp": entry.timestamp}

@@ -21,8 +21,9 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import ProduceRequest
 
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
+from rota.engine.formats.record_batch_columns import decode_batches
 from rota.errors import Code
-from rota.formats.batch import Codec, Record, decode, encode
 
 if TYPE_CHECKING:
     from tests.support.node import ClientConnection
@@ -40,19 +41,20 @@ Partition: TypeAlias = tuple[str, int]
 def batch(*values: bytes | None, key: bytes | None = b"k", **fields: Any) -> bytes:
     """Returns a batch as a producer sends it, with offsets from 0 on."""
     timestamp = fields.pop("timestamp", START)
-    return encode(
-        [Record(offset, timestamp, key, value) for offset, value in enumerate(values)], **fields
+    return encode_batch(
+        [BatchRecord(offset, timestamp, key, value) for offset, value in enumerate(values)],
+        **fields,
     )
 
 
-def numbered(count: int, *, size: int = 20, codec: Codec = Codec.NONE) -> bytes:
+def numbered(count: int, *, size: int = 20, codec: CompressionType = CompressionType.NONE) -> bytes:
     """Returns a batch whose values are 0, 1, 2 and so on, in this many digits."""
     return batch(*(b"%0*d" % (size, each) for each in range(count)), codec=codec)
 
 
 def values(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     """Returns offset, key and value of every record of some batches."""
-    columns = decode(data)
+    columns = decode_batches(data)
     assert not columns.problems, columns.problems
     held = columns.buffer.data
 

@@ -14,24 +14,24 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rota.errors import Code
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     ApiVersionsResponse,
     FetchResponse,
     ListOffsetsResponse,
     Message,
     MetadataResponse,
-    read_head,
     read_request,
-    spoken,
+    read_request_header,
+    supported_versions,
     write_response,
 )
-from rota.wire.record import Record
+from rota.protocol.schemas import MessageBase
 
 TOPIC_ID = bytes(15) + b"\1"
 LEADER, FOLLOWER = 1, 2
+#: An answer, what comes of it before the connection is cut, or no more than that.
 Fetched = Message | bytes | None
-"""An answer, what comes of it before the connection is cut, or no more than that."""
 
 
 def fetched(records: bytes = b"", *, end: int = 10, throttled: int = 0, **fields: Any) -> Message:
@@ -72,12 +72,12 @@ class Cluster:
         self._answer = answer
         self._extent = dict(zip((-2, -4, -1), extent, strict=True))
         self._sockets = {node: socket.create_server(("127.0.0.1", 0)) for node in (1, 2)}
+        #: Brokers, and Fetches to them.
         self.asked: list[tuple[int, Message]] = []
-        """Brokers, and Fetches to them."""
+        #: The error codes of ListOffsets responses, by the timestamp of the request.
         self.offset_errors: dict[int, Code] = {}
-        """The error codes of ListOffsets responses, by the timestamp of the request."""
+        #: ListOffsets requests with these timestamps are not answered.
         self.unanswered: set[int] = set()
-        """ListOffsets requests with these timestamps are not answered."""
         self._ended = threading.Event()
         self._listeners = {
             node: threading.Thread(target=self._listen, args=(node,)) for node in self._sockets
@@ -119,11 +119,11 @@ class Cluster:
         with taken, suppress(OSError), taken.makefile("rb") as stream:
             while len(size := stream.read(4)) == 4:
                 frame = stream.read(struct.unpack(">i", size)[0])
-                head = read_head(frame)
+                head = read_request_header(frame)
                 api = Api(head.api)
                 request = read_request(api, head.version, frame, head.size)
                 response = self._response(node, api, request)
-                if isinstance(response, Record):
+                if isinstance(response, MessageBase):
                     taken.sendall(write_response(api, head.version, head.correlation, response))
                     continue
                 if response is not None:
@@ -136,7 +136,11 @@ class Cluster:
                 served = (Api.API_VERSIONS, Api.METADATA, Api.FETCH, Api.LIST_OFFSETS)
                 made = ApiVersionsResponse.ApiVersion
                 keys = [
-                    made(api_key=each, min_version=spoken(each).low, max_version=spoken(each).high)
+                    made(
+                        api_key=each,
+                        min_version=supported_versions(each).low,
+                        max_version=supported_versions(each).high,
+                    )
                     for each in served
                 ]
                 return ApiVersionsResponse(error_code=0, api_keys=keys)

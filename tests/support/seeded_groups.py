@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from rota.assignors.problem import Problem
-from rota.model.membership import Subscription
-from rota.model.topic import Cluster, Partitions
+from rota.engine.assignors.problem import Problem
+from rota.engine.model.member import Subscription
+from rota.engine.model.topic import Cluster, Partitions
 
 
 def random_group(

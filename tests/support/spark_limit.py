@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from _pytest.runner import runtestprotocol
 
+#: Spark's error when a Python worker that it started did not connect in ten seconds, as happens on
+#: a busy machine. No setting changes the limit. A worker that fails in its start gives the same
+#: error, but then it fails in each attempt.
 TOO_SLOW = "Python worker failed to connect back"
-"""Spark's error when a Python worker that it started did not connect in ten seconds, as happens on
-a busy machine. No setting changes the limit. A worker that fails in its start gives the same error,
-but then it fails in each attempt."""
 ATTEMPTS = 3
 
 

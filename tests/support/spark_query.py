@@ -13,33 +13,33 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from rota import Broker
-from rota.client import setting
+from rota.client import config
 from rota.client.admin import Admin
-from rota.client.cluster import Client
+from rota.client.cluster import ClusterClient
+from rota.engine.model.topic import TopicPartition
 from rota.errors import Unreachable
-from rota.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.query import Options
+from rota.spark.query import SourceOptions
 from tests.support.waiting import until
 
 T = TypeVar("T")
 
+#: For queries that may fail.
 FAST = {"fetchOffset.retryIntervalMs": "0"}
-"""For queries that may fail."""
+#: For a broker that is down. A broker that is up may need more time, on a busy machine.
 SHORT = {"kafka.default.api.timeout.ms": "300", "kafka.request.timeout.ms": "300"}
-"""For a broker that is down. A broker that is up may need more time, on a busy machine."""
 
 p = partial(TopicPartition, "orders")
 
 
 def options_of(
     broker: Broker, given: Mapping[str, str] | None = None, *, streaming: bool = False
-) -> Options:
+) -> SourceOptions:
     """Options of a query of "orders", unless they name something else."""
     whole = {"kafka.bootstrap.servers": broker.bootstrap_servers} | dict(given or {})
     if not {"subscribe", "subscribePattern", "assign"} & whole.keys():
         whole["subscribe"] = "orders"
-    return option.read(whole, streaming=streaming)
+    return option.parse_options(whole, streaming=streaming)
 
 
 def once_up(ask: Callable[[], T]) -> T:
@@ -77,7 +77,9 @@ def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) ->
     """As a group that has read so far."""
 
     async def run() -> None:
-        client = Client(setting.read({"bootstrap.servers": broker.bootstrap_servers}).client)
+        client = ClusterClient(
+            config.read_settings({"bootstrap.servers": broker.bootstrap_servers}).client
+        )
         try:
             await Admin(client, 10.0).commit(group, offsets)
         finally:

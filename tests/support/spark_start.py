@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rota.errors import Unreachable
-from rota.pipeline import java
+from rota.pipeline import session
 from tests.support.java.launcher import CACHE, making
 from tests.support.process import environment, run_command, run_python
 
@@ -25,15 +25,15 @@ FEW_ROWS = (
     "-Dspark.ui.enabled=false",
 )
 
+#: How long it may take to make the archive.
 SECONDS = 600.0
-"""How long it may take to make the archive."""
 
 RUN = """
 import sys
 from pyspark import SparkContext
-from rota.pipeline.session import session
+from rota.pipeline.session import open_session
 
-with session("local[2]") as spark:
+with open_session("local[2]") as spark:
     ids = spark.range(100).mapInArrow(lambda batches: batches, "id long")
     ids.write.parquet(sys.argv[1])
     spark.read.parquet(sys.argv[1]).groupBy("id").count().collect()
@@ -64,7 +64,7 @@ def archive() -> Path | None:
     one folder of jars: with others Java ignores it.
     """
     try:
-        said = run_command(java.find(), "-version").err
+        said = run_command(session.find_java(), "-version").err
     except Unreachable:
         return None
     spark = find_spec("pyspark")

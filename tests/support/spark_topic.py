@@ -8,25 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import rota
-from rota.formats.batch import Marker, Record, encode, marker
-from rota.model.topic import TopicPartition
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    ControlRecordType,
+    encode_batch,
+    encode_end_transaction_marker,
+)
+from rota.engine.model.topic import TopicPartition
 from rota.spark import option
-from rota.spark.plan import Range
-from rota.spark.query import Options
-from rota.spark.reading.link import KEPT
-from rota.spark.reading.read import read
+from rota.spark.plan import OffsetRange
+from rota.spark.query import SourceOptions
+from rota.spark.task import CLIENT_POOL, read_ranges
 
 NOW = 1_790_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 QUICK = {"kafka.retry.backoff.ms": "5", "kafka.reconnect.backoff.ms": "5"}
+#: Partition and offset.
 Row = tuple[int, int]
-"""Partition and offset."""
 
 
 def data(offset: int, count: int, *, last: int | None = None, **fields: Any) -> bytes:
     """Records that say where they are, in a batch; it may have none, and offsets up to the last."""
-    made = [Record(at, NOW, b"k", b"%d" % at) for at in range(offset, offset + count)]
-    return encode(made, base_offset=offset, last_offset=last, **fields)
+    made = [BatchRecord(at, NOW, b"k", b"%d" % at) for at in range(offset, offset + count)]
+    return encode_batch(made, base_offset=offset, last_offset=last, **fields)
 
 
 def part_of(producer: int, offset: int, count: int) -> bytes:
@@ -35,9 +39,11 @@ def part_of(producer: int, offset: int, count: int) -> bytes:
     return data(offset, count, producer_id=producer, **fields)
 
 
-def end(kind: Marker, producer: int, offset: int) -> bytes:
+def end(kind: ControlRecordType, producer: int, offset: int) -> bytes:
     """A transaction's end."""
-    return marker(kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0)
+    return encode_end_transaction_marker(
+        kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
 
 
 def written(folder: Path, *partitions: Iterable[bytes], topic: str = "t") -> Path:
@@ -57,10 +63,12 @@ def broker_of(folder: Path, *partitions: Iterable[bytes]) -> Iterator[rota.Broke
         yield broker
 
 
-def options_of(servers: str, given: Mapping[str, object] | None = None) -> Options:
+def options_of(servers: str, given: Mapping[str, object] | None = None) -> SourceOptions:
     """What a query asks for."""
     every = {"kafka.bootstrap.servers": servers, "subscribe": "t", **QUICK, **(given or {})}
-    return option.read({name: str(value) for name, value in every.items()}, streaming=False)
+    return option.parse_options(
+        {name: str(value) for name, value in every.items()}, streaming=False
+    )
 
 
 def rows(
@@ -69,8 +77,8 @@ def rows(
     given: Mapping[str, object] | None = None,
 ) -> list[dict[str, Any]]:
     """What a task gives that reads these."""
-    task = tuple(Range(*each) for each in ranges)
-    batches = read(task, options_of(servers, given))
+    task = tuple(OffsetRange(*each) for each in ranges)
+    batches = read_ranges(task, options_of(servers, given))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -85,4 +93,4 @@ def offsets(
 
 def close_kept() -> None:
     """No link outlives its test."""
-    KEPT.close()
+    CLIENT_POOL.close()

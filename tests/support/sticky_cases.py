@@ -8,10 +8,10 @@ from random import Random
 
 import numpy as np
 
-from rota.assignors import kafka
-from rota.assignors.problem import Problem
-from rota.model.membership import GroupSubscription, Member
-from rota.model.topic import Cluster, Partitions
+from rota.engine.assignors.kafka import assignment_builders
+from rota.engine.assignors.problem import Problem
+from rota.engine.model.member import GroupSubscription, Member
+from rota.engine.model.topic import Cluster, Partitions
 
 GENERATION = 7
 RACKS = ("a", "b", "c", "d")
@@ -167,7 +167,7 @@ def _owned(
             t: random.randint(0, n) if random.random() < 0.2 else n for t, n in known.items()
         }
         problem = Problem.of(Cluster(smaller), GroupSubscription.of(members))
-        owners = kafka.solve(problem, lambda: False).owners
+        owners = assignment_builders.solve_as_kafka(problem, lambda: False).owners
         owned: dict[str, list[Claim]] = {member: [] for member in live}
         for number in np.flatnonzero(owners >= 0).tolist():
             owned[problem.members[owners[number]]].append(problem.layout.at(number))

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.interface import Solution
-from rota.assignors.problem import BoolArray, Problem
-from rota.assignors.sticky import Sticky
-from rota.model.membership import UNASSIGNED, GroupSubscription, Member
-from rota.model.topic import Cluster, IntArray, Layout
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.problem import BoolArray, Problem
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.model.member import UNASSIGNED, GroupSubscription, Member
+from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
 
-STRATEGIES = {"sticky": Sticky, "cooperative-sticky": CooperativeSticky}
+STRATEGIES = {"sticky": StickyAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 RACKS = ("a", "b", "c")
 every_strategy = pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 every_rack_setting = pytest.mark.parametrize("setting", ["none", "members", "replicas", "both"])
+#: What each member has, as ``{"C0": "t0-0 t1-2"}``.
 Given = dict[str, str]
-"""What each member has, as ``{"C0": "t0-0 t1-2"}``."""
 
 
 def named(text: str) -> list[tuple[str, int]]:
@@ -27,12 +27,12 @@ def named(text: str) -> list[tuple[str, int]]:
     return [(name.rpartition("-")[0], int(name.rpartition("-")[2])) for name in text.split()]
 
 
-def shown(layout: Layout, members: tuple[str, ...], owners: IntArray) -> Given:
+def shown(layout: PartitionNumbering, members: tuple[str, ...], owners: IntArray) -> Given:
     """What each member is given, in the order of topics and numbers."""
     return {member: _listed(layout, owners == position) for position, member in enumerate(members)}
 
 
-def _listed(layout: Layout, chosen: BoolArray) -> str:
+def _listed(layout: PartitionNumbering, chosen: BoolArray) -> str:
     return " ".join("{}-{}".format(*layout.at(n)) for n in np.flatnonzero(chosen).tolist())
 
 

@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rota.formats import assignment, subscription
-from rota.group.event import Happened
-from rota.member.event import Call
-from rota.model.entry import GroupForgotten, GroupSaved, OffsetCommitted
-from rota.model.topic import TopicPartition
-from rota.replay import serverlog
-from rota.replay.cause import Commits
-from rota.replay.fact import Cause, LogLine, Written
-from rota.sim.brokerlog import lines
-from rota.sim.policy import Policy
-from rota.sim.scenario import Scenario
-from rota.sim.script import Script
-from rota.sim.trace import Record, What
+from rota.engine.coordinator.events import Happened
+from rota.engine.formats import consumer_protocol
+from rota.engine.history import server_log
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.facts import JournalRecord, LogLine, RebalanceCause
+from rota.engine.member.events import ListenerMethod
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+)
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.scenario import Scenario
+from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
 LATE = "the application has not polled in time"
 TAKEN = "partitions were taken away"
@@ -43,12 +45,12 @@ class Owners:
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, saved: GroupSaved) -> Owners:
+    def of(cls, saved: GroupMetadataEntry) -> Owners:
         keys = {one.member_id: one.static_id or one.member_id for one in saved.members}
         return cls(
             {keys[one.member_id]: _partitions(one.assignment) for one in saved.members},
             {
-                keys[one.member_id]: subscription.decode(one.subscription).topics
+                keys[one.member_id]: consumer_protocol.decode_subscription(one.subscription).topics
                 for one in saved.members
             },
         )
@@ -69,15 +71,14 @@ class Rebalance:
 
     start: int
     from_generation: int
-    causes: set[Cause]
-    """Usually one: a coordinator that is restarted forgets its rebalance, and has another reason
-    for the one that follows.
-    """
+    #: Usually one: a coordinator that is restarted forgets its rebalance, and has another reason
+    #: for the one that follows.
+    causes: set[RebalanceCause]
     before: Owners
     generations: list[int] = field(default_factory=list)
     emptied: bool = False
+    #: Partitions that have another owner though theirs is there and wants them.
     moved: int = 0
-    """Partitions that have another owner though theirs is there and wants them."""
 
     @property
     def shape(self) -> tuple[int, tuple[int, ...]]:
@@ -89,20 +90,20 @@ class Truth:
     """A history's evidence, and what truly happened."""
 
     group: str
-    records: list[Written]
+    records: list[JournalRecord]
     lines: list[LogLine]
-    commits: Commits
+    commits: CommitTimes
     rebalances: list[Rebalance]
+    #: What each member was handed in each generation.
     handed: Mapping[tuple[str, int], frozenset[TopicPartition]]
-    """What each member was handed in each generation."""
 
 
 def played(scenario: Scenario, seed: int) -> Truth:
     """Plays a scenario, members as Java's consumers."""
-    trace = Script(scenario, Policy(solver="kafka"), seed, skip=True).run().trace
-    entries = [record for record in trace if record.what is What.JOURNAL]
+    trace = ScenarioRunner(scenario, SimulationPolicy(solver="kafka"), seed, skip=True).run().trace
+    entries = [record for record in trace if record.what is TraceEventType.JOURNAL]
     records = [
-        Written(offset, record.at, record.detail)  # type: ignore[arg-type]
+        JournalRecord(offset, record.at, record.detail)  # type: ignore[arg-type]
         for offset, record in enumerate(entries)
     ]
     return Truth(
@@ -115,35 +116,35 @@ def played(scenario: Scenario, seed: int) -> Truth:
     )
 
 
-def commits_of(records: Iterable[Written]) -> Commits:
+def commits_of(records: Iterable[JournalRecord]) -> CommitTimes:
     found: dict[tuple[str, int], list[int]] = defaultdict(list)
     for written in records:
-        if isinstance(written.entry, OffsetCommitted):
+        if isinstance(written.entry, OffsetCommitEntry):
             found[written.entry.topic, written.entry.partition].append(written.at)
     return {key: np.array(times, dtype=np.int64) for key, times in found.items()}
 
 
-def _lines(trace: Iterable[Record]) -> list[LogLine]:
+def _lines(trace: Iterable[TraceRecord]) -> list[LogLine]:
     found = []
-    for line in lines(trace):
-        read = serverlog.read(line.at, line.text)
-        assert read is not serverlog.Passed.STRANGE, line
+    for line in list_log_lines(trace):
+        read = server_log.parse_coordinator_message(line.at, line.text)
+        assert read is not server_log.SkippedLine.STRANGE, line
         if isinstance(read, LogLine):
             found.append(read)
     return found
 
 
-def _handed(trace: Iterable[Record]) -> dict[tuple[str, int], frozenset[TopicPartition]]:
+def _handed(trace: Iterable[TraceRecord]) -> dict[tuple[str, int], frozenset[TopicPartition]]:
     found: dict[tuple[str, int], frozenset[TopicPartition]] = {}
     ids: dict[str, str] = {}
     owned: dict[str, tuple[int, frozenset[TopicPartition]]] = {}
     for record in trace:
         match record.what, record.detail:
-            case What.IDENTITY, str(member_id):
+            case TraceEventType.IDENTITY, str(member_id):
                 ids[record.who] = member_id
-            case What.ASSIGNMENT, (int(generation), tuple(partitions)):
+            case TraceEventType.ASSIGNMENT, (int(generation), tuple(partitions)):
                 owned[record.who] = generation, frozenset(partitions)
-            case What.LISTENER, (Call.ASSIGNED.value, _):
+            case TraceEventType.LISTENER, (ListenerMethod.ASSIGNED.value, _):
                 generation, given = owned[record.who]
                 found[ids[record.who], generation] = given
             case _:
@@ -155,52 +156,52 @@ class _Reader:
     def __init__(self, topics: dict[str, int]) -> None:
         self.found: list[Rebalance] = []
         self._topics = topics
+        #: How many partitions of each topic the last generation has.
         self._given: Counter[str] = Counter()
-        """How many partitions of each topic the last generation has."""
         self._open: Rebalance | None = None
+        #: What the open one is, should it turn out to be no further round of the last.
         self._own: Rebalance | None = None
-        """What the open one is, should it turn out to be no further round of the last."""
+        #: The one before, which may have another round.
         self._last: Rebalance | None = None
-        """The one before, which may have another round."""
         self._number = 0
         self._stable = True
+        #: Members whose reason to leave was that they polled too late.
         self._late: set[str] = set()
-        """Members whose reason to leave was that they polled too late."""
+        #: Members that must give partitions up and join again.
         self._owing: set[str] = set()
-        """Members that must give partitions up and join again."""
         self._owners = Owners()
         self._owned: dict[str, set[TopicPartition]] = {}
+        #: The member that each process is.
         self._ids: dict[str, str] = {}
-        """The member that each process is."""
         self._leader: str | None = None
 
-    def read(self, trace: Iterable[Record]) -> list[Rebalance]:  # noqa: C901 (a case for each)
+    def read(self, trace: Iterable[TraceRecord]) -> list[Rebalance]:  # noqa: C901 (a case for each)
         for record in trace:
             match record.what:
-                case What.NOTE:
+                case TraceEventType.NOTE:
                     self._noted(record)
-                case What.TOPICS:
+                case TraceEventType.TOPICS:
                     assert isinstance(record.detail, tuple)
                     self._topics = dict(record.detail)
-                case What.IDENTITY:
+                case TraceEventType.IDENTITY:
                     self._ids[record.who] = str(record.detail)
-                case What.ASSIGNMENT:
+                case TraceEventType.ASSIGNMENT:
                     assert isinstance(record.detail, tuple)
                     if record.who in self._ids:
                         self._owned[self._ids[record.who]] = set(record.detail[1])
-                case What.JOURNAL if isinstance(record.detail, GroupSaved):
+                case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
                     self._saved(record.detail)
-                case What.JOURNAL if isinstance(record.detail, GroupForgotten):
+                case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataTombstone):
                     self._number = 0
-                case What.COORDINATOR if record.detail in ("stopped", "unloaded"):
+                case TraceEventType.COORDINATOR if record.detail in ("stopped", "unloaded"):
                     self._stable = True
-                case What.GONE | What.CRASHED:
+                case TraceEventType.GONE | TraceEventType.CRASHED:
                     self._owing.discard(self._ids.get(record.who, ""))
                 case _:
                     pass
         return self.found
 
-    def _saved(self, saved: GroupSaved) -> None:
+    def _saved(self, saved: GroupMetadataEntry) -> None:
         """Who has what it is not given any more, and nobody is given, has to give it up and join
         again, whatever else comes first.
         """
@@ -215,7 +216,7 @@ class _Reader:
             if saved.protocol == COOPERATIVE and self._owned.get(member_id, set()) - everything
         }
 
-    def _noted(self, record: Record) -> None:
+    def _noted(self, record: TraceRecord) -> None:
         assert isinstance(record.detail, tuple)
         what, generation, text = record.detail
         match Happened(what):
@@ -261,32 +262,38 @@ class _Reader:
         self._open.emptied = emptied
         self._last, self._open = self._open, None
 
-    def _causes(self, reason: str) -> set[Cause]:
+    def _causes(self, reason: str) -> set[RebalanceCause]:
         told = _MEMBER.fullmatch(reason)
         if told is not None:
             return self._of_member(*told.groups())
         what, _, who = reason.partition(": ")
         if what == "members leave":
-            return {Cause.SLOW_POLL if who in self._late else Cause.LEFT}
+            return {RebalanceCause.SLOW_POLL if who in self._late else RebalanceCause.LEFT}
         if reason.endswith(" is silent") or what == "did not sync in time":
-            return {Cause.SILENT}
+            return {RebalanceCause.SILENT}
         if reason.startswith("static member "):
-            return {Cause.STRATEGY}
-        return {Cause.UNKNOWN}
+            return {RebalanceCause.STRATEGY}
+        return {RebalanceCause.UNKNOWN}
 
-    def _of_member(self, member: str, what: str, why: str) -> set[Cause]:
+    def _of_member(self, member: str, what: str, why: str) -> set[RebalanceCause]:
         if what == "joins":
-            return {Cause.JOINED}
+            return {RebalanceCause.JOINED}
         if why.startswith("the subscription changed"):
-            return {Cause.SUBSCRIPTION}
+            return {RebalanceCause.SUBSCRIPTION}
         grown = any(self._topics[topic] > count for topic, count in self._given.items())
         if why == "the topics' metadata changed" and grown:
             # a topic that was made at the same moment may be found in the same rebalance
             made = not self._given.keys() >= self._topics.keys()
-            return {Cause.PARTITIONS, Cause.SUBSCRIPTION} if made else {Cause.PARTITIONS}
+            return (
+                {RebalanceCause.PARTITIONS, RebalanceCause.SUBSCRIPTION}
+                if made
+                else {RebalanceCause.PARTITIONS}
+            )
         # one that missed a generation while it was frozen: there is no word for that
-        return {Cause.LEADER if member == self._leader else Cause.UNKNOWN}
+        return {RebalanceCause.LEADER if member == self._leader else RebalanceCause.UNKNOWN}
 
 
 def _partitions(given: bytes) -> frozenset[TopicPartition]:
-    return frozenset(assignment.decode(given).partitions) if given else frozenset()
+    return (
+        frozenset(consumer_protocol.decode_assignment(given).partitions) if given else frozenset()
+    )

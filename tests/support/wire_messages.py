@@ -6,19 +6,18 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from rota.wire import message
-from rota.wire.api import Api
-from rota.wire.record import Record
-from rota.wire.schema import NO_ID, Field
+from rota.protocol import messages
+from rota.protocol.messages import Api
+from rota.protocol.schemas import ZERO_UUID, FieldSpec, MessageBase
 
 ENDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
 
 
-def classes(api: Api) -> tuple[type[Record], type[Record]]:
+def classes(api: Api) -> tuple[type[MessageBase], type[MessageBase]]:
     """The classes of an API's request and response."""
     name = "".join(word.capitalize() for word in api.name.split("_"))
-    return getattr(message, f"{name}Request"), getattr(message, f"{name}Response")
+    return getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
 
 
 def versions(api: Api) -> range:
@@ -31,19 +30,19 @@ def every_version() -> list[tuple[Api, int]]:
     return [(api, version) for api in Api for version in versions(api)]
 
 
-def some_message(made: type[Record], version: int, rng: random.Random) -> Any:
+def some_message(made: type[MessageBase], version: int, rng: random.Random) -> Any:
     """Every field of the version has some value, the others their default."""
     return _record(made, made, version, rng)
 
 
-def full_message(made: type[Record], version: int, rng: random.Random) -> Any:
+def full_message(made: type[MessageBase], version: int, rng: random.Random) -> Any:
     """One whose arrays all have elements, and none is null."""
     message = some_message(made, version, rng)
     _fill(made, message, version, rng)
     return message
 
 
-def _fill(top: type[Record], message: Any, version: int, rng: random.Random) -> None:
+def _fill(top: type[MessageBase], message: Any, version: int, rng: random.Random) -> None:
     for field in message.STRUCT.fields:
         if version not in field.versions:
             continue
@@ -52,11 +51,13 @@ def _fill(top: type[Record], message: Any, version: int, rng: random.Random) -> 
             found = [_one(top, field, version, rng) for _ in range(2)]
             setattr(message, field.name, found)
         for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, Record):
+            if isinstance(each, MessageBase):
                 _fill(top, each, version, rng)
 
 
-def _record(top: type[Record], made: type[Record], version: int, rng: random.Random) -> Any:
+def _record(
+    top: type[MessageBase], made: type[MessageBase], version: int, rng: random.Random
+) -> Any:
     found = made()
     for field in made.STRUCT.fields:
         if version in field.versions:
@@ -64,7 +65,7 @@ def _record(top: type[Record], made: type[Record], version: int, rng: random.Ran
     return found
 
 
-def _value(top: type[Record], field: Field, version: int, rng: random.Random) -> Any:
+def _value(top: type[MessageBase], field: FieldSpec, version: int, rng: random.Random) -> Any:
     if field.is_tagged(version) and rng.random() < 0.5:
         return field.default
     if version in field.nullable and rng.random() < 0.2:
@@ -73,12 +74,12 @@ def _value(top: type[Record], field: Field, version: int, rng: random.Random) ->
         many = 130 if rng.random() < 0.01 else rng.choice((0, 1, 1, 2, 3))
         return [_one(top, field, version, rng) for _ in range(many)]
     found = _one(top, field, version, rng)
-    if field.is_tagged(version) and isinstance(found, Record) and found == type(found)():
+    if field.is_tagged(version) and isinstance(found, MessageBase) and found == type(found)():
         return None  # nothing but defaults is not written
     return found
 
 
-def _one(top: type[Record], field: Field, version: int, rng: random.Random) -> Any:
+def _one(top: type[MessageBase], field: FieldSpec, version: int, rng: random.Random) -> Any:
     if field.struct is not None:
         return _record(top, getattr(top, field.struct.name), version, rng)
     if field.kind in ENDS:
@@ -97,7 +98,7 @@ VALUES: dict[str, Callable[[random.Random], Any]] = {
     "bool": lambda rng: rng.random() < 0.5,
     "uint16": lambda rng: rng.choice((0, 1, 9092, 2**16 - 1)),
     "float64": lambda rng: rng.choice((0.0, -1.5, 1e300)),
-    "uuid": lambda rng: rng.choice((NO_ID, rng.randbytes(16))),
+    "uuid": lambda rng: rng.choice((ZERO_UUID, rng.randbytes(16))),
     "string": _text,
     "bytes": lambda rng: rng.randbytes(rng.choice((0, 1, 2, 60, 126, 127, 128, 300))),
     "records": lambda rng: rng.randbytes(rng.choice((0, 1, 61, 126, 127, 128, 300))),

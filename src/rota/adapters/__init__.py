@@ -1,1 +1,3 @@
-"""Rota's strategies inside other client libraries."""
+"""Rota inside other libraries: its strategies in kafka-python and aiokafka, its broker in
+pytest.
+"""

@@ -2,22 +2,31 @@
 
 ::
 
-    from aiokafka import AIOKafkaConsumer
-    from rota.adapters.aiokafka import adapt
+from aiokafka import AIOKafkaConsumer
+from rota.adapters.aiokafka import adapt
 
-    AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("sticky"))
+AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("sticky"))
 
-aiokafka's consumer is eager, and shows a strategy neither static ids nor generations, owned
-partitions or racks: Range and RoundRobin serve members by member id, and a claim of Sticky has no
+aiokafka's consumer is eager, and passes a strategy neither static ids nor generations, owned
+partitions or racks: Range and RoundRobin order members by member id, and a claim of Sticky has no
 generation. Strategies that may run cooperatively are refused: as leader of a group with other
-clients they could not see what those still hold, and would give it away. With several strategies
-in the list aiokafka (up to 0.14) joins once for each of them, so that every rebalance runs as many
-times: name one, unless the group is just being moved from one to another.
+clients they could not see what those still own, and would assign it to others. With several
+strategies in the list aiokafka (up to 0.14) joins once for each of them, so that every rebalance
+runs as many times: name one, unless the group is just being moved from one to another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
+from rota.adapters.leader import assign_as_leader
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import StrategyList, resolve_strategies
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
+from rota.engine.model.member import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
+from rota.engine.model.topic import Cluster, Partitions
+from rota.engine.plan import TimeBudget
+from rota.errors import InputError
 
 try:
     from aiokafka.cluster import ClusterMetadata
@@ -29,16 +38,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[aiokafka]'") from error
 
-from rota.adapters.leading import lead
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import StrategyList, resolve_all
-from rota.errors import InputError
-from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
-from rota.model.topic import Cluster, Partitions
-from rota.plan import DEFAULT_BUDGET_MS, Budget
-
-VERSION = 0
-"""Of subscriptions and assignments: the only one whose fields aiokafka has."""
+#: Of subscriptions and assignments: the only one whose fields aiokafka has.
+PROTOCOL_VERSION = 0
 
 
 def adapt(
@@ -52,17 +53,17 @@ def adapt(
     a class or instance of :class:`rota.Assignor`. Sticky remembers what its consumer owns: call
     this once for each consumer.
     """
-    found = resolve_all(strategies, solver=solver, budget=Budget(budget_ms))
+    found = resolve_strategies(strategies, solver=solver, budget=TimeBudget(budget_ms))
     for assignor in found:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(
                 f"strategy {assignor.name!r} cannot run in aiokafka, whose consumer is eager and "
                 "does not show the leader what others own; 'sticky' places the same way"
             )
-    return [_Adapted(assignor) for assignor in found]
+    return [_AdaptedAssignor(assignor) for assignor in found]
 
 
-class _Adapted(AbstractPartitionAssignor):
+class _AdaptedAssignor(AbstractPartitionAssignor):
     """A strategy as aiokafka calls it, for one consumer.
 
     aiokafka's own strategies are classes with class methods, so that consumers of a process share
@@ -79,7 +80,7 @@ class _Adapted(AbstractPartitionAssignor):
         """What this member tells the leader."""
         wanted = sorted(topics)
         user_data = self._assignor.subscription_user_data(wanted)
-        return ConsumerProtocolMemberMetadata(VERSION, wanted, user_data)
+        return ConsumerProtocolMemberMetadata(PROTOCOL_VERSION, wanted, user_data)
 
     def assign(  # type: ignore[override]
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
@@ -93,8 +94,8 @@ class _Adapted(AbstractPartitionAssignor):
         }
         topics = sorted({topic for stated in group.values() for topic in stated.topics})
         counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        given = lead(self._assignor, Cluster(counts), group)
-        return {member: _encodable(given[member]) for member in given}
+        given = assign_as_leader(self._assignor, Cluster(counts), group)
+        return {member: _to_library_assignment(given[member]) for member in given}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:  # type: ignore[override]
         """Remembers what this member owns now."""
@@ -102,6 +103,6 @@ class _Adapted(AbstractPartitionAssignor):
         self._assignor.on_assignment(Assignment(owned, assignment.user_data), NO_GENERATION)
 
 
-def _encodable(given: Assignment) -> ConsumerProtocolMemberAssignment:
+def _to_library_assignment(given: Assignment) -> ConsumerProtocolMemberAssignment:
     partitions = [(topic, list(numbers)) for topic, numbers in given.partitions.by_topic().items()]
-    return ConsumerProtocolMemberAssignment(VERSION, partitions, given.user_data)
+    return ConsumerProtocolMemberAssignment(PROTOCOL_VERSION, partitions, given.user_data)

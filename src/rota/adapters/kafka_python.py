@@ -2,24 +2,40 @@
 
 ::
 
-    from kafka import KafkaConsumer
-    from rota.adapters.kafka_python import adapt
+from kafka import KafkaConsumer
+from rota.adapters.kafka_python import adapt
 
-    KafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("cooperative-sticky"))
+KafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("cooperative-sticky"))
 
-kafka-python lets everything through that Java's consumer sends: static ids, owned partitions,
-their generation, the rack.
+kafka-python passes everything on that Java's consumer sends: static ids, owned partitions, their
+generation, the rack.
 
-One gap is the library's own: it does not tell a strategy that a member was thrown out of its group
-and lost its partitions. Such a member still states them when it joins again. The generation it
-states is then an old one, so newer claims win over it; only where nobody else was given them in
-between can a partition that moves stay unread until the next rebalance.
+The library has one gap: it does not tell a strategy that a member was removed from its group and
+lost its partitions. Such a member still claims them when it joins again. It claims them with an old
+generation, so newer claims win; only where nobody else was assigned them in between can a partition
+that moves stay unread until the next rebalance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
+
+from rota.adapters.leader import assign_as_leader
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import (
+    StrategyList,
+    StrategySpec,
+    common_protocol,
+    resolve_strategies,
+    resolve_strategy,
+    split_strategies,
+)
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
+from rota.engine.model.member import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
+from rota.engine.model.topic import NO_PARTITIONS, Cluster, Partitions
+from rota.engine.plan import TimeBudget
+from rota.errors import InputError
 
 try:
     from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
@@ -33,49 +49,34 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[kafka-python]'") from error
 
-from rota.adapters.leading import lead
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import (
-    StrategyList,
-    StrategySpec,
-    common_protocol,
-    listed,
-    resolve,
-    resolve_all,
-)
-from rota.errors import InputError
-from rota.model.membership import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
-from rota.model.topic import NO_PARTITIONS, Cluster, Partitions
-from rota.plan import DEFAULT_BUDGET_MS, Budget
-
-VERSION = 3
-"""Of subscriptions and assignments: the first that has owned partitions, generation and rack."""
+#: Of subscriptions and assignments: the first that has owned partitions, generation and rack.
+PROTOCOL_VERSION = 3
 
 
-class Broker(Protocol):
+class LibraryBroker(Protocol):
     """A broker, as kafka-python knows it."""
 
     node_id: int
     rack: str | None
 
 
-class Entry(Protocol):
+class LibraryTopicPartitions(Protocol):
     """Partitions of one topic, as kafka-python decodes them."""
 
     topic: str
     partitions: list[int]
 
 
-class Metadata(Protocol):
+class LibraryMetadata(Protocol):
     """What is asked of kafka-python's ``ClusterMetadata``, which has no types."""
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions; None if it is not known."""
 
-    def brokers(self) -> Iterable[Broker]:
+    def brokers(self) -> Iterable[LibraryBroker]:
         """All brokers known."""
 
-    def is_replica_node(self, partition: LibraryPartition, node_id: int) -> Broker | None:
+    def is_replica_node(self, partition: LibraryPartition, node_id: int) -> LibraryBroker | None:
         """The broker, if it has a replica of the partition."""
 
 
@@ -96,9 +97,9 @@ def adapt(
     consumers that are given the same list share nothing; a strategy given as an instance is
     theirs in common.
     """
-    budget = Budget(budget_ms)
-    wanted = listed(strategies)
-    found = resolve_all(wanted, solver=solver, budget=budget)
+    budget = TimeBudget(budget_ms)
+    wanted = split_strategies(strategies)
+    found = resolve_strategies(wanted, solver=solver, budget=budget)
     protocol = common_protocol(found)
     if protocol is RebalanceProtocol.COOPERATIVE and len(found) > 1:
         # the others would state that this member owns nothing, and what it keeps be given away
@@ -108,11 +109,11 @@ def adapt(
         )
 
     def adapted(strategy: StrategySpec, wire_name: str) -> type[AbstractPartitionAssignor]:
-        class Adapted(_Adapted):
+        class Adapted(_AdaptedAssignor):
             name = wire_name
 
             def __init__(self) -> None:
-                assignor = resolve(strategy, solver=solver, budget=budget)
+                assignor = resolve_strategy(strategy, solver=solver, budget=budget)
                 super().__init__(assignor, protocol, rack)
 
         return Adapted
@@ -122,7 +123,7 @@ def adapt(
     ]
 
 
-class _Adapted(AbstractPartitionAssignor):
+class _AdaptedAssignor(AbstractPartitionAssignor):
     """A strategy as kafka-python calls it, for one consumer."""
 
     name = "adapted"
@@ -142,7 +143,7 @@ class _Adapted(AbstractPartitionAssignor):
         """What this member tells the leader."""
         wanted = sorted(topics)
         return ConsumerProtocolSubscription(
-            version=VERSION,
+            version=PROTOCOL_VERSION,
             topics=wanted,
             user_data=self._assignor.subscription_user_data(wanted),
             owned_partitions=self._still_owned(wanted),
@@ -153,8 +154,9 @@ class _Adapted(AbstractPartitionAssignor):
     def _still_owned(
         self, topics: Sequence[str]
     ) -> list[ConsumerProtocolSubscription.TopicPartition]:
-        """Under the eager protocol everything was given up before the join, under the cooperative
-        one what is no longer subscribed to.
+        """Returns the owned partitions to claim: under the eager protocol none, because all
+        were revoked before the join; under the cooperative one those of topics still
+        subscribed to.
         """
         if self._protocol is RebalanceProtocol.EAGER:
             return []
@@ -167,45 +169,45 @@ class _Adapted(AbstractPartitionAssignor):
 
     def assign(
         self,
-        cluster: Metadata,
+        cluster: LibraryMetadata,
         members: Sequence[JoinGroupResponse.JoinGroupResponseMember],
     ) -> dict[str, ConsumerProtocolAssignment]:
         """On the leader: what every member is given."""
-        group = {member.member_id: _subscription(member) for member in members}
-        given = lead(self._assignor, _cluster(cluster, group), group)
-        return {member: _encodable(given[member]) for member in given}
+        group = {member.member_id: _to_subscription(member) for member in members}
+        given = assign_as_leader(self._assignor, _to_cluster(cluster, group), group)
+        return {member: _to_library_assignment(given[member]) for member in given}
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Remembers what this member owns now, and since when."""
-        self._owned = _partitions(assignment.assigned_partitions)
+        self._owned = _to_partitions(assignment.assigned_partitions)
         self._generation = generation
-        user_data = _bytes(assignment.user_data)
+        user_data = _user_data_or_none(assignment.user_data)
         self._assignor.on_assignment(Assignment(self._owned, user_data), generation)
 
 
-def _partitions(entries: Iterable[Entry]) -> Partitions:
+def _to_partitions(entries: Iterable[LibraryTopicPartitions]) -> Partitions:
     return Partitions.of((entry.topic, number) for entry in entries for number in entry.partitions)
 
 
-def _bytes(user_data: object) -> bytes | None:
+def _user_data_or_none(user_data: object) -> bytes | None:
     """kafka-python's own strategies write empty user data where they have none."""
     return user_data if isinstance(user_data, bytes) and user_data else None
 
 
-def _subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subscription:
+def _to_subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subscription:
     stated = member.metadata
     assert isinstance(stated, ConsumerProtocolSubscription), "kafka-python decodes before it asks"
     return Subscription(
         topics=tuple(stated.topics),
-        user_data=_bytes(stated.user_data),
-        owned=_partitions(stated.owned_partitions),
+        user_data=_user_data_or_none(stated.user_data),
+        owned=_to_partitions(stated.owned_partitions),
         generation=stated.generation_id if stated.generation_id >= 0 else None,
         rack=stated.rack_id or None,
         static_id=member.group_instance_id,
     )
 
 
-def _cluster(metadata: Metadata, group: Mapping[str, Subscription]) -> Cluster:
+def _to_cluster(metadata: LibraryMetadata, group: Mapping[str, Subscription]) -> Cluster:
     topics = sorted({topic for subscription in group.values() for topic in subscription.topics})
     counts = {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in topics}
     if not any(subscription.rack for subscription in group.values()):
@@ -219,6 +221,6 @@ def _cluster(metadata: Metadata, group: Mapping[str, Subscription]) -> Cluster:
     return Cluster(counts, {t: [racks(t, p) for p in range(n)] for t, n in counts.items()})
 
 
-def _encodable(given: Assignment) -> ConsumerProtocolAssignment:
+def _to_library_assignment(given: Assignment) -> ConsumerProtocolAssignment:
     partitions = [(topic, list(numbers)) for topic, numbers in given.partitions.by_topic().items()]
-    return ConsumerProtocolAssignment(VERSION, partitions, given.user_data)
+    return ConsumerProtocolAssignment(PROTOCOL_VERSION, partitions, given.user_data)

@@ -1,10 +1,15 @@
-"""A Kafka-compatible broker of one node: sans-IO inside, asyncio around it."""
+"""A Kafka-compatible broker of one node.
+
+The node is pure: events in, commands out. The server around it moves bytes with asyncio.
+"""
 
 from __future__ import annotations
 
-from rota import wire
+from rota.protocol import requirements
 
 
 def missing() -> str | None:
-    """How to get what the broker needs and is not installed; None if all is there."""
-    return wire.missing("broker", "broker")
+    """Returns how to install the packages that the broker needs and that are missing; None if
+    there are none.
+    """
+    return requirements.explain_missing_packages("broker", "broker")

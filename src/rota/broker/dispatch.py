@@ -1,38 +1,178 @@
-"""Which handler answers which request. What is offered to clients is what is handled."""
+"""What a handler is, and what it works with: the request in flight, the broker's parts, the ready
+queue.
+
+A handler gets a :class:`HandlerContext` and an :class:`ServerRequest`, and answers at once or
+later. The broker offers exactly the APIs and versions that have a handler.
+
+Requests that waited (Fetch, ListOffsets) are resumed through the :class:`ReadyQueue`. One append
+can wake every client of a broker, and each response may have many megabytes. So the node resumes
+only some of them in each event, as long as the server has room for their responses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from rota.broker.call import Call
-from rota.broker.part import Parts
-from rota.errors import Code
-from rota.wire.api import Api
-from rota.wire.message import Message
+from rota.broker.events import ConnectionId
+from rota.broker.groups import GroupCoordinatorService
+from rota.broker.timers import Timers
+from rota.broker.topics import Topics
+from rota.engine.model.config import BrokerConfig
+from rota.errors import Code, DiskError, Refused
+from rota.protocol.messages import Api, Message
+from rota.protocol.sasl import Mechanism, Users
 
-Handle: TypeAlias = Callable[[Parts, Call], None]
-"""Answers a call, at once or later."""
-Refuse: TypeAlias = Callable[[Call, Code], Message]
-"""The response that says this error wherever the API's schema has room for one."""
+
+@dataclass(slots=True, kw_only=True)
+class ClientSession:
+    """The client at the other end of a connection."""
+
+    connection: ConnectionId
+    host: str
+    #: As its last request said.
+    client_id: str = ""
+    #: Name and version of its library, if it told (ApiVersions 3 on).
+    software: str = ""
+    #: Who has logged in.
+    user: str | None = None
+    #: A SASL exchange under way; :mod:`rota.broker.handlers.sasl` knows what it is.
+    login: object = None
+    #: Takes its frames in place of requests, while it logs in as clients did before Kafka 1.0: by
+    #: frames that are nothing but what SASL says. It gives the answer, or raises Refused.
+    raw: Callable[[bytes], bytes] | None = None
+    #: What the one call that waits wants done when the connection is closed.
+    gone: Callable[[], None] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerRequest:
+    """A request and the way to answer it, at once or later. It is answered once."""
+
+    api: Api
+    version: int
+    client: ClientSession
+    request: Message
+    #: When it came in.
+    now: int
+    #: Bytes of its frame.
+    size: int
+    reply: Callable[[Message | None], None] = field(repr=False)
+    #: Ends the connection instead of an answer, for a reason that is logged.
+    drop: Callable[[str], None] = field(repr=False)
+    answered: bool = False
+
+    def answer(self, response: Message | None) -> None:
+        """Sends the response; None where the request gets none (acks=0)."""
+        if not self.answered:
+            self.answered = True
+            self.reply(response)
+
+
+# Calls that waited and may be answered now, each in its turn.
+#
+# One append can wake every client of a broker, and each answer may have many megabytes. So they are
+# not answered at once: the node takes up some in each of its events, as long as the shell has room.
+
+#: When answers of one event have so many, those that waited come in the next.
+MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
+
+#: So many that waited are looked at in one event, be their answers ever so small.
+MAX_RESUMED_PER_EVENT = 100
+
+#: What is done when the turn has come: it answers, or waits on.
+ResumeRequest: TypeAlias = Callable[[], None]
+
+
+class ReadyQueue:
+    """Requests that can be resumed, first come, first served; a request that is already
+    queued keeps its place.
+    """
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[Hashable, tuple[ResumeRequest, bool]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, name: Hashable, take: ResumeRequest, *, long: bool = False) -> None:
+        """Adds a request, unless it is in the queue.
+
+        :param long: it takes so much work that no other request is resumed in the same event
+        """
+        self._queue.setdefault(name, (take, long))
+
+    def drop(self, name: Hashable) -> None:
+        """Removes a request, if it is in the queue."""
+        self._queue.pop(name, None)
+
+    def next(self) -> tuple[ResumeRequest, bool]:
+        """Removes and returns the first request, and whether it is a long one. The queue must
+        not be empty.
+        """
+        return self._queue.popitem(last=False)[1]
+
+
+#: Levels of :mod:`logging`.
+INFO, WARNING, ERROR = 20, 30, 40
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerContext:
+    """What handlers work with. The time comes with every request; nothing here has a clock."""
+
+    config: BrokerConfig
+    topics: Topics
+    groups: GroupCoordinatorService
+    alarms: Timers
+    #: Takes a level and a text.
+    log: Callable[[int, str], None]
+    #: The host and port that clients are told.
+    address: tuple[str, int]
+    #: Calls that waited and may be answered.
+    turns: ReadyQueue = field(default_factory=ReadyQueue)
+    #: The APIs that clients are offered, with the lowest and highest version.
+    versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    #: Who may log in; None: nobody has to.
+    users: Users | None = None
+    #: How to log in.
+    mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
+    #: Gives printable text that nobody can guess; needed where there are users.
+    new_nonce: Callable[[], str] | None = None
+
+
+#: Answers a call, at once or later.
+HandleRequest: TypeAlias = Callable[[HandlerContext, ServerRequest], None]
+
+#: The response that says this error wherever the API's schema has room for one.
+MakeErrorResponse: TypeAlias = Callable[[ServerRequest, Code], Message]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """An API: the versions it is handled in, and by what."""
+    """An API: the versions that are handled, and the functions that handle it."""
 
     api: Api
     lowest: int
     highest: int
-    handle: Handle
-    refuse: Refuse
+    handle: HandleRequest
+    refuse: MakeErrorResponse
+    #: Where clients are told a lower version than is handled.
     advertised_from: int | None = None
-    """Where clients are told a lower version than is handled."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.lowest <= self.highest
 
     def handles(self, version: int) -> bool:
-        """Is a request of this version answered?"""
+        """True if requests of this version are handled."""
         return self.lowest <= version <= self.highest
+
+
+def explain_error(parts: HandlerContext, error: Refused | DiskError, what: str) -> tuple[Code, str]:
+    """Returns the code and text to answer with. An error of the disk is logged too."""
+    if isinstance(error, Refused):
+        return error.code, str(error)
+    parts.log(ERROR, f"{what}: {error}")
+    return Code.KAFKA_STORAGE_ERROR, str(error)

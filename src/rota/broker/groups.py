@@ -1,100 +1,113 @@
-"""Runs the group coordinators: what they want appended is appended, then they are told, then
-their answers leave.
+"""Runs the group coordinators: appends their entries to the journal, tells them, then sends their
+replies.
 
-A journal has partitions, and each has a coordinator of its own, a *shard*: it coordinates the
-groups whose names fall on its partition. An append is over when it returns, so a coordinator is
-told of it at once; and as its commands are carried out in the order they came, no answer leaves
-before what it promises is in the journal.
+The journal is the topic ``__consumer_offsets``. Each of its partitions has a coordinator of its
+own, a *shard*, for the groups whose names hash to that partition. An append is complete when it
+returns, so a coordinator is told of it at once. Its commands are carried out in order, so no reply
+leaves before its entries are in the journal.
+
+:func:`replay_journal` reads the entries of a partition back, when a shard is loaded.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias, assert_never
+from itertools import pairwise
+from typing import Protocol, TypeAlias, assert_never
 
-from rota.broker import journal
-from rota.broker.alarm import Alarms
-from rota.broker.topic import Topic
-from rota.broker.topics import Topics
-from rota.errors import Code, DiskError, FormatError, InputError, Refused
-from rota.formats.journal import encode
-from rota.group.coordinator import Coordinator, journal_partition
-from rota.group.event import (
-    Answer,
-    Append,
-    Appended,
+import numpy as np
+
+from rota.broker.timers import Timers
+from rota.broker.topics import Topic, Topics
+from rota.engine.coordinator.coordinator import Coordinator, journal_partition
+from rota.engine.coordinator.events import (
+    AppendEntries,
     AppendFailed,
-    Command,
-    Event,
+    AppendSucceeded,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    GroupNote,
+    GroupTimerFired,
+    GroupTimerKey,
+    GroupTimerKind,
     Happened,
-    Loaded,
-    LoadStarted,
-    Note,
-    Requested,
-    StartTimer,
-    StopTimer,
-    TimerFired,
-    TimerKey,
-    TimerKind,
+    JournalLoaded,
+    JournalLoadStarted,
+    JournalUnloaded,
+    RequestReceived,
+    SendResponse,
+    StartGroupTimer,
+    StopGroupTimer,
     TopicsDeleted,
-    Unloaded,
 )
-from rota.group.refusal import refused
-from rota.model.config import GroupConfig
-from rota.model.entry import Entry, GroupForgotten, GroupSaved
-from rota.model.naming import JOURNAL
-from rota.model.reply import (
-    DeleteGroupsReply,
-    DescribedGroup,
-    DescribeGroupsReply,
-    JoinReply,
-    ListedGroup,
-    ListGroupsReply,
-    Reply,
+from rota.engine.coordinator.kafka_log import GroupLog
+from rota.engine.formats import (
+    journal,
+    journal_classic,
+    record_batch,
+    record_batch_columns,
+    record_batch_scan,
 )
-from rota.model.request import (
+from rota.engine.formats.buffer import BoolArray, Bytes, Int64Array
+from rota.engine.formats.journal import encode_entry
+from rota.engine.formats.journal_classic import GROUP_TYPE
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone, JournalEntry
+from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
-    FetchOffsets,
-    Join,
+    GroupRequest,
+    JoinGroup,
     ListGroups,
-    Request,
+    OffsetFetch,
 )
-from rota.sim.brokerlog import GroupLog
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    DescribedGroup,
+    DescribeGroupsResult,
+    GroupResponse,
+    JoinGroupResult,
+    ListedGroup,
+    ListGroupsResult,
+    make_error_response,
+)
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
+from rota.errors import Code, DiskError, FormatError, InputError, Refused
 
-MOVING = 10_000
-"""So long, in milliseconds, a journal partition that was moved away stays away if nobody asks."""
+#: So long, in milliseconds, a journal partition that was moved away stays away if nobody asks.
+MOVED_TIMEOUT = 10_000
+
 INFO, WARNING, ERROR = 20, 30, 40
 
-Then: TypeAlias = Callable[[Reply], None]
+OnReply: TypeAlias = Callable[[GroupResponse], None]
 
 
-class Shard:
+class CoordinatorShard:
     """A journal partition and its coordinator."""
 
     def __init__(self, number: int, coordinator: Coordinator) -> None:
         self.number = number
         self.coordinator = coordinator
         self.logs: dict[str, GroupLog] = {}
+        #: It was unloaded, and is loaded again when somebody looks for it.
         self.moved = False
-        """It was unloaded, and is loaded again when somebody looks for it."""
+        #: Why the last append failed.
         self.trouble = ""
-        """Why the last append failed."""
 
 
-class Groups:
-    """All groups of a broker. Everything happens inside the call that asks for it, but for joins
-    and syncs that wait for other members, and what an alarm brings.
+class GroupCoordinatorService:
+    """All groups of a broker. A request is handled inside the call that brings it, except
+    joins and syncs that wait for other members, and timers.
     """
 
     def __init__(  # noqa: PLR0913 (what groups need)
         self,
         config: GroupConfig,
         topics: Topics,
-        alarms: Alarms,
+        alarms: Timers,
         new_id: Callable[[], str],
         log: Callable[[int, str], None],
         *,
@@ -106,11 +119,11 @@ class Groups:
         self._new_id = new_id
         self._log = log
         self._node_id = node_id
-        self._shards: list[Shard] = []
-        """None before there is a journal."""
-        self._waiting: dict[int, tuple[Request, Then]] = {}
+        #: None before there is a journal.
+        self._shards: list[CoordinatorShard] = []
+        self._waiting: dict[int, tuple[GroupRequest, OnReply]] = {}
         self._tokens = 0
-        self._todo: deque[tuple[Shard, Command, int]] = deque()
+        self._todo: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
         self._busy = False
         topics.on_deleted(self._topic_deleted)
 
@@ -118,16 +131,18 @@ class Groups:
 
     def load(self, now: int) -> None:
         """Replays the journal, if there is one: at the broker's start."""
-        topic = self._topics.get(JOURNAL)
+        topic = self._topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is not None:
             self._open(topic, now)
 
     def find(self, group: str, now: int) -> Code:
-        """Somebody looks for a group's coordinator: it is here, if the journal can be had."""
+        """Returns the error code for FindCoordinator; creates the journal if needed, and
+        loads a group that was moved away.
+        """
         try:
             shard = self._shard(group, now)
         except (DiskError, Refused) as error:
-            self._log(ERROR, f"{JOURNAL} cannot be made: {error}")
+            self._log(ERROR, f"{CONSUMER_OFFSETS_TOPIC} cannot be made: {error}")
             return Code.COORDINATOR_NOT_AVAILABLE
         if shard.moved:
             self._load(shard, now)
@@ -139,46 +154,46 @@ class Groups:
         Its members are told so, and it is loaded again as soon as somebody looks for it.
         """
         shard = self._shard(group, now)
-        self._run(shard, Unloaded(), now)
+        self._run(shard, JournalUnloaded(), now)
         shard.moved = True
-        self._alarms.start(("moved", shard.number), now + MOVING, partial(self._load, shard))
+        self._alarms.start(("moved", shard.number), now + MOVED_TIMEOUT, partial(self._load, shard))
 
     def _open(self, topic: Topic, now: int) -> None:
         self._shards = [
-            Shard(number, Coordinator(self.config, self._new_id))
+            CoordinatorShard(number, Coordinator(self.config, self._new_id))
             for number in range(topic.partitions)
         ]
         for shard in self._shards:
             self._load(shard, now)
 
-    def _shard(self, group: str, now: int) -> Shard:
+    def _shard(self, group: str, now: int) -> CoordinatorShard:
         if not self._shards:
             self._open(self._topics.journal(now), now)
         return self._shards[journal_partition(group, len(self._shards))]
 
-    def _load(self, shard: Shard, now: int) -> None:
-        """Takes over a partition of the journal. One that is damaged is not served, as in Kafka:
-        offsets that go back unseen do more harm than a group that waits.
+    def _load(self, shard: CoordinatorShard, now: int) -> None:
+        """Loads a partition of the journal. A damaged one is not served, as in Kafka: offsets
+        that silently go back do more harm than a group that waits.
         """
         shard.moved = False
         self._alarms.stop(("moved", shard.number))
-        self._run(shard, LoadStarted(), now)
+        self._run(shard, JournalLoadStarted(), now)
         shard.logs.clear()
-        log = self._topics.log(JOURNAL, shard.number)
-        assert log is not None, f"{JOURNAL} has no partition {shard.number}"
+        log = self._topics.log(CONSUMER_OFFSETS_TOPIC, shard.number)
+        assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
         try:
             log.check_online()
-            told = journal.replay(log, partial(_take, shard))
+            told = replay_journal(log, partial(_replay_entry, shard))
         except (DiskError, Refused) as error:
             self._say(shard, ERROR, f"Its groups are not served, for it cannot be read: {error}")
-            self._run(shard, Unloaded(), now)
+            self._run(shard, JournalUnloaded(), now)
             return
         self._tell(shard, told)
         for group in shard.logs.values():
             self._say(shard, INFO, group.loaded())
-        self._run(shard, Loaded(), now)
+        self._run(shard, JournalLoaded(), now)
 
-    def _tell(self, shard: Shard, told: journal.Replayed) -> None:
+    def _tell(self, shard: CoordinatorShard, told: ReplayResult) -> None:
         if told.passed:
             kinds = ", ".join(f"{count} {name}" for name, count in sorted(told.passed.items()))
             text = f"Passed over, for only classic groups and offsets are read: {kinds}."
@@ -189,7 +204,7 @@ class Groups:
 
     # requests
 
-    def ask(self, request: Request, then: Then, now: int) -> None:
+    def ask(self, request: GroupRequest, then: OnReply, now: int) -> None:
         """Puts a request to its coordinator; ``then`` is called once, with the reply."""
         try:
             match request:
@@ -202,28 +217,32 @@ class Groups:
                 case _:
                     self._request(self._shard(request.group, now), request, then, now)
         except (DiskError, Refused) as error:
-            self._log(ERROR, f"{JOURNAL} cannot be made: {error}")
-            then(refused(request, Code.COORDINATOR_NOT_AVAILABLE))
+            self._log(ERROR, f"{CONSUMER_OFFSETS_TOPIC} cannot be made: {error}")
+            then(make_error_response(request, Code.COORDINATOR_NOT_AVAILABLE))
 
-    def look(self, request: DescribeGroups | FetchOffsets | ListGroups, now: int) -> Reply:
-        """What is so, for the broker's owner: also of groups that were moved away, and stay so."""
+    def look(self, request: DescribeGroups | OffsetFetch | ListGroups, now: int) -> GroupResponse:
+        """Answers a read-only request for the test control: also for groups that were moved
+        away, without loading them.
+        """
         match request:
-            case FetchOffsets():
-                return _told(self._here(request.group, now), request, now)
+            case OffsetFetch():
+                return _read_reply(self._here(request.group, now), request, now)
             case DescribeGroups():
                 described: list[DescribedGroup] = []
                 for name in request.groups:
-                    reply = _told(self._here(name, now), replace(request, groups=(name,)), now)
-                    assert isinstance(reply, DescribeGroupsReply)
+                    reply = _read_reply(
+                        self._here(name, now), replace(request, groups=(name,)), now
+                    )
+                    assert isinstance(reply, DescribeGroupsResult)
                     described.extend(reply.groups)
-                return DescribeGroupsReply(groups=tuple(described))
+                return DescribeGroupsResult(groups=tuple(described))
             case ListGroups():
                 listed: list[ListedGroup] = []
                 for shard in self._shards:
-                    reply = _told(self._present(shard, now), request, now)
-                    assert isinstance(reply, ListGroupsReply)
+                    reply = _read_reply(self._present(shard, now), request, now)
+                    assert isinstance(reply, ListGroupsResult)
                     listed.extend(reply.groups)
-                return ListGroupsReply(groups=tuple(sorted(listed, key=lambda each: each.group)))
+                return ListGroupsResult(groups=tuple(sorted(listed, key=lambda each: each.group)))
             case _:
                 assert_never(request)
 
@@ -232,72 +251,74 @@ class Groups:
             return Coordinator(self.config, self._new_id)
         return self._present(self._shard(group, now), now)
 
-    def _present(self, shard: Shard, now: int) -> Coordinator:
+    def _present(self, shard: CoordinatorShard, now: int) -> Coordinator:
         """A partition's coordinator; of one that was moved, as another broker would have it."""
         if not shard.moved:
             return shard.coordinator
-        log = self._topics.log(JOURNAL, shard.number)
+        log = self._topics.log(CONSUMER_OFFSETS_TOPIC, shard.number)
         assert log is not None
         copy = Coordinator(self.config, self._new_id)
-        copy.handle(LoadStarted(), now)
+        copy.handle(JournalLoadStarted(), now)
         log.check_online()
-        journal.replay(log, copy.replay)
-        copy.handle(Loaded(), now)
+        replay_journal(log, copy.replay)
+        copy.handle(JournalLoaded(), now)
         return copy
 
-    def _request(self, shard: Shard, request: Request, then: Then, now: int) -> None:
+    def _request(
+        self, shard: CoordinatorShard, request: GroupRequest, then: OnReply, now: int
+    ) -> None:
         self._tokens += 1
         self._waiting[self._tokens] = request, then
-        self._run(shard, Requested(self._tokens, request), now)
+        self._run(shard, RequestReceived(self._tokens, request), now)
 
-    def _list(self, request: ListGroups, then: Then, now: int) -> None:
+    def _list(self, request: ListGroups, then: OnReply, now: int) -> None:
         """Of all coordinators; one that is not here has no groups, as in Kafka."""
         found: list[ListedGroup] = []
         left = len(self._shards)
 
-        def listed(reply: Reply) -> None:
+        def listed(reply: GroupResponse) -> None:
             nonlocal left
-            assert isinstance(reply, ListGroupsReply)
+            assert isinstance(reply, ListGroupsResult)
             found.extend(reply.groups)
             left -= 1
             if not left:
                 groups = tuple(sorted(found, key=lambda each: each.group))
-                then(ListGroupsReply(groups=groups))
+                then(ListGroupsResult(groups=groups))
 
         if not left:
-            then(ListGroupsReply())
+            then(ListGroupsResult())
         for shard in self._shards:
             self._request(shard, request, listed, now)
 
-    def _describe(self, request: DescribeGroups, then: Then, now: int) -> None:
+    def _describe(self, request: DescribeGroups, then: OnReply, now: int) -> None:
         found: dict[str, DescribedGroup] = {}
         names = dict.fromkeys(request.groups)
 
-        def described(reply: Reply) -> None:
-            assert isinstance(reply, DescribeGroupsReply)
+        def described(reply: GroupResponse) -> None:
+            assert isinstance(reply, DescribeGroupsResult)
             found.update((group.group, group) for group in reply.groups)
             if len(found) == len(names):
                 groups = tuple(found[name] for name in request.groups)
-                then(DescribeGroupsReply(groups=groups))
+                then(DescribeGroupsResult(groups=groups))
 
         if not names:
-            then(DescribeGroupsReply(groups=()))
+            then(DescribeGroupsResult(groups=()))
         for name in names:
             one = DescribeGroups(groups=(name,), knows_missing_group=request.knows_missing_group)
             self._request(self._shard(name, now), one, described, now)
 
-    def _delete(self, request: DeleteGroups, then: Then, now: int) -> None:
+    def _delete(self, request: DeleteGroups, then: OnReply, now: int) -> None:
         codes: dict[str, Code] = {}
         names = dict.fromkeys(request.groups)
 
-        def deleted(reply: Reply) -> None:
-            assert isinstance(reply, DeleteGroupsReply)
+        def deleted(reply: GroupResponse) -> None:
+            assert isinstance(reply, DeleteGroupsResult)
             codes.update(reply.codes)
             if len(codes) == len(names):
-                then(DeleteGroupsReply(codes={name: codes[name] for name in names}))
+                then(DeleteGroupsResult(codes={name: codes[name] for name in names}))
 
         if not names:
-            then(DeleteGroupsReply(codes={}))
+            then(DeleteGroupsResult(codes={}))
         for name in names:
             self._request(self._shard(name, now), DeleteGroups(groups=(name,)), deleted, now)
 
@@ -309,7 +330,7 @@ class Groups:
         :raises InputError: there is no such member
         """
         reply = self.look(DescribeGroups(groups=(group,)), now)
-        assert isinstance(reply, DescribeGroupsReply)
+        assert isinstance(reply, DescribeGroupsResult)
         known = [member.member_id for member in reply.groups[0].members]
         if member_id not in known:
             there = ", ".join(known) or "none"
@@ -317,26 +338,26 @@ class Groups:
         shard = self._shard(group, now)
         if shard.moved:
             self._load(shard, now)
-        key = TimerKey(TimerKind.SESSION, group, member_id)
+        key = GroupTimerKey(GroupTimerKind.SESSION, group, member_id)
         self._alarms.stop((shard.number, key))
-        self._run(shard, TimerFired(key), now)
+        self._run(shard, GroupTimerFired(key), now)
 
-    def _ring(self, shard: Shard, key: TimerKey, now: int) -> None:
-        self._run(shard, TimerFired(key), now)
+    def _ring(self, shard: CoordinatorShard, key: GroupTimerKey, now: int) -> None:
+        self._run(shard, GroupTimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
-        if topic.name != JOURNAL:
+        if topic.name != CONSUMER_OFFSETS_TOPIC:
             for shard in self._shards:
                 self._run(shard, TopicsDeleted(((topic.name, topic.id),)), now)
             return
         shards, self._shards = self._shards, []
         for shard in shards:
             self._alarms.stop(("moved", shard.number))
-            self._run(shard, Unloaded(), now)
+            self._run(shard, JournalUnloaded(), now)
 
     # commands
 
-    def _run(self, shard: Shard, event: Event, now: int) -> None:
+    def _run(self, shard: CoordinatorShard, event: CoordinatorEvent, now: int) -> None:
         """Gives an event to a coordinator, and does what it says.
 
         Whoever is answered may ask again at once: that waits until what came before is done.
@@ -352,42 +373,44 @@ class Groups:
             self._busy = False
 
     @staticmethod
-    def _handled(shard: Shard, event: Event, now: int) -> list[Command]:
+    def _handled(
+        shard: CoordinatorShard, event: CoordinatorEvent, now: int
+    ) -> list[CoordinatorCommand]:
         return shard.coordinator.handle(event, now)
 
-    def _carry_out(self, shard: Shard, command: Command, now: int) -> None:
+    def _carry_out(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
         match command:
-            case Answer(token, reply):
+            case SendResponse(token, reply):
                 self._answer(shard, token, reply)
-            case StartTimer(key, at):
+            case StartGroupTimer(key, at):
                 ring = partial(self._ring, shard, key)
-                patient = key.kind is TimerKind.RETENTION
+                patient = key.kind is GroupTimerKind.RETENTION
                 self._alarms.start((shard.number, key), at, ring, patient=patient)
-            case StopTimer(key):
+            case StopGroupTimer(key):
                 self._alarms.stop((shard.number, key))
-            case Append():
+            case AppendEntries():
                 code = self._append(shard, command, now)
-                event: Event = Appended(command.ticket)
+                event: CoordinatorEvent = AppendSucceeded(command.ticket)
                 if code:
                     event = AppendFailed(command.ticket, code)
                 self._run(shard, event, now)
-            case Note():
+            case GroupNote():
                 self._note(shard, command)
             case _:
                 assert_never(command)
 
-    def _answer(self, shard: Shard, token: int, reply: Reply) -> None:
+    def _answer(self, shard: CoordinatorShard, token: int, reply: GroupResponse) -> None:
         request, then = self._waiting.pop(token)
-        if isinstance(reply, JoinReply) and reply.code is Code.MEMBER_ID_REQUIRED:
-            assert isinstance(request, Join)
-            for text in _group_log(shard, request.group).answered(reply):
+        if isinstance(reply, JoinGroupResult) and reply.code is Code.MEMBER_ID_REQUIRED:
+            assert isinstance(request, JoinGroup)
+            for text in _get_group_log(shard, request.group).answered(reply):
                 self._say(shard, INFO, text)
         then(reply)
 
-    def _append(self, shard: Shard, append: Append, now: int) -> Code:
+    def _append(self, shard: CoordinatorShard, append: AppendEntries, now: int) -> Code:
         try:
-            pairs = list(map(encode, append.entries))
-            self._topics.append_records(JOURNAL, shard.number, pairs, now)
+            pairs = list(map(encode_entry, append.entries))
+            self._topics.append_records(CONSUMER_OFFSETS_TOPIC, shard.number, pairs, now)
         except FormatError as error:
             self._say(shard, WARNING, f"A request is refused, for it has no room here: {error}")
             return Code.UNKNOWN
@@ -399,10 +422,10 @@ class Groups:
             shard.trouble = ""
             self._say(shard, INFO, "It can be written again.")
         for entry in append.entries:
-            _keep(shard, entry)
+            _update_group_log(shard, entry)
         return Code.NONE
 
-    def _failed(self, shard: Shard, code: Code, error: Exception) -> Code:
+    def _failed(self, shard: CoordinatorShard, code: Code, error: Exception) -> Code:
         if shard.trouble != str(error):  # said once, however often it is tried again
             shard.trouble = str(error)
             self._say(shard, ERROR, f"It cannot be written, so that members must wait: {error}")
@@ -410,40 +433,179 @@ class Groups:
 
     # the log
 
-    def _note(self, shard: Shard, note: Note) -> None:
+    def _note(self, shard: CoordinatorShard, note: GroupNote) -> None:
         if note.what is Happened.REFUSED:
             self._say(shard, WARNING, f"A member of group {note.group} is refused: {note.text}")
-        for text in _group_log(shard, note.group).noted(note.what, note.generation, note.text):
+        for text in _get_group_log(shard, note.group).noted(note.what, note.generation, note.text):
             self._say(shard, INFO, text)
 
-    def _say(self, shard: Shard, level: int, text: str) -> None:
+    def _say(self, shard: CoordinatorShard, level: int, text: str) -> None:
         """In the form of Kafka's broker, so that whatever reads its log reads this one too."""
-        where = f"id={self._node_id} topic={JOURNAL} partition={shard.number}"
+        where = f"id={self._node_id} topic={CONSUMER_OFFSETS_TOPIC} partition={shard.number}"
         self._log(level, f"[GroupCoordinator {where}] {text}")
 
 
-def _told(coordinator: Coordinator, request: Request, now: int) -> Reply:
+def _read_reply(coordinator: Coordinator, request: GroupRequest, now: int) -> GroupResponse:
     """The answer to a request that only reads: it is given at once, and nothing else follows."""
-    (answer,) = coordinator.handle(Requested(0, request), now)
-    assert isinstance(answer, Answer)
+    (answer,) = coordinator.handle(RequestReceived(0, request), now)
+    assert isinstance(answer, SendResponse)
     return answer.reply
 
 
-def _group_log(shard: Shard, group: str) -> GroupLog:
+def _get_group_log(shard: CoordinatorShard, group: str) -> GroupLog:
     known = shard.logs.get(group)
     if known is None:
         known = shard.logs[group] = GroupLog(group)
     return known
 
 
-def _keep(shard: Shard, entry: Entry) -> None:
+def _update_group_log(shard: CoordinatorShard, entry: JournalEntry) -> None:
     """What the log's lines must know of the journal."""
-    if isinstance(entry, GroupSaved):
-        _group_log(shard, entry.group).saved(entry)
-    elif isinstance(entry, GroupForgotten):
+    if isinstance(entry, GroupMetadataEntry):
+        _get_group_log(shard, entry.group).saved(entry)
+    elif isinstance(entry, GroupMetadataTombstone):
         shard.logs.pop(entry.group, None)
 
 
-def _take(shard: Shard, entry: Entry) -> None:
+def _replay_entry(shard: CoordinatorShard, entry: JournalEntry) -> None:
     shard.coordinator.replay(entry)
-    _keep(shard, entry)
+    _update_group_log(shard, entry)
+
+
+#: So many bytes of a log are read at once.
+REPLAY_CHUNK = 4 << 20
+
+TakeEntry: TypeAlias = Callable[[JournalEntry], None]
+
+
+class JournalLog(Protocol):
+    """A log, as far as its entries are wanted."""
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+
+    @property
+    def end(self) -> int:
+        """The next offset to be given."""
+
+    def read(self, offset: int, max_bytes: int) -> Bytes:
+        """Whole batches from the one that holds an offset, checked."""
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """What was read, beside the entries themselves."""
+
+    records: int = 0
+    #: Records of other kinds of groups, by Kafka's name of their type.
+    passed: Counter[str] = field(default_factory=Counter)
+    #: What could not be read, and where.
+    unread: list[str] = field(default_factory=list)
+
+
+def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
+    """Gives every entry of a journal partition to ``take``, oldest first.
+
+    Two kinds are left out. Commits that are followed by another commit of the same partition change
+    nothing. Entries of a transaction that was aborted, or that has no end, do not count: nobody
+    will end it.
+
+    :raises Refused: a batch is damaged :raises DiskError: the log cannot be read
+    """
+    reader = _JournalReader(take)
+    offset, end = log.start, log.end
+    while offset < end:
+        data = log.read(offset, REPLAY_CHUNK)
+        last = _find_last_offset(data)
+        if last is None:
+            break
+        reader.read(data)
+        offset = last + 1
+    return reader.told
+
+
+def _find_last_offset(data: Bytes) -> int | None:
+    """The last offset of the last batch."""
+    found = record_batch_scan.find_batches(data)
+    if not len(found):
+        return None
+    return record_batch.read_batch_header(data, int(found.positions[-1])).last_offset
+
+
+class _JournalReader:
+    """Reads a log piece by piece; transactions may be open from one to the next."""
+
+    def __init__(self, take: TakeEntry) -> None:
+        self.told = ReplayResult()
+        self._take = take
+        #: Entries of transactions without an end so far, by producer id.
+        self._open: dict[int, list[JournalEntry]] = {}
+
+    def read(self, data: Bytes) -> None:
+        columns = record_batch_columns.decode_batches(
+            data, check=False
+        )  # reading the log has checked it
+        self.told.unread += [str(problem) for problem in columns.problems]
+        self.told.records += len(columns.offset)
+        entries = journal.decode_batch_entries(columns)
+        kinds, counts = np.unique(entries.type, return_counts=True)
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+            if not 0 <= kind <= GROUP_TYPE and kind != journal.NO_TYPE:
+                self.told.passed[
+                    journal_classic.RECORD_NAMES.get(kind, journal.UNKNOWN_RECORD_NAME)
+                ] += count
+        wanted: BoolArray = (entries.type >= 0) & (entries.type <= GROUP_TYPE)
+        wanted[entries.left] = True
+        if self._open or columns.batches.transactional.any():
+            self._by_batch(columns, wanted)
+        else:
+            wanted[_find_superseded_commits(entries)] = False
+            self._give(columns, np.flatnonzero(wanted), None)
+
+    def _by_batch(self, columns: record_batch_columns.RecordColumns, wanted: BoolArray) -> None:
+        """Batch after batch, as transactions begin and end."""
+        batches = columns.batches
+        bounds = np.searchsorted(columns.batch, np.arange(len(batches) + 1))
+        for number, (start, end) in enumerate(pairwise(bounds.tolist())):
+            producer = int(batches.producer_id[number])
+            if batches.control[number]:
+                held = self._open.pop(producer, [])
+                if batches.marker[number] == record_batch.ControlRecordType.COMMIT:
+                    for entry in held:
+                        self._take(entry)
+            else:
+                owner = producer if batches.transactional[number] else None
+                self._give(columns, start + np.flatnonzero(wanted[start:end]), owner)
+
+    def _give(
+        self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None
+    ) -> None:
+        """Decodes rows, and hands them on, or holds them for their producer's transaction."""
+        take = self._take
+        if producer is not None and len(rows):
+            take = self._open.setdefault(producer, []).append
+        data = columns.buffer.data
+        fields = (columns.key_start, columns.key_size, columns.value_start, columns.value_size)
+        for row, key_at, key_size, value_at, value_size in zip(
+            rows.tolist(), *(each[rows].tolist() for each in fields), strict=True
+        ):
+            key = data[key_at : key_at + max(key_size, 0)]
+            value = None if value_size < 0 else data[value_at : value_at + value_size]
+            try:
+                take(journal.decode_record(key, value))
+            except FormatError as error:
+                self.told.unread.append(f"offset {columns.offset[row]}: {error}")
+
+
+def _find_superseded_commits(entries: journal.EntryColumns) -> Int64Array:
+    """Rows of commits after which the next about the same partition is a commit too."""
+    commits = entries.commits
+    order = np.lexsort((commits.row, commits.partition, commits.topic, commits.group))
+    same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+    for key in (commits.group, commits.topic, commits.partition):
+        sorted_key = key[order]
+        same &= sorted_key[1:] == sorted_key[:-1]
+    is_commit = ~commits.tombstone[order]
+    same &= is_commit[1:] & is_commit[:-1]
+    return commits.row[order[:-1][same]]

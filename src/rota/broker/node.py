@@ -1,9 +1,10 @@
 """The broker without its sockets: events in, commands out.
 
-A frame becomes a :class:`~rota.broker.call.Call`, the handler of its API answers it at once or
-later, and the answer becomes a :class:`~rota.broker.event.Send`. What must happen later is an
-alarm; :meth:`Node.next_alarm` says when the shell must come back at the latest. Where it is
-:attr:`~Node.behind`, the shell comes back as soon as it has room for more answers.
+A frame becomes an :class:`~rota.broker.dispatch.ServerRequest`. The handler of its API answers it
+at once or later, and the answer becomes a :class:`~rota.broker.events.WriteResponse`. What must
+happen later is a timer; :meth:`BrokerNode.next_timer` returns when the server must call again at
+the latest. While :attr:`~BrokerNode.has_ready` is true, the server calls again as soon as it has
+room for more responses.
 """
 
 from __future__ import annotations
@@ -13,83 +14,101 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import assert_never
 
-from rota.broker import turn
-from rota.broker.call import Call, Client
-from rota.broker.dispatch import Handler
-from rota.broker.event import (
-    Close,
-    Closed,
-    Command,
-    ConnectionId,
-    Done,
-    Event,
-    Log,
-    Opened,
-    Received,
-    Send,
-    Woken,
+from rota.broker import dispatch
+from rota.broker.dispatch import (
+    ERROR,
+    WARNING,
+    ClientSession,
+    Handler,
+    HandlerContext,
+    ServerRequest,
 )
-from rota.broker.fault import Faults, api_name
-from rota.broker.part import ERROR, WARNING, Parts
+from rota.broker.events import (
+    CloseConnection,
+    ConnectionClosed,
+    ConnectionId,
+    ConnectionOpened,
+    FrameReceived,
+    NodeCommand,
+    NodeEvent,
+    NoResponse,
+    Wakeup,
+    WriteLogLine,
+    WriteResponse,
+)
+from rota.broker.faults import FaultInjector, api_name
+from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, FormatError, Refused
-from rota.formats.buffer import Bytes
-from rota.wire.api import Api
-from rota.wire.message import Head, Message, read_head, read_request, write_response
+from rota.protocol.messages import (
+    Api,
+    Message,
+    RequestHeader,
+    read_request,
+    read_request_header,
+    write_response,
+)
 
-BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
-"""What a client may ask before it has logged in, where it must."""
-LOGIN = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
+#: What a client may ask before it has logged in, where it must.
+ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+
+LOGIN_HINT = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
+
 _LENGTH = struct.Struct(">i")
 
 
-class Node:
+class BrokerNode:
     """Answers requests. It is called by one thread at a time."""
 
     def __init__(
         self,
-        parts: Parts,
+        parts: HandlerContext,
         handlers: Mapping[int, Handler],
         *,
-        faults: Faults | None = None,
+        faults: FaultInjector | None = None,
         login_needed: bool = False,
     ) -> None:
         self.parts = parts
-        self.faults = Faults() if faults is None else faults
+        self.faults = FaultInjector() if faults is None else faults
         self._handlers = handlers
         self._login_needed = login_needed
-        self._clients: dict[ConnectionId, Client] = {}
-        self._commands: list[Command] = []
+        self._clients: dict[ConnectionId, ClientSession] = {}
+        self._commands: list[NodeCommand] = []
+        #: Bytes of the answers among them.
         self._answered = 0
-        """Bytes of the answers among them."""
         parts.log = self._log
 
-    def handle(self, event: Event, now: int, room: int = turn.BYTES) -> list[Command]:
-        """What must be done now that this has happened.
+    def handle(
+        self, event: NodeEvent, now: int, room: int = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
+    ) -> list[NodeCommand]:
+        """Handles an event and returns the commands that follow from it.
 
-        Alarms ring only when the shell says that it is time. So after a stall what has come in
-        meanwhile counts first: members whose heartbeats wait in their sockets are not silent.
+        Timers fire only on a :class:`Wakeup`. So after a stall, frames that arrived meanwhile are
+        handled first: members whose heartbeats wait in their sockets do not count as silent.
 
-        :param room: bytes of answers that the shell may take; the last one may need more. Who asks
-            is answered all the same: that is for the shell to decide, before it tells of it.
+        :param room: bytes of responses that the server can take from resumed requests; the last
+        response may exceed it. A new request is always answered: the server decides beforehand
+        whether to pass it on.
         """
         match event:
-            case Opened(connection, host):
-                self._clients[connection] = Client(connection=connection, host=host)
-            case Received(connection, frame):
+            case ConnectionOpened(connection, host):
+                self._clients[connection] = ClientSession(connection=connection, host=host)
+            case FrameReceived(connection, frame):
                 if (client := self._clients.get(connection)) is not None:
                     self._received(client, frame, now)
-            case Closed(connection):
+            case ConnectionClosed(connection):
                 self._forget(connection)
-            case Woken():
+            case Wakeup():
                 self._ring(now)
             case _:
                 assert_never(event)
-        self._take_turns(min(room, turn.BYTES))
+        self._take_turns(min(room, dispatch.MAX_RESPONSE_BYTES_PER_EVENT))
         commands, self._commands, self._answered = self._commands, [], 0
         return commands
 
     def _ring(self, now: int) -> None:
-        """Each alarm on its own: one that fails must not end the broker, or keep the others."""
+        """Fires each due timer by itself: one that fails must not end the broker or stop the
+        others.
+        """
         while True:
             try:
                 return self.parts.alarms.ring(now)
@@ -98,7 +117,9 @@ class Node:
 
     def _take_turns(self, room: int) -> None:
         turns = self.parts.turns
-        left = min(turn.COUNT, len(turns))  # who asks again within its turn is not among them
+        left = min(
+            dispatch.MAX_RESUMED_PER_EVENT, len(turns)
+        )  # who asks again within its turn is not among them
         while turns and left and self._answered < room:
             take, long = turns.next()
             left = 0 if long else left - 1
@@ -109,30 +130,30 @@ class Node:
 
     @property
     def behind(self) -> bool:
-        """Somebody who waited can be answered: come back when there is room."""
+        """True if a request that waited can be answered: call again when there is room."""
         return bool(self.parts.turns)
 
     def next_alarm(self, slack: int = 0) -> int | None:
-        """When something must happen by itself; None: not before the next event.
+        """Returns when the next timer is due; None: nothing happens before the next event.
 
-        :param slack: what is done from time to time may be so much late
+        :param slack: milliseconds that periodic timers may be late
         """
         return self.parts.alarms.next(slack)
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[ClientSession]:
         """Those that are connected, in the order they came."""
         return list(self._clients.values())
 
     def trusts(self, connection: ConnectionId) -> bool:
-        """Has this client logged in, if it must?"""
+        """True if the client has logged in, or does not have to."""
         client = self._clients.get(connection)
         return not self._login_needed or (client is not None and client.user is not None)
 
     def close(self, connection: ConnectionId, reason: str) -> None:
         """Ends a connection."""
         if self._forget(connection):
-            self._commands.append(Close(connection, reason))
+            self._commands.append(CloseConnection(connection, reason))
 
     def _forget(self, connection: ConnectionId) -> bool:
         client = self._clients.pop(connection, None)
@@ -141,23 +162,27 @@ class Node:
         return client is not None
 
     def _log(self, level: int, text: str) -> None:
-        self._commands.append(Log(level, text))
+        self._commands.append(WriteLogLine(level, text))
 
-    def _received(self, client: Client, frame: Bytes, now: int) -> None:
+    def _received(self, client: ClientSession, frame: Bytes, now: int) -> None:
         if client.raw is not None:
             return self._token(client, client.raw, frame, now)
         try:
-            head = read_head(frame)
+            head = read_request_header(frame)
             handler = self._handler(head)
             if handler is None:
                 return self._refuse_version(client, head)
-            if self._login_needed and client.user is None and handler.api not in BEFORE_LOGIN:
-                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN}")
+            if (
+                self._login_needed
+                and client.user is None
+                and handler.api not in ALLOWED_BEFORE_LOGIN
+            ):
+                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN_HINT}")
             client.client_id = head.client_id or ""
             request = read_request(handler.api, head.version, frame, head.size)
         except FormatError as error:
             return self._drop(client, f"a frame of {len(frame)} bytes is no request: {error}")
-        call = Call(
+        call = ServerRequest(
             api=handler.api,
             version=head.version,
             client=client,
@@ -170,7 +195,7 @@ class Node:
         return self._call(handler, call)
 
     def _token(
-        self, client: Client, take: Callable[[bytes], bytes], frame: Bytes, now: int
+        self, client: ClientSession, take: Callable[[bytes], bytes], frame: Bytes, now: int
     ) -> None:
         """A frame without a head, as part of a login; so is the answer."""
         try:
@@ -182,31 +207,31 @@ class Node:
                 name, now + self.parts.config.login_pause, lambda _: self._drop(client, reason)
             )
             return
-        self._commands.append(Send(client.connection, _LENGTH.pack(len(reply)) + reply))
+        self._commands.append(WriteResponse(client.connection, _LENGTH.pack(len(reply)) + reply))
 
-    def _call(self, handler: Handler, call: Call) -> None:
+    def _call(self, handler: Handler, call: ServerRequest) -> None:
         answer = partial(self._answer, handler, call)
         if not self.faults.take(handler, call, answer):
             answer()
 
-    def _answer(self, handler: Handler, call: Call) -> None:
+    def _answer(self, handler: Handler, call: ServerRequest) -> None:
         try:
             handler.handle(self.parts, call)
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
             self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
             call.answer(handler.refuse(call, Code.UNKNOWN))
 
-    def _handler(self, head: Head) -> Handler | None:
+    def _handler(self, head: RequestHeader) -> Handler | None:
         handler = self._handlers.get(head.api)
         return handler if handler is not None and handler.handles(head.version) else None
 
-    def _refuse_version(self, client: Client, head: Head) -> None:
+    def _refuse_version(self, client: ClientSession, head: RequestHeader) -> None:
         """ApiVersions is answered in version 0, which says what there is; else it is the end."""
         versions = self._handlers[Api.API_VERSIONS]
         if head.api != Api.API_VERSIONS:
             return self._drop(client, f"API {head.api} version {head.version} is not offered")
-        reply = partial(self._reply, client, Api.API_VERSIONS, head_of_version_0(head))
-        call = Call(
+        reply = partial(self._reply, client, Api.API_VERSIONS, header_as_version_0(head))
+        call = ServerRequest(
             api=Api.API_VERSIONS,
             version=0,
             client=client,
@@ -218,27 +243,29 @@ class Node:
         )
         return call.answer(versions.refuse(call, Code.UNSUPPORTED_VERSION))
 
-    def _reply(self, client: Client, api: Api, head: Head, response: Message | None) -> None:
+    def _reply(
+        self, client: ClientSession, api: Api, head: RequestHeader, response: Message | None
+    ) -> None:
         connection = client.connection
         if connection not in self._clients:
             return None
         if response is None:
-            self._commands.append(Done(connection))
+            self._commands.append(NoResponse(connection))
         else:
             try:
                 data = write_response(api, head.version, head.correlation, response)
             except Exception as error:  # noqa: BLE001 it may be another client's doing
                 reason = f"the answer to {api.name} v{head.version} cannot be written: {error}"
                 return self._drop(client, reason)
-            self._commands.append(Send(connection, data))
+            self._commands.append(WriteResponse(connection, data))
             self._answered += len(data)
         return None
 
-    def _drop(self, client: Client, reason: str) -> None:
+    def _drop(self, client: ClientSession, reason: str) -> None:
         self._log(WARNING, f"{client.host}: {reason}; the connection is closed")
         self.close(client.connection, reason)
 
 
-def head_of_version_0(head: Head) -> Head:
+def header_as_version_0(head: RequestHeader) -> RequestHeader:
     """The same request, to be answered in version 0."""
-    return Head(head.api, 0, head.correlation, head.client_id, head.size)
+    return RequestHeader(head.api, 0, head.correlation, head.client_id, head.size)

@@ -1,6 +1,7 @@
-"""The shell around the node: sockets, time and a log. One event loop does it all.
+"""The shell around the node: sockets, time and a log, in one event loop.
 
-It gives the node events and does what the node's commands say; it decides nothing about Kafka.
+The server gives events to the node and carries out the commands that it returns. It decides nothing
+about Kafka.
 """
 
 from __future__ import annotations
@@ -10,53 +11,59 @@ import logging
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, assert_never
 
-from rota.broker.clock import Clock
-from rota.broker.connection import Connection
-from rota.broker.event import (
-    Close,
-    Closed,
-    Command,
+from rota.broker.connection import RequestMemoryPool, ServerConnection
+from rota.broker.events import (
+    CloseConnection,
+    ConnectionClosed,
     ConnectionId,
-    Done,
-    Event,
-    Log,
-    Opened,
-    Received,
-    Send,
-    Woken,
+    ConnectionOpened,
+    FrameReceived,
+    NodeCommand,
+    NodeEvent,
+    NoResponse,
+    Wakeup,
+    WriteLogLine,
+    WriteResponse,
 )
-from rota.broker.intake import Intake
-from rota.broker.repeat import Repeats
-from rota.formats.buffer import Bytes
-from rota.model.config import BrokerConfig
-from rota.wire.frame import SCRATCH
+from rota.broker.timers import Clock
+from rota.engine.formats.buffer import Bytes
+from rota.engine.model.config import BrokerConfig
+from rota.protocol.frames import RECEIVE_BUFFER_BYTES
 
+#: Clients that may wait to be let in.
 BACKLOG = 1_024
-"""Clients that may wait to be let in."""
-FAREWELL = 1.0
-"""Seconds that clients have at the end to take what was sent to them."""
-MOST_UNSENT = 256 << 20
-"""When answers of so many bytes wait to be read, no request is taken up until some were."""
-MOST_RECORDS = MOST_UNSENT // 2
-"""Nobody is given records while so many wait: all else goes on, whoever reads too slowly."""
-STALLED = 5.0
-"""Seconds without a byte read, after which a client may be closed for the sake of others."""
-ROUNDS = 200
-"""So often, what is done from time to time is done while the clock is put forward."""
-SETTLING = 4
-"""Rounds of the loop until a client that was just let in is turned away and its socket closed."""
-LONGEST = 86_400.0
-"""Seconds: an event loop cannot wait for much longer than a day."""
+
+#: Seconds that clients have at the end to take what was sent to them.
+DRAIN_TIMEOUT = 1.0
+
+#: When answers of so many bytes wait to be read, no request is taken up until some were.
+MAX_UNSENT_BYTES = 256 << 20
+
+#: Nobody is given records while so many wait: all else goes on, whoever reads too slowly.
+FETCH_UNSENT_LIMIT = MAX_UNSENT_BYTES // 2
+
+#: Seconds without a byte read, after which a client may be closed for the sake of others.
+STALLED_CLIENT_TIMEOUT = 5.0
+
+#: So often, what is done from time to time is done while the clock is put forward.
+PERIODIC_RUNS_PER_ADVANCE = 200
+
+#: Rounds of the loop until a client that was just let in is turned away and its socket closed.
+SETTLE_ROUNDS = 4
+
+#: Seconds: an event loop cannot wait for much longer than a day.
+MAX_TIMER_SECONDS = 86_400.0
+
 LOGGER = logging.getLogger("rota.broker")
 
 
-class Core(Protocol):
+class NodeInterface(Protocol):
     """What the shell needs of a node."""
 
-    def handle(self, event: Event, now: int, room: int) -> list[Command]:
+    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]:
         """What must be done now that this has happened; with so much room for answers."""
 
     @property
@@ -75,7 +82,7 @@ class Server:
 
     def __init__(
         self,
-        node: Core,
+        node: NodeInterface,
         clock: Clock,
         config: BrokerConfig,
         *,
@@ -83,34 +90,34 @@ class Server:
         logger: logging.Logger = LOGGER,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.scratch = bytearray(SCRATCH)
-        self.plain = bytearray(SCRATCH if context is not None else 0)
+        self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
+        self.plain = bytearray(RECEIVE_BUFFER_BYTES if context is not None else 0)
         self.limit = config.max_request_bytes
-        self.intake = Intake(self.loop, self.limit)
+        self.intake = RequestMemoryPool(self.loop, self.limit)
         self.unsent = 0
         self.context = context
         self._node = node
         self._clock = clock
         self._config = config
         self._logger = logger
-        self._repeats = Repeats(lambda level, text: logger.log(level, "%s", text))
+        self._repeats = LogDeduplicator(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
-        self._connections: OrderedDict[ConnectionId, Connection] = OrderedDict()
-        """Those that were quiet the longest come first."""
+        #: Those that were quiet the longest come first.
+        self._connections: OrderedDict[ConnectionId, ServerConnection] = OrderedDict()
+        #: Clients are being turned away.
         self._full = False
-        """Clients are being turned away."""
-        self._waiting: dict[ConnectionId, Connection] = {}
-        """Those whose requests wait until others have read their answers."""
+        #: Those whose requests wait until others have read their answers.
+        self._waiting: dict[ConnectionId, ServerConnection] = {}
         self._listening: list[asyncio.Server] = []
+        #: Whoever was let in a moment ago is turned away.
         self._leaving = False
-        """Whoever was let in a moment ago is turned away."""
         self._alarm: asyncio.TimerHandle | None = None
+        #: The broker's time for which the alarm is set.
         self._armed = 0
-        """The broker's time for which the alarm is set."""
         self._sweep: asyncio.TimerHandle | None = None
         self._relief: asyncio.TimerHandle | None = None
+        #: The node is about to answer some who waited.
         self._going_on: asyncio.Handle | None = None
-        """The node is about to answer some who waited."""
 
     # From outside, within the loop
 
@@ -134,7 +141,7 @@ class Server:
             server.close()
         for connection in list(self._connections.values()):
             connection.close()
-        patience = self.loop.time() + FAREWELL
+        patience = self.loop.time() + DRAIN_TIMEOUT
         while self._connections and self.loop.time() < patience:
             await asyncio.sleep(0.005)
         for connection in list(self._connections.values()):
@@ -147,22 +154,22 @@ class Server:
 
     async def _settle(self) -> None:
         """Lets the loop do what it has begun."""
-        for _ in range(SETTLING):
+        for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(0)
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: NodeEvent) -> None:
         """Tells the node, and does what it wants done."""
-        room = max(MOST_RECORDS - self.unsent, 0)
+        room = max(FETCH_UNSENT_LIMIT - self.unsent, 0)
         self.act(self._node.handle(event, self._clock.now(), room))
 
-    def act(self, commands: Iterable[Command]) -> None:
+    def act(self, commands: Iterable[NodeCommand]) -> None:
         """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
-            if isinstance(command, Log):
+            if isinstance(command, WriteLogLine):
                 self._say(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
                 try:
-                    _obey(connection, command)
+                    _carry_out_command(connection, command)
                 except Exception:
                     self._logger.exception("%s: an answer could not be sent", connection.name)
                     connection.abort()
@@ -174,17 +181,17 @@ class Server:
         return self._clock.now()
 
     def advance(self, milliseconds: int) -> None:
-        """Puts the clock forward; what is due until then happens in order, each at its time.
+        """Moves the clock forward; timers that are due until then fire in order, each at its time.
 
-        What is done from time to time is done some hundred times, however far the clock moves.
+        Periodic checks run some hundred times, however far the clock moves.
         """
         until = self._clock.now() + milliseconds
-        slack = milliseconds // ROUNDS
+        slack = milliseconds // PERIODIC_RUNS_PER_ADVANCE
         while (at := self._node.next_alarm(slack)) is not None and at <= until:
             self._clock.move_to(at)
-            self.tell(Woken())
+            self.tell(Wakeup())
         self._clock.move_to(until)
-        self.tell(Woken())
+        self.tell(Wakeup())
         self._clock_moved()
 
     def freeze(self) -> None:
@@ -203,7 +210,7 @@ class Server:
 
     # From connections
 
-    def opened(self, connection: Connection, host: str) -> bool:
+    def opened(self, connection: ServerConnection, host: str) -> bool:
         """A client has connected; false if there are too many, or the broker stops."""
         if self._leaving:
             return False
@@ -222,24 +229,26 @@ class Server:
         connection.last = self.loop.time()
         if self._sweep is None:
             self._sweep_in(self._config.idle_connection / 1_000)
-        self.tell(Opened(connection.id, host))
+        self.tell(ConnectionOpened(connection.id, host))
         return True
 
-    def received(self, connection: Connection, frame: Bytes) -> None:
+    def received(self, connection: ServerConnection, frame: Bytes) -> None:
         """A whole frame is there."""
         try:
-            self.tell(Received(connection.id, frame))
+            self.tell(FrameReceived(connection.id, frame))
         except Exception:
             self._logger.exception("%s: a request could not be handled", connection.name)
             connection.abort()
 
-    def trusts(self, connection: Connection) -> bool:
+    def trusts(self, connection: ServerConnection) -> bool:
         """Has this client logged in, if it must?"""
         return self._node.trusts(connection.id)
 
-    def wait(self, connection: Connection) -> bool:
-        """Must its next request wait? If so, it is told when it need not any more."""
-        if self.unsent < MOST_UNSENT:
+    def wait(self, connection: ServerConnection) -> bool:
+        """True if the connection's next request must wait; the connection is told when it may
+        go on.
+        """
+        if self.unsent < MAX_UNSENT_BYTES:
             return False
         self._waiting[connection.id] = connection
         self._look_for_stalled()
@@ -247,34 +256,34 @@ class Server:
 
     def sent(self) -> None:
         """There is less to send; those that wait may go on, if it is little enough."""
-        if self.unsent < MOST_UNSENT:
+        if self.unsent < MAX_UNSENT_BYTES:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting.values():
                 connection.go_on_waiting()
             self._catch_up()
 
-    def stirred(self, connection: Connection) -> None:
+    def stirred(self, connection: ServerConnection) -> None:
         """Bytes have moved."""
         if connection.id in self._connections:
             connection.last = self.loop.time()
             self._connections.move_to_end(connection.id)
 
-    def refused(self, connection: Connection, reason: str) -> None:
+    def refused(self, connection: ServerConnection, reason: str) -> None:
         """What came in is no request."""
         self._say(
             logging.WARNING,
             f"{connection.name.rpartition(':')[0]}: {reason}; the connection is closed",
         )
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ServerConnection) -> None:
         """The connection is gone."""
         self._waiting.pop(connection.id, None)
         if self._connections.pop(connection.id, None) is not None:
-            self.tell(Closed(connection.id))
+            self.tell(ConnectionClosed(connection.id))
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> ServerConnection:
         self._count += 1
-        return Connection(self, ConnectionId(self._count))
+        return ServerConnection(self, ConnectionId(self._count))
 
     def _say(self, level: int, text: str) -> None:
         if level < logging.WARNING:
@@ -285,8 +294,8 @@ class Server:
     # Time
 
     def _arm(self) -> None:
-        """Comes back when the next alarm is due. A timer that is early looks again, so one that
-        a long poll has set and stopped again is not worth moving.
+        """Schedules a wakeup for the node's next timer. A wakeup that is too early just looks
+        again, so a timer that a long poll set and stopped is not worth rescheduling.
         """
         at = self._node.next_alarm()
         if at is None or (self._alarm is not None and self._armed <= at):
@@ -296,12 +305,12 @@ class Server:
             self._alarm.cancel()
         self._alarm, self._armed = None, at
         if wait is not None:
-            self._alarm = self.loop.call_later(min(wait, LONGEST), self._rung)
+            self._alarm = self.loop.call_later(min(wait, MAX_TIMER_SECONDS), self._rung)
 
     def _rung(self) -> None:
         self._alarm = None
         try:
-            self.tell(Woken())
+            self.tell(Wakeup())
         finally:
             self._arm()
 
@@ -312,11 +321,11 @@ class Server:
         self._arm()
 
     def _sweep_in(self, seconds: float) -> None:
-        self._sweep = self.loop.call_later(min(seconds, LONGEST), self._close_idle)
+        self._sweep = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes who was silent too long: whose machine is gone, it will not say so. So does Kafka,
-        though a request may wait for its answer.
+        """Closes connections that were silent too long: a machine that is gone does not say
+        so. Kafka does the same, even if a request waits for its response.
         """
         self._sweep = None
         most = self._config.idle_connection / 1_000
@@ -337,29 +346,29 @@ class Server:
         """
         if self._going_on or not self._node.behind:
             return
-        if self.unsent < MOST_RECORDS:
+        if self.unsent < FETCH_UNSENT_LIMIT:
             self._going_on = self.loop.call_soon(self._go_on)
         else:
             self._look_for_stalled()
 
     def _go_on(self) -> None:
         self._going_on = None
-        self.tell(Woken())
+        self.tell(Wakeup())
 
     def _look_for_stalled(self, seconds: float | None = None) -> None:
         if self._relief is None:
-            wait = STALLED if seconds is None else seconds
+            wait = STALLED_CLIENT_TIMEOUT if seconds is None else seconds
             self._relief = self.loop.call_later(wait, self._close_stalled)
 
     def _close_stalled(self) -> None:
-        """Closes who does not read, while others wait for the memory that its answer takes."""
+        """Closes clients that do not read, while others wait for the memory of their responses."""
         self._relief = None
         now = self.loop.time()
-        patience = STALLED
+        patience = STALLED_CLIENT_TIMEOUT
         for connection in [each for each in self._connections.values() if each.unsent]:
             quiet = now - connection.last
-            if quiet < STALLED:
-                patience = STALLED - quiet
+            if quiet < STALLED_CLIENT_TIMEOUT:
+                patience = STALLED_CLIENT_TIMEOUT - quiet
                 break
             self.refused(
                 connection,
@@ -378,13 +387,44 @@ class Server:
             loop.default_exception_handler(context)
 
 
-def _obey(connection: Connection, command: Send | Done | Close) -> None:
+def _carry_out_command(
+    connection: ServerConnection, command: WriteResponse | NoResponse | CloseConnection
+) -> None:
     match command:
-        case Send():
+        case WriteResponse():
             connection.send(command.data)
-        case Done():
+        case NoResponse():
             connection.go_on()
-        case Close():
+        case CloseConnection():
             connection.close()
         case _:
             assert_never(command)
+
+
+#: Seconds that a line is not said again.
+REPEAT_PERIOD = 60.0
+
+#: So many lines are remembered.
+MAX_REMEMBERED_LINES = 1_000
+
+
+class LogDeduplicator:
+    """Logs a line once; when it comes again after a minute, adds how often it was left out."""
+
+    def __init__(self, say: Callable[[int, str], None]) -> None:
+        self._say = say
+        #: When it was said last, and how often it was not since then.
+        self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def tell(self, level: int, text: str, at: float) -> None:
+        """Says it, unless it was said a short time ago; ``at`` is in seconds."""
+        since, left_out = self._said.get(text, (at - REPEAT_PERIOD, 0))
+        if at - since < REPEAT_PERIOD:
+            self._said[text] = since, left_out + 1
+            return
+        self._said[text] = at, 0
+        self._said.move_to_end(text)
+        if len(self._said) > MAX_REMEMBERED_LINES:
+            self._said.popitem(last=False)
+        more = f" ({left_out} times more in the last {at - since:.0f} s)" if left_out else ""
+        self._say(level, text + more)

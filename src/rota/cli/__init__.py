@@ -1,1 +1,3 @@
-"""The command line."""
+"""The ``rota`` command: one module for each subcommand, and what they share (main, flags,
+render).
+"""

@@ -40,14 +40,18 @@ examples:
       with TLS (security.protocol=SSL, or SASL_SSL with users)
 
 """
+
+#: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-"""Options that may end it with exit code 1."""
 
-PORT = 9092
-PAUSE = 0.5
+DEFAULT_PORT = 9092
+
+CHECK_INTERVAL = 0.5
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "broker",
@@ -56,14 +60,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_place(parser.add_argument_group("where"))
-    _add_setting(parser.add_argument_group("settings"))
-    _add_access(parser.add_argument_group("who may connect"))
+    _add_location_flags(parser.add_argument_group("where"))
+    _add_setting_flags(parser.add_argument_group("settings"))
+    _add_access_flags(parser.add_argument_group("who may connect"))
     parser.add_argument("-v", "--verbose", action="store_true", help="log what happens to groups")
     parser.set_defaults(run=run, error=parser.error)
 
 
-def _add_place(place: argparse._ArgumentGroup) -> None:
+def _add_location_flags(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -77,7 +81,11 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
         "topics is deleted until you set retention. Copy it first",
     )
     place.add_argument(
-        "--port", type=_port, default=PORT, metavar="N", help=f"default {PORT}; 0: any free one"
+        "--port",
+        type=_parse_port,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"default {DEFAULT_PORT}; 0: any free one",
     )
     place.add_argument(
         "--host", default="127.0.0.1", metavar="HOST", help="default 127.0.0.1: this machine only"
@@ -91,7 +99,7 @@ def _add_place(place: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_setting(setting: argparse._ArgumentGroup) -> None:
+def _add_setting_flags(setting: argparse._ArgumentGroup) -> None:
     setting.add_argument(
         "--config",
         action="append",
@@ -104,7 +112,7 @@ def _add_setting(setting: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_access(access: argparse._ArgumentGroup) -> None:
+def _add_access_flags(access: argparse._ArgumentGroup) -> None:
     access.add_argument(
         "--user",
         action="append",
@@ -145,11 +153,11 @@ def run(args: argparse.Namespace) -> bool:
         args.error("--sasl-mechanism needs --users-file or --user: else nobody has to log in")
     if (problem := missing()) is not None:
         raise Unreachable(problem)
-    config = _config(args)
-    users = _users(args)
+    config = _read_broker_config(args)
+    users = _read_users(args)
     _check_exposure(args, users)
-    _log(verbose=args.verbose)
-    _allow_files()
+    _set_up_logging(verbose=args.verbose)
+    _raise_open_file_limit()
     from rota import Broker  # noqa: PLC0415 (other commands do without it)
 
     broker = Broker(
@@ -164,15 +172,15 @@ def run(args: argparse.Namespace) -> bool:
         allow_anonymous=args.allow_anonymous,
         adopt=args.adopt,
     )
-    with _sigterm_noted() as wait_for_sigterm, broker:
-        print(f"ready: {_place(args, broker)}", flush=True)  # noqa: T201
-        while not wait_for_sigterm(PAUSE):  # Ctrl-C raises
+    with _catch_sigterm() as wait_for_sigterm, broker:
+        print(f"ready: {_describe_location(args, broker)}", flush=True)  # noqa: T201
+        while not wait_for_sigterm(CHECK_INTERVAL):  # Ctrl-C raises
             if not broker.running:
                 raise Unreachable("the broker has stopped by itself: its log says why")
     return False
 
 
-def _place(args: argparse.Namespace, broker: Broker) -> str:
+def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
     """The address for clients, then, where they differ from it, the socket and the security."""
     parts = [broker.bootstrap_servers]
     if broker.listening != broker.bootstrap_servers:
@@ -187,7 +195,7 @@ def _place(args: argparse.Namespace, broker: Broker) -> str:
 
 
 def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
-    from rota.broker.address import is_loopback  # noqa: PLC0415 (other commands do without it)
+    from rota.broker.listener import is_loopback  # noqa: PLC0415 (other commands do without it)
 
     if not users and not args.allow_anonymous and not is_loopback(args.host):
         raise InputError(
@@ -197,7 +205,7 @@ def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
 
 
 @contextmanager
-def _sigterm_noted() -> Iterator[Callable[[float], bool]]:
+def _catch_sigterm() -> Iterator[Callable[[float], bool]]:
     """Yields a function that waits some seconds for SIGTERM, and returns whether it came.
 
     A SIGTERM while the broker starts counts too. A threading.Event would not do: Python can run the
@@ -220,16 +228,16 @@ def _sigterm_noted() -> Iterator[Callable[[float], bool]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _config(args: argparse.Namespace) -> dict[str, object]:
+def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
     """The settings, without those that mean nothing here: they are named."""
-    from rota.broker.configuration import configuration, read_properties  # noqa: PLC0415
+    from rota.broker.config import parse_config, parse_properties  # noqa: PLC0415
 
     config: dict[str, object] = {}
     idle: dict[str, str] = {}
     if args.config_file:
         try:
-            config.update(read_properties(_text(args.config_file)))
-            idle.update(dict.fromkeys(configuration(config).idle, args.config_file))
+            config.update(parse_properties(_read_text_file(args.config_file)))
+            idle.update(dict.fromkeys(parse_config(config).idle, args.config_file))
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
     for each in args.config:
@@ -237,7 +245,7 @@ def _config(args: argparse.Namespace) -> dict[str, object]:
         if not sign or not key.strip():
             args.error(f"--config {each!r}: not KEY=VALUE")
         config[key.strip()] = value.strip()
-    for key in configuration(config).idle:
+    for key in parse_config(config).idle:
         idle.setdefault(key, "--config")
         del config[key]
     for where in dict.fromkeys(idle.values()):
@@ -246,10 +254,10 @@ def _config(args: argparse.Namespace) -> dict[str, object]:
     return config
 
 
-def _users(args: argparse.Namespace) -> dict[str, str]:
+def _read_users(args: argparse.Namespace) -> dict[str, str]:
     lines = [("--user", each) for each in args.user]
     if args.users_file:
-        for number, line in enumerate(_text(args.users_file).splitlines(), 1):
+        for number, line in enumerate(_read_text_file(args.users_file).splitlines(), 1):
             if line.strip() and not line.startswith("#"):
                 lines.append((f"{args.users_file}, line {number}", line.strip()))
         if not any(where != "--user" for where, _ in lines):
@@ -266,7 +274,7 @@ def _users(args: argparse.Namespace) -> dict[str, str]:
     return users
 
 
-def _text(path: str) -> str:
+def _read_text_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -275,7 +283,7 @@ def _text(path: str) -> str:
         raise InputError(f"{path}: not UTF-8") from error
 
 
-def _log(*, verbose: bool) -> None:
+def _set_up_logging(*, verbose: bool) -> None:
     import logging  # noqa: PLC0415
 
     handler = logging.StreamHandler()
@@ -285,7 +293,7 @@ def _log(*, verbose: bool) -> None:
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
-def _allow_files() -> None:
+def _raise_open_file_limit() -> None:
     """Each connection and each open segment is a file: as many as the machine allows."""
     import resource  # noqa: PLC0415
 
@@ -295,7 +303,7 @@ def _allow_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)

@@ -1,24 +1,42 @@
-"""``rota groups``: the groups of a cluster, how far they are behind, and where they go on."""
+"""``rota groups``: lists and describes the groups of a cluster, and shows their lag.
+
+groups_change.py has the commands that change a group.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from rota.cli import bootstrap, change, roster
-from rota.cli.bootstrap import asked, print_json, say
-from rota.cli.screen import console
-from rota.client.overview import Overview, Standing
+from rota.cli import flags, groups_change
+from rota.cli.flags import run_with_admin
+from rota.cli.render import (
+    count_noun,
+    format_ranges,
+    make_console,
+    print_json,
+    print_notice,
+    print_table,
+    printable_text,
+)
+from rota.client.group_description import (
+    CLASSIC,
+    PREPARING_REBALANCE,
+    GroupDescription,
+    MemberDescription,
+    PartitionLag,
+    short_member_names,
+)
+from rota.engine.model import duration
+from rota.engine.model.duration import format_duration
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import Partitions, TopicPartition
 from rota.errors import Unreachable
-from rota.model.topic import first_few
-from rota.sim import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.client.admin import Admin, Listing
-    from rota.model.topic import TopicPartition
+    from rota.client.admin import Admin, GroupList
 
 DESCRIPTION = """\
 The consumer groups of a cluster: who is in them, who has which partition, how far they are
@@ -42,14 +60,15 @@ examples:
 `rota groups COMMAND --help` has the options of each.
 
 """
-LIMITS = ("--fail-on",)
-"""Options that may end it with exit code 1."""
 
-STATES = (
+#: Options that may end it with exit code 1.
+LIMITS = ("--fail-on",)
+
+#: Of groups of any type, in Kafka's words; the second line only where the broker assigns.
+GROUP_STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
     *("Assigning", "Reconciling", "NotReady", "Unknown"),
 )
-"""Of groups of any type, in Kafka's words; the second line only where the broker assigns."""
 
 LIST_EXAMPLES = """\
 examples:
@@ -60,6 +79,7 @@ examples:
 states: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead; and where the broker assigns
 (KIP-848) Assigning and Reconciling, with Kafka Streams also NotReady
 """
+
 DESCRIBE_EXAMPLES = """\
 examples:
   rota groups describe billing --bootstrap-servers kafka:9092
@@ -70,6 +90,7 @@ lag: records behind the committed offset; behind: how old the first of them is, 
 Members are shown by their static id or a short form of their id; --full shows ids. Their list of
 strategies is known to the group's leader alone: what is shown is the one that the group has chosen.
 """
+
 LAG_EXAMPLES = """\
 examples:
   rota groups lag --bootstrap-servers kafka:9092
@@ -80,7 +101,9 @@ examples:
 """
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "groups",
@@ -91,7 +114,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
     )
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True)
     about = "groups with their state, strategy and members"
-    listing = bootstrap.command(actions, "list", list_groups, about, LIST_EXAMPLES)
+    listing = flags.add_admin_command(actions, "list", list_groups, about, LIST_EXAMPLES)
     listing.add_argument(
         "--state",
         action="append",
@@ -100,25 +123,27 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         help="only groups in these states",
     )
     about = "members, partitions, offsets and lag of groups"
-    describing = bootstrap.command(actions, "describe", describe, about, DESCRIBE_EXAMPLES)
+    describing = flags.add_admin_command(
+        actions, "describe", describe_groups, about, DESCRIBE_EXAMPLES
+    )
     describing.add_argument("groups", nargs="*", metavar="GROUP", help="a group's name")
     describing.add_argument("--all", action="store_true", help="every group that there is")
-    _add_view(describing)
-    lagging = bootstrap.command(actions, "lag", lag, "groups by their lag", LAG_EXAMPLES)
+    _add_view_flags(describing)
+    lagging = flags.add_admin_command(actions, "lag", show_lag, "groups by their lag", LAG_EXAMPLES)
     lagging.add_argument(
         "groups", nargs="*", metavar="GROUP", help="a group's name (default: every group)"
     )
     lagging.add_argument(
         "--fail-on",
-        type=_limit,
+        type=_parse_lag_limit,
         metavar="N|TIME",
         help="exit with 1 if a group's lag is more than N records, or more than a time such as 5m",
     )
-    _add_view(lagging)
-    change.add_to(actions)
+    _add_view_flags(lagging)
+    groups_change.add_change_commands(actions)
 
 
-def _add_view(parser: argparse.ArgumentParser) -> None:
+def _add_view_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="show whole member ids")
     parser.add_argument(
         "--no-time",
@@ -129,131 +154,129 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LagLimit:
     """How far behind a group may be."""
 
     records: int | None = None
     milliseconds: int | None = None
 
 
-def _limit(text: str) -> Limit:
+def _parse_lag_limit(text: str) -> LagLimit:
     if text.isascii() and text.isdecimal():
-        return Limit(records=int(text))
+        return LagLimit(records=int(text))
     try:
-        return Limit(milliseconds=duration.parse(text))
+        return LagLimit(milliseconds=duration.parse_duration(text))
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a number of records nor a time such as 90s or 5m"
         ) from None
 
 
-# List
-
-
 def list_groups(args: argparse.Namespace) -> bool:
     """Prints the groups of all brokers."""
     states = [each.strip() for given in args.state for each in given.split(",")]
     for each in states:
-        if _plain(each) not in {_plain(one) for one in STATES}:
-            args.error(f"--state {each!r}: no state of a group; there are {', '.join(STATES)}")
+        if _normalize_state(each) not in {_normalize_state(one) for one in GROUP_STATES}:
+            args.error(
+                f"--state {each!r}: no state of a group; there are {', '.join(GROUP_STATES)}"
+            )
 
-    async def ask(admin: Admin) -> tuple[Listing, list[Overview]]:
+    async def ask(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
         listing = await admin.listing()
         return listing, await admin.overviews(listing)
 
-    listing, found = asked(args, ask)
-    wanted = {_plain(each) for each in states}
-    shown = [each for each in found if not wanted or _plain(each.state) in wanted]
+    listing, found = run_with_admin(args, ask)
+    wanted = {_normalize_state(each) for each in states}
+    shown = [each for each in found if not wanted or _normalize_state(each.state) in wanted]
     if args.json:
-        print_json([roster.group_json(each) for each in shown])
+        print_json([group_json(each) for each in shown])
     else:
-        roster.print_list(shown)
+        print_group_list(shown)
     if states and not shown and found:
-        say(f"no group is {' or '.join(states)}; there are {_states(found)}")
+        print_notice(f"no group is {' or '.join(states)}; there are {_count_states(found)}")
     _check_complete(listing)
     return False
 
 
-def _plain(state: str) -> str:
+def _normalize_state(state: str) -> str:
     return state.lower().replace("_", "").replace("-", "")
 
 
-def _states(groups: Sequence[Overview]) -> str:
+def _count_states(groups: Sequence[GroupDescription]) -> str:
     states = sorted({each.state for each in groups})
     return ", ".join(f"{sum(each.state == one for each in groups)} {one}" for one in states)
 
 
-def _check_complete(listing: Listing) -> None:
-    """What is missing is said behind what was found, and by the exit code."""
+def _check_complete(listing: GroupList) -> None:
+    """Raises Unreachable if brokers did not answer: the groups found are printed first, and
+    the exit code says that some are missing.
+    """
     if listing.silent:
         raise Unreachable(
             f"the list is not complete, groups are missing: {'; '.join(listing.silent)}"
         )
 
 
-# Describe and lag
-
-
-def describe(args: argparse.Namespace) -> bool:
+def describe_groups(args: argparse.Namespace) -> bool:
     """Prints groups with their members and offsets."""
     if bool(args.groups) == args.all:
         args.error("name groups, or give --all")
-    listing, rows = _looked(args)
+    listing, rows = _read_groups(args)
     if args.json:
         print_json(
             [
                 {
-                    **roster.group_json(group),
-                    "lag": roster.lag_of(standings),
-                    "partitions": [roster.standing_json(each) for each in standings],
-                    "notes": roster.notes(group, standings),
+                    **group_json(group),
+                    "lag": total_lag(standings),
+                    "partitions": [partition_lag_json(each) for each in standings],
+                    "notes": group_notes(group, standings),
                 }
                 for group, standings, _ in rows
             ]
         )
     else:
         if not rows:
-            console().print("no groups")
+            make_console().print("no groups")
         for number, (group, standings, _) in enumerate(rows):
             if number:
                 print()  # noqa: T201
-            roster.print_group(group, standings, full=args.full)
+            print_group(group, standings, full=args.full)
     if listing is not None:
         _check_complete(listing)
     return False
 
 
-def lag(args: argparse.Namespace) -> bool:
+def show_lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
-    listing, found = _looked(args)
+    listing, found = _read_groups(args)
     rows = [row for row in found if row[1] or args.groups]
-    rows.sort(key=_by_lag)
+    rows.sort(key=_lag_sort_key)
     if args.json:
         print_json([_lag_json(group, standings) for group, standings, _ in rows])
     else:
-        roster.print_lags([(group, standings) for group, standings, _ in rows], full=args.full)
-    over = [text for row in rows if (text := _exceeds(*row, args.fail_on)) is not None]
+        print_lag_table([(group, standings) for group, standings, _ in rows], full=args.full)
+    over = [text for row in rows if (text := _exceeded_limit(*row, args.fail_on)) is not None]
     for text in over:
-        say(text)
+        print_notice(text)
     if listing is not None:
         _check_complete(listing)
     return bool(over)
 
 
-def _by_lag(row: Row) -> tuple[int, str]:
+def _lag_sort_key(row: GroupRow) -> tuple[int, str]:
     group, standings, _ = row
-    return -(roster.lag_of(standings) or 0) - roster.uncommitted_of(standings), group.group
+    return -(total_lag(standings) or 0) - uncommitted_records(standings), group.group
 
 
-Row: TypeAlias = "tuple[Overview, Sequence[Standing], Sequence[TopicPartition]]"
-"""A group, how far it is in its partitions, and those in which it is too far behind in time."""
+#: A group, how far it is in its partitions, and those in which it is too far behind in time.
+GroupRow: TypeAlias = "tuple[GroupDescription, Sequence[PartitionLag], Sequence[TopicPartition]]"
 
 
-def _looked(args: argparse.Namespace) -> tuple[Listing | None, list[Row]]:
+def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupRow]]:
     """The groups that the flags name, or all, with their offsets."""
-    limit: Limit | None = getattr(args, "fail_on", None)
+    limit: LagLimit | None = getattr(args, "fail_on", None)
 
-    async def ask(admin: Admin) -> tuple[Listing | None, list[Row]]:
+    async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupRow]]:
         listing = None
         if args.groups:
             groups = [await admin.overview(each) for each in dict.fromkeys(args.groups)]
@@ -271,13 +294,13 @@ def _looked(args: argparse.Namespace) -> tuple[Listing | None, list[Row]]:
             (each, standings.get(each.group, []), old.get(each.group, [])) for each in groups
         ]
 
-    return asked(args, ask)
+    return run_with_admin(args, ask)
 
 
-def _lag_json(group: Overview, standings: Sequence[Standing]) -> dict[str, object]:
-    worst = roster.worst_of(standings)
+def _lag_json(group: GroupDescription, standings: Sequence[PartitionLag]) -> dict[str, object]:
+    worst = worst_partition(standings)
     ages = [each.age for each in standings if each.age is not None]
-    lag = roster.lag_of(standings)
+    lag = total_lag(standings)
     return {
         "group": group.group,
         "state": group.state,
@@ -288,32 +311,359 @@ def _lag_json(group: Overview, standings: Sequence[Standing]) -> dict[str, objec
         "partitions": len(standings),
         "lagging": sum(each.lag is not None and each.lag > 0 for each in standings),
         "uncommitted": sum(each.committed is None for each in standings),
-        "uncommitted_records": roster.uncommitted_of(standings),
-        "worst": None if worst is None else roster.standing_json(worst),
-        "notes": roster.lag_notes(group, standings),
+        "uncommitted_records": uncommitted_records(standings),
+        "worst": None if worst is None else partition_lag_json(worst),
+        "notes": lag_notes(group, standings),
     }
 
 
-def _exceeds(
-    group: Overview,
-    standings: Sequence[Standing],
+def _exceeded_limit(
+    group: GroupDescription,
+    standings: Sequence[PartitionLag],
     old: Sequence[TopicPartition],
-    limit: Limit | None,
+    limit: LagLimit | None,
 ) -> str | None:
-    """Where nothing is committed, nothing counts as read: who never commits is never at the end."""
+    """Returns a message if the group exceeds the limit. Where nothing is committed, no record
+    counts as read: a group that never commits never reaches the end.
+    """
     name = f"group {group.group}"
     if limit is not None and limit.records is not None:
-        known, unknown = roster.lag_of(standings) or 0, roster.uncommitted_of(standings)
+        known, unknown = total_lag(standings) or 0, uncommitted_records(standings)
         if known > limit.records:
             return f"{name} has a lag of {known}, more than --fail-on {limit.records}"
         if known + unknown > limit.records:
             return (
                 f"{name} has a lag of up to {known + unknown}, more than --fail-on "
-                f"{limit.records}: nothing is committed for {roster.uncommitted_places(standings)}"
+                f"{limit.records}: nothing is committed for {uncommitted_partitions(standings)}"
             )
     if limit is not None and limit.milliseconds is not None and old:
-        time = duration.written(limit.milliseconds)
+        time = duration.format_duration(limit.milliseconds)
         never = {each.partition for each in standings if each.uncommitted}
         places = [f"{each}{' (nothing is committed)' * (each in never)}" for each in old]
-        return f"{name} is more than {time} behind in {first_few(places)}"
+        return f"{name} is more than {time} behind in {list_first_names(places)}"
     return None
+
+
+UNKNOWN_CELL = "-"
+
+GROUP_TYPES = {
+    "consumer": "assigned by the broker (KIP-848)",
+    "share": "a share group (KIP-932)",
+    "streams": "a group of Kafka Streams, assigned by the broker (KIP-1071)",
+}
+
+
+def print_group_list(groups: Sequence[GroupDescription]) -> None:
+    """Groups in a table."""
+    if not groups:
+        make_console().print("no groups")
+        return
+    rows = [
+        (
+            each.group,
+            each.state or UNKNOWN_CELL,
+            f"{each.kind or CLASSIC}{'' if each.reads else f' ({each.protocol_type})'}",
+            each.strategy or UNKNOWN_CELL,
+            UNKNOWN_CELL if each.members is None else str(len(each.members)),
+        )
+        for each in groups
+    ]
+    titles = ("group", "state", "type", "strategy", "members")
+    print_table(titles, rows, {"members"})
+
+
+def print_group(group: GroupDescription, standings: Sequence[PartitionLag], *, full: bool) -> None:
+    """One group: who is in it, then how far it is."""
+    screen = make_console()
+    screen.print(printable_text(group_headline(group)))
+    names = _member_names(group, full=full)
+    if group.members:
+        screen.print()
+        _print_members(group.members, names)
+        for line in (
+            _subscription_lines(group.members, names) if _shows_subscriptions(group) else ()
+        ):
+            screen.print(printable_text(line))
+    if standings:
+        screen.print()
+        _print_partition_lags(standings, names)
+        screen.print(_total_lag_line(standings))
+    else:
+        screen.print("nothing is committed, or nothing that may be seen")
+    for note in group_notes(group, standings):
+        screen.print(printable_text(f"note: {note}"))
+
+
+def _shows_subscriptions(group: GroupDescription) -> bool:
+    """Returns whether brokers tell the subscriptions: not while a classic group is gathering
+    its members.
+    """
+    return not group.classic or group.state != PREPARING_REBALANCE
+
+
+def group_headline(group: GroupDescription) -> str:
+    """Describes a group in one line."""
+    said = [f"{group.group}: {group.state or 'state unknown'}"]
+    if not group.classic:
+        said.append(GROUP_TYPES.get(group.kind, f"of type {group.kind}"))
+    if not group.reads:
+        said.append(f"of {group.protocol_type} workers")
+    if group.strategy:
+        said.append(f"strategy {group.strategy}")
+    if group.epoch is not None:
+        said.append(f"epoch {group.epoch}")
+    if group.members is not None:
+        said.append(count_noun(len(group.members), "member"))
+    if group.coordinator:
+        said.append(f"coordinator {group.coordinator}")
+    return ", ".join(said)
+
+
+def group_notes(group: GroupDescription, standings: Iterable[PartitionLag]) -> list[str]:
+    """What a person should know."""
+    said = []
+    if group.members is None:
+        said.append("its members cannot be looked at: Kafka has calls of their own for its type")
+    if not _shows_subscriptions(group):
+        said.append("it is rebalancing: subscriptions are told when it is over, and owners change")
+    for member in group.members or ():
+        if member.problem:
+            said.append(f"what member {member.id} says cannot be read: {member.problem}")
+        if member.target is not None:
+            said.append(
+                f"member {member.id} is on its way from {_format_partitions(member.assigned)} "
+                f"to {_format_partitions(member.target)}"
+            )
+    by_problem: dict[str, list[str]] = {}
+    for each in standings:
+        if each.problem is not None:
+            by_problem.setdefault(each.problem, []).append(str(each.partition))
+    said += [f"{list_first_names(places)}: {problem}" for problem, places in by_problem.items()]
+    return said
+
+
+def _member_names(group: GroupDescription, *, full: bool) -> dict[str, str]:
+    members = group.members or ()
+    return {each.id: each.id for each in members} if full else short_member_names(members)
+
+
+def _print_members(members: Iterable[MemberDescription], names: Mapping[str, str]) -> None:
+    """Columns that say nothing are left out: a terminal is narrow."""
+    listed = sorted(members, key=lambda each: names[each.id])
+    clients = any(not names[each.id].startswith(each.client_id) for each in listed)
+    racks = any(each.rack for each in listed)
+    titles = ["member", *["client id"] * clients, "host", *["rack"] * racks, "load", "partitions"]
+    rows = [
+        [
+            names[each.id],
+            *[each.client_id] * clients,
+            each.host,
+            *[each.rack or UNKNOWN_CELL] * racks,
+            str(len(each.assigned)),
+            _format_partitions(each.assigned),
+        ]
+        for each in listed
+    ]
+    print_table(titles, rows, {"load"})
+
+
+def _subscription_lines(
+    members: Sequence[MemberDescription], names: Mapping[str, str]
+) -> list[str]:
+    """What they subscribe to: in one line where all do the same."""
+    by_topics: dict[str, list[str]] = {}
+    for each in members:
+        topics = ", ".join(sorted(each.topics)) or ("" if each.pattern else "nothing that is told")
+        pattern = f"pattern {each.pattern}" if each.pattern else ""
+        wanted = "; ".join(filter(None, (topics, pattern)))
+        by_topics.setdefault(wanted, []).append(names[each.id])
+    if len(by_topics) == 1:
+        return [f"subscribed: {next(iter(by_topics))}"]
+    return [
+        f"subscribed by {list_first_names(sorted(who))}: {what}"
+        for what, who in sorted(by_topics.items())
+    ]
+
+
+def _print_partition_lags(standings: Iterable[PartitionLag], names: Mapping[str, str]) -> None:
+    titles = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
+    rows = [
+        (
+            each.partition.topic,
+            str(each.partition.partition),
+            _format_number(None if each.committed is None else each.committed.offset),
+            _format_number(each.end),
+            _format_number(each.lag),
+            UNKNOWN_CELL if each.lag is None else format_time_lag(each),
+            names.get(each.owner or "", UNKNOWN_CELL),
+        )
+        for each in standings
+    ]
+    print_table(titles, rows, titles[1:-1])
+
+
+def format_time_lag(standing: PartitionLag) -> str:
+    """Returns the age of the first unread record as text."""
+    if standing.lag is not None and standing.lag <= 0:
+        return "0s"
+    return UNKNOWN_CELL if standing.age is None else format_age(standing.age)
+
+
+def format_age(age: int) -> str:
+    """Two units are enough: ``3d4h``, ``1h5m``, ``12s``."""
+    for coarse, fine in ((86_400_000, 3_600_000), (3_600_000, 60_000), (0, 1_000)):
+        if age >= coarse:
+            return format_duration(age // fine * fine)
+    return "0s"
+
+
+def _total_lag_line(standings: Sequence[PartitionLag]) -> str:
+    lag = total_lag(standings)
+    said = ["lag not known" if lag is None else f"lag {lag:,} in all"]
+    ages = [each.age for each in standings if each.age is not None]
+    if ages:
+        said.append(f"up to {format_age(max(ages))} behind")
+    without = sum(each.committed is None for each in standings)
+    if without:
+        records = uncommitted_records(standings)
+        there = f" ({count_noun(records, 'record')})" if records else ""
+        said.append(f"{count_noun(without, 'partition')} without a committed offset{there}")
+    return "; ".join(said)
+
+
+def _format_number(number: int | None) -> str:
+    return UNKNOWN_CELL if number is None else str(number)
+
+
+def _format_partitions(partitions: Partitions) -> str:
+    """``orders 0-2; payments 5``."""
+    by_topic = partitions.by_topic()
+    listed = [f"{topic} {format_ranges(sorted(by_topic[topic]))}" for topic in sorted(by_topic)]
+    return "; ".join(listed) or "nothing"
+
+
+def print_lag_table(
+    rows: Sequence[tuple[GroupDescription, Sequence[PartitionLag]]], *, full: bool
+) -> None:
+    """Groups by their lag, each with its worst partition."""
+    if not rows:
+        make_console().print("no group has committed anything")
+        return
+    titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
+    print_table(titles, [_lag_row(*row, full=full) for row in rows], titles[2:5])
+    for group, standings in rows:
+        for note in lag_notes(group, standings):
+            make_console().print(printable_text(f"note: {group.group}: {note}"))
+
+
+def lag_notes(group: GroupDescription, standings: Sequence[PartitionLag]) -> list[str]:
+    """What a person should know who looks at the lag alone."""
+    said = group_notes(group, standings) if group.members is not None else []
+    if places := uncommitted_partitions(standings):
+        said.append(
+            f"nothing is committed for {places}: how many of the "
+            f"{count_noun(uncommitted_records(standings), 'record')} there are read, nobody knows"
+        )
+    return said
+
+
+def _lag_row(
+    group: GroupDescription, standings: Sequence[PartitionLag], *, full: bool
+) -> tuple[str, ...]:
+    worst = worst_partition(standings)
+    ages = [each.age for each in standings if each.age is not None]
+    lag = total_lag(standings)
+    return (
+        group.group,
+        group.state or UNKNOWN_CELL,
+        UNKNOWN_CELL if group.members is None else str(len(group.members)),
+        _format_number(lag),
+        format_age(max(ages)) if ages else "0s" if lag == 0 else UNKNOWN_CELL,
+        UNKNOWN_CELL if worst is None else f"{worst.partition} ({worst.lag})",
+        UNKNOWN_CELL
+        if worst is None
+        else _member_names(group, full=full).get(worst.owner or "", UNKNOWN_CELL),
+    )
+
+
+def total_lag(standings: Iterable[PartitionLag]) -> int | None:
+    """Returns the number of records that a group has still to read; None if no partition's
+    lag is known. A committed offset beyond the end of one partition does not make up for lag
+    in another.
+    """
+    lags = [max(each.lag, 0) for each in standings if each.lag is not None]
+    return sum(lags) if lags else None
+
+
+def uncommitted_records(standings: Iterable[PartitionLag]) -> int:
+    """Records in partitions for which nothing is committed."""
+    return sum(each.uncommitted for each in standings)
+
+
+def uncommitted_partitions(standings: Iterable[PartitionLag]) -> str:
+    """The partitions where these are."""
+    return list_first_names([str(each.partition) for each in standings if each.uncommitted])
+
+
+def worst_partition(standings: Iterable[PartitionLag]) -> PartitionLag | None:
+    """The partition with the largest lag; None if there is no lag."""
+    behind = [(each.lag, each) for each in standings if each.lag is not None and each.lag > 0]
+    return max(behind, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def group_json(group: GroupDescription) -> dict[str, object]:
+    """A group without its offsets."""
+    return {
+        "group": group.group,
+        "state": group.state,
+        "type": group.kind or CLASSIC,
+        "protocol_type": group.protocol_type,
+        "strategy": group.strategy,
+        "epoch": group.epoch,
+        "coordinator": group.coordinator,
+        "members": None if group.members is None else list(map(_member_json, group.members)),
+    }
+
+
+def _member_json(member: MemberDescription) -> dict[str, object]:
+    return {
+        "id": member.id,
+        "static_id": member.static_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "rack": member.rack,
+        "topics": sorted(member.topics),
+        "pattern": member.pattern,
+        "owned_at_join": _partitions_json(member.owned),
+        "generation": member.generation,
+        "assigned": _partitions_json(member.assigned),
+        "target": None if member.target is None else _partitions_json(member.target),
+        "problem": member.problem,
+    }
+
+
+def _partitions_json(partitions: Partitions) -> dict[str, list[int]]:
+    by_topic = partitions.by_topic()
+    return {topic: sorted(by_topic[topic]) for topic in sorted(by_topic)}
+
+
+def partition_lag_json(standing: PartitionLag) -> dict[str, object]:
+    """Returns the committed offset, end and lag of one partition."""
+    committed = standing.committed
+    return {
+        **partition_json(standing.partition),
+        "committed": None if committed is None else committed.offset,
+        "metadata": None if committed is None else committed.metadata,
+        "leader_epoch": None if committed is None else committed.leader_epoch,
+        "start": standing.start,
+        "end": standing.end,
+        "lag": standing.lag,
+        "lag_seconds": None if standing.age is None else standing.age / 1_000,
+        "owner": standing.owner,
+        "problem": standing.problem,
+    }
+
+
+def partition_json(partition: TopicPartition) -> dict[str, object]:
+    """A partition."""
+    return {"topic": partition.topic, "partition": partition.partition}

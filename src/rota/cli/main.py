@@ -1,4 +1,4 @@
-"""The ``rota`` command: finds the command, runs it, turns errors into exit codes."""
+"""The ``rota`` command: finds the subcommand, runs it, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-DEBUG = "ROTA_DEBUG"
-"""Set it to see the traceback of a bug."""
+#: Set it to see the traceback of a bug.
+DEBUG_VARIABLE = "ROTA_DEBUG"
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """Exit codes, the same for every command."""
 
     DONE = 0
@@ -29,32 +29,33 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-EXIT_CODES = f"""\
+EXIT_CODES_HELP = f"""\
 exit codes:
   0    done
 {{limit}}\
   2    the command line is wrong
   3    a file or a server cannot be reached or read
   4    bad input, named in one line
-  70   a bug in Rota; with {DEBUG}=1 its traceback is shown
+  70   a bug in Rota; with {DEBUG_VARIABLE}=1 its traceback is shown
   130  interrupted
 """
 
 
-def exit_codes(*limits: str) -> str:
-    """What the codes mean, for a command with these limits."""
+def describe_exit_codes(*limits: str) -> str:
+    """Returns the help text about exit codes, for a command with these limits."""
     text = f"  1    a limit that you gave is exceeded ({', '.join(limits)})\n" if limits else ""
-    return EXIT_CODES.format(limit=text)
+    return EXIT_CODES_HELP.format(limit=text)
 
 
+#: Modules of this package, each with ``add_command`` and its ``LIMITS``.
 COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", "produce")
-"""Modules of this package, each with ``add_to`` and its ``LIMITS``."""
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The command line: whole, or of the one command that is wanted.
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Builds the argument parser: of all commands, or only of the given one.
 
-    Commands share few modules, and a broker should not wait for the strategies of a plan.
+    Commands share few modules, and a broker should not wait for the strategies of a plan to be
+    imported.
     """
     import argparse  # noqa: PLC0415
 
@@ -63,42 +64,43 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="rota",
         description="Kafka's consumer groups: who gets which partition, and what moves.",
-        epilog=exit_codes("--max-moves", "--max-stopped", "--fail-on"),
+        epilog=describe_exit_codes("--max-moves", "--max-stopped", "--fail-on"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
         module = import_module(f"rota.cli.{name}")
-        module.add_to(commands, epilog=exit_codes(*module.LIMITS))
+        module.add_command(commands, epilog=describe_exit_codes(*module.LIMITS))
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and gives its exit code.
+    """Runs a command and returns its exit code.
 
-    What takes time, imports included, happens within, so that Ctrl-C is met at any moment.
+    Everything slow, imports included, happens inside the try block, so that Ctrl-C is handled at
+    any moment.
     """
     try:
-        return _run(arguments)
+        return _run_command(arguments)
     except KeyboardInterrupt:
-        return _said("interrupted", Exit.INTERRUPTED)
+        return _print_error("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # the reader (head, less) has seen enough; keep Python from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.DONE
+        return ExitCode.DONE
     except OSError as error:
-        return _said(f"{error.filename or 'output'}: {error.strerror}", Exit.UNREACHABLE)
+        return _print_error(f"{error.filename or 'output'}: {error.strerror}", ExitCode.UNREACHABLE)
     except MemoryError:
-        return _said("this group is too large for the machine's memory", Exit.BAD_INPUT)
+        return _print_error("this group is too large for the machine's memory", ExitCode.BAD_INPUT)
     except Exception as error:  # noqa: BLE001 (the last one to catch it)
-        if os.environ.get(DEBUG):
+        if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        bug = f"a bug in Rota: {type(error).__name__}: {error} ({DEBUG}=1 shows where)"
-        return _said(bug, Exit.BUG)
+        bug = f"a bug in Rota: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)"
+        return _print_error(bug, ExitCode.BUG)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run_command(arguments: Sequence[str] | None) -> int:
     from rota.errors import RotaError, Unreachable  # noqa: PLC0415
 
     for stream in (sys.stdout, sys.stderr):
@@ -107,19 +109,19 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         given = sys.argv[1:] if arguments is None else arguments
         if not given:
-            parser().print_help(sys.stderr)
-            return Exit.USAGE
-        args = parser(given[0]).parse_args(given)
+            build_parser().print_help(sys.stderr)
+            return ExitCode.USAGE
+        args = build_parser(given[0]).parse_args(given)
         exceeded = args.run(args)
         sys.stdout.flush()
     except Unreachable as error:
-        return _said(str(error), Exit.UNREACHABLE)
+        return _print_error(str(error), ExitCode.UNREACHABLE)
     except RotaError as error:
-        return _said(str(error), Exit.BAD_INPUT)
-    return Exit.LIMIT if exceeded else Exit.DONE
+        return _print_error(str(error), ExitCode.BAD_INPUT)
+    return ExitCode.LIMIT if exceeded else ExitCode.DONE
 
 
-def _said(message: str, code: Exit) -> int:
+def _print_error(message: str, code: ExitCode) -> int:
     # names out of a cluster must not move the cursor, or colour the screen
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
     print(f"rota: {line}", file=sys.stderr)  # noqa: T201

@@ -1,11 +1,11 @@
-"""``rota produce``: lines become records."""
+"""``rota produce``: writes lines to a topic. The flags; produce_records.py does the work."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 
-from rota.cli import setting
+from rota.cli import flags
 from rota.errors import Unreachable
 
 DESCRIPTION = """\
@@ -28,11 +28,14 @@ settings: Kafka's names for producers; what they are in librdkafka is found. Key
 partitions as with Java's producers.
 
 """
+
+#: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-"""Options that may end it with exit code 1."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "produce",
@@ -41,15 +44,15 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    setting.add_to(parser.add_argument_group("the cluster"))
-    _add_records(parser.add_argument_group("the records"))
+    flags.add_connection_flags(parser.add_argument_group("the cluster"))
+    _add_record_flags(parser.add_argument_group("the records"))
     parser.add_argument(
         "--quiet", action="store_true", help="no word on stderr but errors and warnings"
     )
     parser.set_defaults(run=run, error=parser.error)
 
 
-def _add_records(records: argparse._ArgumentGroup) -> None:
+def _add_record_flags(records: argparse._ArgumentGroup) -> None:
     records.add_argument("files", nargs="*", metavar="FILE", help="lines (default: stdin)")
     records.add_argument(
         "--topic", metavar="NAME", help="where they go; with --json, in place of what a line says"
@@ -67,7 +70,10 @@ def _add_records(records: argparse._ArgumentGroup) -> None:
         help="a header for every record; may be given again",
     )
     records.add_argument(
-        "--partition", type=_partition, metavar="N", help="all to this one (default: by the key)"
+        "--partition",
+        type=_parse_partition,
+        metavar="N",
+        help="all to this one (default: by the key)",
     )
     records.add_argument(
         "--json",
@@ -98,18 +104,18 @@ def run(args: argparse.Namespace) -> bool:
     for each in args.header:
         if not each.partition("=")[1] or not each.partition("=")[0]:
             args.error(f"--header {each!r}: not NAME=VALUE")
-    given = setting.given(args)
+    given = flags.read_connection_settings(args)
     if importlib.util.find_spec("confluent_kafka") is None:
         raise Unreachable(
             "rota produce needs confluent-kafka: pip install 'rota[produce]' "
             "('.[produce]' in a clone)"
         )
-    from rota.cli.writing import write  # noqa: PLC0415 (other commands do without it)
+    from rota.cli.produce_records import write_records  # noqa: PLC0415 (other commands do without it)
 
-    return write(args, given)
+    return write_records(args, given)
 
 
-def _partition(text: str) -> int:
+def _parse_partition(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
     return int(text)

@@ -1,4 +1,4 @@
-"""``rota report``: what the tables of a run tell, as a page and in short."""
+"""``rota report``: the tables of a run as one page, and a summary on the terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 import importlib.util
 from pathlib import Path
 
-from rota.cli.bootstrap import say
-from rota.cli.progress import progress
+from rota.cli.render import print_notice, report_progress
+from rota.engine.model.text import list_first_names, suggest_names
 from rota.errors import InputError, Unreachable
-from rota.model.text import nearest
-from rota.model.topic import first_few
 
 OUT, DEMO_OUT = "rota-out", "rota-demo"
+
 DESCRIPTION = """\
 Writes one page, a file that needs no network, from the tables of rota run, and prints the same
 story in short: the worst group first, what happened to it, what of it was needless, what it cost
@@ -33,11 +32,14 @@ examples:
   rota report --json | jq '.groups[0].first_line'
 
 """
+
+#: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-"""Options that may end it with exit code 1."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "report",
@@ -76,25 +78,25 @@ def run(args: argparse.Namespace) -> bool:
         raise Unreachable(
             "rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)"
         )
-    from rota.cli import telling  # noqa: PLC0415 (other commands do without Arrow)
+    from rota.cli import report_summary  # noqa: PLC0415 (other commands do without Arrow)
 
-    folder = _folder(args.folder)
-    name = telling.SELECTED if args.group else telling.PAGE
-    page = Path(folder, name) if args.out is None else _file(args.out)
+    folder = _tables_folder(args.folder)
+    name = report_summary.SELECTED if args.group else report_summary.PAGE
+    page = Path(folder, name) if args.out is None else _page_path(args.out)
     if args.open and page.exists() and not page.is_file():
         raise InputError(f"--open: {page} is no file that a browser could show")
-    with progress() as begin:
-        read, story = telling.told(folder, args.group, begin)
+    with report_progress() as begin:
+        read, story = report_summary.read_story(folder, args.group, begin)
         if args.group and not story.groups:
-            args.error(_nobody(args.group, read.advice["group"].to_pylist()))
-        telling.write(story, read, page, begin)
-    telling.show(story, page, as_json=args.json)
+            args.error(_no_such_group_message(args.group, read.advice["group"].to_pylist()))
+        report_summary.save_page(story, read, page, begin)
+    report_summary.print_story(story, page, as_json=args.json)
     if args.open:
-        _open(page)
+        _open_in_browser(page)
     return False
 
 
-def _folder(given: str | None) -> str:
+def _tables_folder(given: str | None) -> str:
     """The folder of the tables.
 
     :raises InputError: it is a file
@@ -107,7 +109,7 @@ def _folder(given: str | None) -> str:
     return given
 
 
-def _file(given: str) -> Path:
+def _page_path(given: str) -> Path:
     """Where the page goes.
 
     :raises InputError: that is a folder
@@ -121,18 +123,18 @@ def _file(given: str) -> Path:
     return path
 
 
-def _nobody(wanted: list[str], names: list[str]) -> str:
+def _no_such_group_message(wanted: list[str], names: list[str]) -> str:
     """That no group is called so, and which names are near."""
     if not names:
         return "--group: the tables have no group with a rebalance"
     said = f"--group {' '.join(wanted)}: the tables have no such group"
-    near = next(filter(None, (nearest(name, names) for name in wanted)), "")
-    text = said + (near or f"; they have {first_few(sorted(names))}")
+    near = next(filter(None, (suggest_names(name, names) for name in wanted)), "")
+    text = said + (near or f"; they have {list_first_names(sorted(names))}")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _open(page: Path) -> None:
+def _open_in_browser(page: Path) -> None:
     import webbrowser  # noqa: PLC0415
 
     if not webbrowser.open(page.absolute().as_uri()):
-        say(f"there is no browser to open {page} with")
+        print_notice(f"there is no browser to open {page} with")

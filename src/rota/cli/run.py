@@ -1,17 +1,23 @@
-"""``rota run``: every rebalance of a cluster, its cause, its cost, and what would be better."""
+"""``rota run``: every rebalance of a cluster, its cause, its cost, and what would be better.
+
+The flags are here; run_pipeline.py does the work.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 
-from rota.cli import bootstrap
+from rota.cli import flags
 from rota.errors import Unreachable
 
-LOOKUPS = 10_000
+DEFAULT_LOOKUPS = 10_000
+
 EVERY, LENGTH = "5s", "10m"
-MOST_OFTEN = 100
-"""Milliseconds from one round of polling to the next, at least."""
+
+#: Milliseconds from one round of polling to the next, at least.
+MIN_POLL_INTERVAL_MS = 100
+
 DESCRIPTION = """\
 Reads a cluster's journal (__consumer_offsets) and tells for every group each rebalance: why, what
 moved against the fewest that had to, what stood still, and which other strategy, membership or
@@ -19,7 +25,7 @@ protocol would have done better. Reads a live cluster, or copies of a broker's f
 it only reads, and joins no group. Runs on Spark, on this machine unless told otherwise.
 """
 
-EVIDENCE = """\
+EVIDENCE_HELP = """\
   --bootstrap-servers HOST:PORT,...
                        a live cluster: its journal, and log ends for lag
   --poll               a live cluster whose journal may not be read: its groups, asked for again
@@ -31,7 +37,7 @@ EVIDENCE = """\
 
 EXAMPLES = f"""\
 evidence, any mix of:
-{EVIDENCE}
+{EVIDENCE_HELP}
 
 examples:
   rota run --demo
@@ -74,11 +80,14 @@ tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all
 report: OUT/report.html, one page that needs no network; rota report makes it again.
 
 """
+
+#: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-"""Options that may end it with exit code 1."""
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "run",
@@ -87,23 +96,23 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_cluster(parser.add_argument_group("a live cluster"))
-    _add_poll(parser.add_argument_group("a live cluster whose journal may not be read"))
-    _add_evidence(parser.add_argument_group("other evidence"))
-    _add_choice(parser.add_argument_group("what to look at"))
-    _add_output(parser.add_argument_group("the output"))
+    _add_cluster_flags(parser.add_argument_group("a live cluster"))
+    _add_poll_flags(parser.add_argument_group("a live cluster whose journal may not be read"))
+    _add_evidence_flags(parser.add_argument_group("other evidence"))
+    _add_selection_flags(parser.add_argument_group("what to look at"))
+    _add_output_flags(parser.add_argument_group("the output"))
     parser.set_defaults(run=run, error=parser.error)
 
 
-def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
-    bootstrap.add_to(cluster)
+def _add_cluster_flags(cluster: argparse._ArgumentGroup) -> None:
+    flags.add_admin_flags(cluster)
     cluster.add_argument(
         "--lookups",
-        type=_count,
-        default=LOOKUPS,
+        type=_parse_count,
+        default=DEFAULT_LOOKUPS,
         metavar="N",
         help="how often the cluster may be asked for an end, now or in the past (default "
-        f"{LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
+        f"{DEFAULT_LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
     )
     cluster.add_argument(
         "--follow",
@@ -112,12 +121,12 @@ def _add_cluster(cluster: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_poll(poll: argparse._ArgumentGroup) -> None:
+def _add_poll_flags(poll: argparse._ArgumentGroup) -> None:
     poll.add_argument(
         "--poll",
-        type=_often,
+        type=_parse_poll_interval,
         nargs="?",
-        const=_often(EVERY),
+        const=_parse_poll_interval(EVERY),
         metavar="TIME",
         help="do not read the journal: ask for the groups again and again, so often (default "
         f"{EVERY}); Ctrl-C ends the sampling and computes what there is",
@@ -125,13 +134,13 @@ def _add_poll(poll: argparse._ArgumentGroup) -> None:
     poll.add_argument(
         "--for",
         dest="poll_for",
-        type=_long,
+        type=_parse_duration,
         metavar="TIME",
         help=f"for so long: 90s, 10m, 1h30m (default {LENGTH})",
     )
 
 
-def _add_evidence(evidence: argparse._ArgumentGroup) -> None:
+def _add_evidence_flags(evidence: argparse._ArgumentGroup) -> None:
     evidence.add_argument(
         "--segments",
         nargs="+",
@@ -150,7 +159,7 @@ def _add_evidence(evidence: argparse._ArgumentGroup) -> None:
     )
     evidence.add_argument(
         "--log-zone",
-        type=_zone,
+        type=_parse_time_zone,
         default=0,
         metavar="+HH:MM",
         help="the time zone of the logs' times (default: UTC)",
@@ -166,17 +175,17 @@ def _add_evidence(evidence: argparse._ArgumentGroup) -> None:
     evidence.add_argument("--demo", action="store_true", help="a simulated day")
 
 
-def _add_choice(choice: argparse._ArgumentGroup) -> None:
+def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
     choice.add_argument(
         "--since",
-        type=_moment,
+        type=_parse_time,
         metavar="TIME",
         help="show what happened from then on: 2026-11-15T06:00Z, or so long before now "
         "(without a cluster: before the last record): 6h, 2d; what it rests on is read from the "
         "beginning",
     )
     choice.add_argument(
-        "--until", type=_moment, metavar="TIME", help="read nothing later: the same"
+        "--until", type=_parse_time, metavar="TIME", help="read nothing later: the same"
     )
     choice.add_argument(
         "--group",
@@ -192,7 +201,7 @@ def _add_choice(choice: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_output(output: argparse._ArgumentGroup) -> None:
+def _add_output_flags(output: argparse._ArgumentGroup) -> None:
     output.add_argument(
         "--out",
         metavar="DIR",
@@ -211,34 +220,34 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> bool:
     """Runs the pipeline and prints what it found."""
     live = args.bootstrap_servers is not None or args.command_config is not None
-    _check_poll(args, live=live)
+    _check_poll_flags(args, live=live)
     if not args.segments and not args.demo and not live:
-        args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE}")
+        args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE_HELP}")
     if args.demo and (live or args.segments or args.server_log or args.ends):
         args.error(
             "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
             "and the like"
         )
     if args.follow:
-        _check_follow(args, live=live)
+        _check_follow_flags(args, live=live)
     if importlib.util.find_spec("pyspark") is None:
         raise Unreachable("rota run needs Spark: pip install 'rota[spark]' ('.[spark]' in a clone)")
-    from rota.cli import evidence  # noqa: PLC0415 (other commands do without Spark)
+    from rota.cli import run_pipeline  # noqa: PLC0415 (other commands do without Spark)
 
-    evidence.run(args)
+    run_pipeline.run_analysis(args)
     return False
 
 
-def _check_poll(args: argparse.Namespace, *, live: bool) -> None:
+def _check_poll_flags(args: argparse.Namespace, *, live: bool) -> None:
     """Polling needs a cluster, and a time."""
     if args.poll is not None and not live:
         args.error("--poll asks a live cluster: give --bootstrap-servers")
     if args.poll is None and args.poll_for is not None:
         args.error("--for tells how long to --poll, which is not given")
-    args.poll_for = _long(LENGTH) if args.poll_for is None else args.poll_for
+    args.poll_for = _parse_duration(LENGTH) if args.poll_for is None else args.poll_for
 
 
-def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
+def _check_follow_flags(args: argparse.Namespace, *, live: bool) -> None:
     """What does not go on cannot be followed."""
     if not live:
         args.error("--follow reads a live cluster: give --bootstrap-servers")
@@ -253,25 +262,25 @@ def _check_follow(args: argparse.Namespace, *, live: bool) -> None:
         args.error("--follow does not go with Spark Connect: give a Spark master")
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) > 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)
 
 
-def _often(text: str) -> int:
-    found = _long(text)
-    if found < MOST_OFTEN:
+def _parse_poll_interval(text: str) -> int:
+    found = _parse_duration(text)
+    if found < MIN_POLL_INTERVAL_MS:
         raise argparse.ArgumentTypeError(f"{text!r}: more often than brokers should be asked")
     return found
 
 
-def _long(text: str) -> int:
+def _parse_duration(text: str) -> int:
     """Milliseconds."""
-    from rota.sim.duration import parse  # noqa: PLC0415
+    from rota.engine.model.duration import parse_duration  # noqa: PLC0415
 
     try:
-        found = parse(text)
+        found = parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not found:
@@ -279,7 +288,7 @@ def _long(text: str) -> int:
     return found
 
 
-def _zone(text: str) -> int:
+def _parse_time_zone(text: str) -> int:
     """Minutes ahead of UTC."""
     from datetime import datetime  # noqa: PLC0415
 
@@ -294,7 +303,7 @@ def _zone(text: str) -> int:
     return int(ahead.total_seconds()) // 60
 
 
-def _moment(text: str) -> tuple[str, int]:
+def _parse_time(text: str) -> tuple[str, int]:
     """``("at", milliseconds)``, or ``("back", milliseconds)`` before the end of the evidence."""
     from datetime import UTC, datetime  # noqa: PLC0415
 

@@ -1,11 +1,13 @@
-"""``rota simulate``: what a scenario does to a group, under each policy."""
+"""``rota simulate``: what a scenario does to a group, under each policy. The flags;
+simulate_scenario.py does the work.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-from rota.assignors.sticky import SOLVERS
+from rota.engine.assignors.sticky import SOLVERS
 
 DESCRIPTION = """\
 Plays a scenario (members join, crash, stall, restart; partitions are added; pods are deployed)
@@ -39,14 +41,18 @@ scenario file (docs/how-to/simulate.md has all of it):
   crash = "billing-2"
 
 """
-LIMITS = ("--max-stopped",)
-"""Options that may end it with exit code 1."""
 
-MOST_SEED = 2**63 - 1
+#: Options that may end it with exit code 1.
+LIMITS = ("--max-stopped",)
+
+MAX_SEED = 2**63 - 1
+
 NARROW, WIDE = 40, 1_000
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str) -> None:
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
+) -> None:
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "simulate",
@@ -56,12 +62,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epi
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", metavar="FILE", help="a scenario; - for standard input")
-    _add_policy(parser.add_argument_group("the policy"))
-    _add_output(parser.add_argument_group("the output"))
+    _add_policy_flags(parser.add_argument_group("the policy"))
+    _add_output_flags(parser.add_argument_group("the output"))
     parser.set_defaults(run=run, error=parser.error)
 
 
-def _add_policy(policy: argparse._ArgumentGroup) -> None:
+def _add_policy_flags(policy: argparse._ArgumentGroup) -> None:
     policy.add_argument(
         "--strategy",
         action="append",
@@ -89,27 +95,27 @@ def _add_policy(policy: argparse._ArgumentGroup) -> None:
     policy.add_argument("--compare", action="store_true", help="all policies side by side")
     policy.add_argument(
         "--seed",
-        type=_number("seed", 0, MOST_SEED),
+        type=_integer_between("seed", 0, MAX_SEED),
         default=0,
         metavar="N",
         help="decides member ids and the network's jitter (default 0)",
     )
 
 
-def _add_output(output: argparse._ArgumentGroup) -> None:
+def _add_output_flags(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument(
         "--all", action="store_true", help="show every member, event, rebalance and note"
     )
     output.add_argument(
         "--width",
-        type=_number("width", NARROW, WIDE),
+        type=_integer_between("width", NARROW, WIDE),
         metavar="N",
         help="columns of the picture (default: the terminal's)",
     )
     output.add_argument(
         "--max-stopped",
-        type=_seconds,
+        type=_parse_seconds,
         metavar="SECONDS",
         help="exit with 1 if partitions stand still for longer, added up over all of them",
     )
@@ -117,12 +123,12 @@ def _add_output(output: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> bool:
     """Plays the scenario; true if the limit on standstill is exceeded."""
-    from rota.cli import play  # noqa: PLC0415 (other commands do without the simulator)
+    from rota.cli import simulate_scenario  # noqa: PLC0415 (other commands do without the simulator)
 
-    return play.run(args)
+    return simulate_scenario.run_simulate(args)
 
 
-def _number(what: str, least: int, most: int) -> Callable[[str], int]:
+def _integer_between(what: str, least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least} to {most}")
@@ -131,7 +137,7 @@ def _number(what: str, least: int, most: int) -> Callable[[str], int]:
     return number
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

@@ -1,10 +1,12 @@
-"""One network client for all who need one: connections, metadata, leaders, offsets, raw fetches."""
+"""The network client: configuration, connections, cluster metadata, Fetch, offsets and group
+administration.
+"""
 
 from __future__ import annotations
 
-from rota import wire
+from rota.protocol import requirements
 
 
 def missing() -> str | None:
-    """How to get what a client needs and is not installed; None if all is there."""
-    return wire.missing("consumer", "consumer")
+    """Returns how to install what the client needs; None if everything is installed."""
+    return requirements.explain_missing_packages("consumer", "consumer")

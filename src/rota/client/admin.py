@@ -1,4 +1,12 @@
-"""What an operator asks a cluster about its groups, and has it do to them."""
+"""Administration of groups: lists and describes them, computes their lag, changes and deletes their
+offsets.
+
+The second half finds the age of the first unread record of a partition with ListOffsets alone.
+ListOffsets returns the first offset whose timestamp is at or after a given time, so the time of the
+record at an offset is found by bisection. A few rounds are enough. Each is one request to each
+leader, for all partitions together; fetching the records would take one large response for each
+partition.
+"""
 
 from __future__ import annotations
 
@@ -7,83 +15,87 @@ import difflib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar, cast
+from math import isqrt
+from typing import Final, TypeAlias, TypeVar, cast
 
-from rota.client import overview
-from rota.client.age import Found, ages
-from rota.client.cluster import Client
-from rota.client.group import MOST, code_of, from_wire, to_wire
-from rota.client.metadata import Metadata, Node
-from rota.client.offset import list_offsets
-from rota.client.overview import CLASSIC, DEAD, Overview, Standing
-from rota.client.race import run_all
-from rota.client.reason import check, refused
-from rota.errors import (
-    Code,
-    InputError,
-    Refused,
-    UnknownTopic,
-    Unreachable,
+from rota.client import group_description
+from rota.client.cluster import ClusterClient
+from rota.client.group_description import CLASSIC, DEAD, GroupDescription, PartitionLag
+from rota.client.group_requests import (
+    MAX_VERSIONS,
+    check_codes,
+    decode_group_response,
+    encode_group_request,
+    group_request_error,
+    parse_error_code,
 )
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DeleteOffsetsReply,
-    DescribeGroupsReply,
-    FetchOffsetsReply,
-    ListedGroup,
-    ListGroupsReply,
-    Reply,
-)
-from rota.model.request import (
-    CommitOffsets,
+from rota.client.metadata import BrokerMetadata, ClusterMetadata
+from rota.client.offsets import list_offsets
+from rota.client.retry import run_all
+from rota.engine.model.request import (
     DeleteGroups,
-    DeleteOffsets,
     DescribeGroups,
-    FetchOffsets,
+    GroupRequest,
     ListGroups,
-    Request,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
 )
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import ConsumerGroupDescribeRequest
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    DescribeGroupsResult,
+    GroupResponse,
+    ListedGroup,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+    OffsetFetchResult,
+)
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code, InputError, Refused, UnknownTopic, Unreachable
+from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 
-AT_ONCE = 50
-"""Requests under way."""
-TOGETHER = 200
-"""Groups in one request."""
-MOST_AGES = 1_000
-"""Partitions whose lag is looked up in time too, unless more are asked for."""
-MODERN: Final = "consumer"
-"""The type of groups that the broker assigns (KIP-848)."""
-MOVED = frozenset(
+#: Requests under way.
+MAX_IN_FLIGHT = 50
+
+#: Groups in one request.
+GROUPS_PER_REQUEST = 200
+
+#: Partitions whose lag is looked up in time too, unless more are asked for.
+MAX_AGE_LOOKUPS = 1_000
+
+#: The type of groups that the broker assigns (KIP-848).
+CONSUMER_GROUP_TYPE: Final = "consumer"
+
+COORDINATOR_CODES = frozenset(
     {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
 )
+
+#: How ListOffsets is asked for the ends of a log.
 EARLIEST, LATEST = -2, -1
-"""How ListOffsets is asked for the ends of a log."""
 
 S = TypeVar("S")
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class GroupList:
     """The groups of a cluster, each where it was found."""
 
-    groups: Mapping[str, tuple[ListedGroup, Node]]
+    groups: Mapping[str, tuple[ListedGroup, BrokerMetadata]]
+    #: Why brokers that did not answer did not; their groups are missing.
     silent: tuple[str, ...] = ()
-    """Why brokers that did not answer did not; their groups are missing."""
 
 
 class Admin:
-    """Looks at the groups of a cluster, and changes their offsets."""
+    """Describes the groups of a cluster, and changes their offsets."""
 
-    def __init__(self, client: Client, timeout: float) -> None:
+    def __init__(self, client: ClusterClient, timeout: float) -> None:
         """:param timeout: seconds for each request"""
         self._client = client
         self._timeout = timeout
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     @property
     def _deadline(self) -> float:
@@ -91,15 +103,15 @@ class Admin:
 
     # Groups
 
-    async def listing(self) -> Listing:
-        """The groups of all brokers: each has those that it coordinates.
+    async def listing(self) -> GroupList:
+        """Lists the groups of all brokers; each broker lists those that it coordinates.
 
         :raises Unreachable: no broker has answered
         """
         metadata = await self._client.refresh((), deadline=self._deadline)
         nodes = sorted(metadata.brokers.values())
         answers = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
-        groups: dict[str, tuple[ListedGroup, Node]] = {}
+        groups: dict[str, tuple[ListedGroup, BrokerMetadata]] = {}
         silent: list[str] = []
         for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, Unreachable):
@@ -110,46 +122,48 @@ class Admin:
                 groups.update({each.group: (each, node) for each in answer})
         if len(silent) == len(nodes):
             raise Unreachable("; ".join(silent) or "the cluster names no brokers")
-        return Listing(groups=dict(sorted(groups.items())), silent=tuple(silent))
+        return GroupList(groups=dict(sorted(groups.items())), silent=tuple(silent))
 
-    async def _listed_by(self, node: Node) -> tuple[ListedGroup, ...]:
-        reply = cast(ListGroupsReply, await self._ask_node(node, ListGroups()))
+    async def _listed_by(self, node: BrokerMetadata) -> tuple[ListedGroup, ...]:
+        reply = cast(ListGroupsResult, await self._ask_node(node, ListGroups()))
         if reply.code:
-            raise refused(reply.code, f"broker {node.id} does not list its groups")
+            raise group_request_error(reply.code, f"broker {node.id} does not list its groups")
         return reply.groups
 
-    async def overviews(self, listing: Listing) -> list[Overview]:
+    async def overviews(self, listing: GroupList) -> list[GroupDescription]:
         """All of them, by name."""
-        lots: dict[tuple[Node, str], list[str]] = {}
+        lots: dict[tuple[BrokerMetadata, str], list[str]] = {}
         for listed, node in listing.groups.values():
             lots.setdefault((node, listed.kind or CLASSIC), []).append(listed.group)
         found = await self._all(
             lambda lot: self._described_by(*lot),
             [
-                (node, kind, names[start : start + TOGETHER])
+                (node, kind, names[start : start + GROUPS_PER_REQUEST])
                 for (node, kind), names in lots.items()
-                for start in range(0, len(names), TOGETHER)
+                for start in range(0, len(names), GROUPS_PER_REQUEST)
             ],
         )
         by_name = {each.group: each for lot in found for each in lot}
         return [
-            by_name.get(name) or overview.listed(listed, node)
+            by_name.get(name) or group_description.describe_listed_group(listed, node)
             for name, (listed, node) in listing.groups.items()
         ]
 
-    async def _described_by(self, node: Node, kind: str, names: Sequence[str]) -> list[Overview]:
+    async def _described_by(
+        self, node: BrokerMetadata, kind: str, names: Sequence[str]
+    ) -> list[GroupDescription]:
         where = f"{node.id} ({node.address})"
         if kind == CLASSIC:
             request = DescribeGroups(groups=tuple(names))
-            reply = cast(DescribeGroupsReply, await self._ask_node(node, request))
+            reply = cast(DescribeGroupsResult, await self._ask_node(node, request))
             return [
-                overview.classic(each, where)
-                if each.code not in MOVED
+                group_description.describe_classic_group(each, where)
+                if each.code not in COORDINATOR_CODES
                 else await self.overview(each.group)
                 for each in reply.groups
-                if not each.code or each.code in MOVED
+                if not each.code or each.code in COORDINATOR_CODES
             ]
-        if kind == MODERN:
+        if kind == CONSUMER_GROUP_TYPE:
             message = ConsumerGroupDescribeRequest(group_ids=list(names))
             sent = self._client.send(
                 Api.CONSUMER_GROUP_DESCRIBE, message, node=node.id, deadline=self._deadline
@@ -158,10 +172,14 @@ class Admin:
                 response = await sent
             except Refused:
                 return []
-            return [overview.modern(each, where) for each in response.groups if not each.error_code]
+            return [
+                group_description.describe_consumer_group(each, where)
+                for each in response.groups
+                if not each.error_code
+            ]
         return []
 
-    async def overview(self, group: str, *, otherwise: str = "") -> Overview:
+    async def overview(self, group: str, *, otherwise: str = "") -> GroupDescription:
         """One group, by name, from its coordinator.
 
         :param otherwise: what the error adds for a user who did not mean an existing group
@@ -180,22 +198,22 @@ class Admin:
             hint += f"{' ' if near else '; '}{otherwise}"
         raise InputError(f"there is no group {group!r}{hint}")
 
-    async def look(self, group: str) -> Overview | None:
-        """The same; None if there is no such group."""
+    async def look(self, group: str) -> GroupDescription | None:
+        """Describes one group, from its coordinator; None if it does not exist."""
         coordinator = await self._client.coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
-        reply = cast(DescribeGroupsReply, await self._ask(group, DescribeGroups(groups=(group,))))
+        reply = cast(DescribeGroupsResult, await self._ask(group, DescribeGroups(groups=(group,))))
         found = reply.groups[0]
         if not found.code and found.state != DEAD:
-            return overview.classic(found, where)
+            return group_description.describe_classic_group(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
-            raise refused(found.code, f"group {group!r} cannot be described")
+            raise group_request_error(found.code, f"group {group!r} cannot be described")
         if (modern := await self._modern(group, where)) is not None:
             return modern
         listed = (await self.listing()).groups.get(group)
-        return None if listed is None else overview.listed(*listed)
+        return None if listed is None else group_description.describe_listed_group(*listed)
 
-    async def _modern(self, group: str, where: str) -> Overview | None:
+    async def _modern(self, group: str, where: str) -> GroupDescription | None:
         message = ConsumerGroupDescribeRequest(group_ids=[group])
         try:
             response = await self._client.ask_coordinator(
@@ -207,36 +225,42 @@ class Admin:
         if found.error_code in {Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION}:
             return None
         if found.error_code:
-            raise refused(code_of(found.error_code), f"group {group!r} cannot be described")
-        return overview.modern(found, where)
+            raise group_request_error(
+                parse_error_code(found.error_code), f"group {group!r} cannot be described"
+            )
+        return group_description.describe_consumer_group(found, where)
 
     # Offsets
 
     async def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that the group has committed."""
-        reply = cast(FetchOffsetsReply, await self._ask(group, FetchOffsets(group=group)))
+        reply = cast(OffsetFetchResult, await self._ask(group, OffsetFetch(group=group)))
         if reply.code:
-            raise refused(reply.code, f"the offsets of group {group!r} cannot be read")
+            raise group_request_error(reply.code, f"the offsets of group {group!r} cannot be read")
         return {place: each for place, each in reply.offsets.items() if each is not None}
 
-    async def standings(self, groups: Iterable[Overview]) -> dict[str, list[Standing]]:
-        """How far groups are, in every partition that they have committed or that members have."""
+    async def standings(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
+        """Returns the lag of every partition that a group has committed or is assigned."""
         listed = list(groups)
         names = [each.group for each in listed]
         committed = dict(zip(names, await self._all(self.committed, names), strict=True))
-        owned = {each.group: overview.owners(each.members or ()) for each in listed}
+        owned = {
+            each.group: group_description.owner_by_partition(each.members or ()) for each in listed
+        }
         places: set[TopicPartition] = set()
         places.update(*committed.values(), *owned.values())
         starts, ends = await self.bounds(places)
         return {
-            each.group: overview.standings(committed[each.group], owned[each.group], starts, ends)
+            each.group: group_description.compute_lags(
+                committed[each.group], owned[each.group], starts, ends
+            )
             for each in listed
         }
 
     async def bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """The first offset of each partition and the end, where it exists and has a leader."""
+        """Returns log start and end offsets, of partitions that exist and have a leader."""
         wanted = sorted(partitions)
         if not wanted:
             return {}, {}
@@ -261,7 +285,7 @@ class Admin:
 
     async def _listed_offsets(
         self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Found]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         if not times:
             return {}
         found = await list_offsets(self._client, times, deadline=self._deadline)
@@ -271,8 +295,8 @@ class Admin:
         }
 
     async def aged(
-        self, standings: Mapping[str, Sequence[Standing]], most: int = MOST_AGES
-    ) -> dict[str, list[Standing]]:
+        self, standings: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
+    ) -> dict[str, list[PartitionLag]]:
         """The same with the age of the first unread record, for those with the largest lag."""
         lags = [
             (standing.lag, group, standing.partition)
@@ -291,19 +315,19 @@ class Admin:
         }
 
     async def _ages(
-        self, standings: Iterable[Standing], wanted: set[TopicPartition]
+        self, standings: Iterable[PartitionLag], wanted: set[TopicPartition]
     ) -> dict[TopicPartition, int]:
         behind = {each.partition: each for each in standings if each.partition in wanted}
         offsets = {p: each.committed.offset for p, each in behind.items() if each.committed}
         ends = {p: each.end for p, each in behind.items() if each.end is not None}
         now = time.time_ns() // 1_000_000
         try:
-            return await ages(offsets, ends, now, self._listed_offsets)
+            return await find_ages(offsets, ends, now, self._listed_offsets)
         except (Unreachable, Refused):  # the lag in records is known, and is worth to be told
             return {}
 
     async def older(
-        self, standings: Mapping[str, Sequence[Standing]], age: int
+        self, standings: Mapping[str, Sequence[PartitionLag]], age: int
     ) -> dict[str, list[TopicPartition]]:
         """The partitions of each group whose first unread record is older than ``age``.
 
@@ -329,7 +353,7 @@ class Admin:
 
     # Topics
 
-    async def topics(self, names: Iterable[str]) -> Metadata:
+    async def topics(self, names: Iterable[str]) -> ClusterMetadata:
         """What is known of topics.
 
         :raises UnknownTopic: one does not exist; near ones are named
@@ -339,18 +363,20 @@ class Admin:
         metadata = await self.known(wanted)
         for name in wanted:
             topic = metadata.topics.get(name)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else code_of(topic.error)
+            code = (
+                Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else parse_error_code(topic.error)
+            )
             if code in {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION}:
                 every = await self._client.refresh(None, deadline=self._deadline)
                 near = difflib.get_close_matches(name, set(every.topics) - {name}, 3)
                 hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
                 raise UnknownTopic(code, f"there is no topic {name!r}{hint}")
             if code:
-                raise refused(code, f"topic {name!r} cannot be looked at")
+                raise group_request_error(code, f"topic {name!r} cannot be looked at")
         return metadata
 
-    async def known(self, names: Iterable[str]) -> Metadata:
-        """What is known of topics, as far as there are such."""
+    async def known(self, names: Iterable[str]) -> ClusterMetadata:
+        """Returns the metadata of topics; missing ones are left out or have an error code."""
         return await self._client.refresh(sorted(set(names)), deadline=self._deadline)
 
     # Changes
@@ -361,8 +387,10 @@ class Admin:
         :raises GroupError: not all were stored; the message names them and why
         """
         given = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
-        reply = cast(CommitReply, await self._ask(group, CommitOffsets(group=group, offsets=given)))
-        check(reply.codes, f"group {group!r}: not stored")
+        reply = cast(
+            OffsetCommitResult, await self._ask(group, OffsetCommit(group=group, offsets=given))
+        )
+        check_codes(reply.codes, f"group {group!r}: not stored")
 
     async def delete(self, groups: Iterable[str]) -> None:
         """Deletes groups and their offsets; they must have no members.
@@ -374,39 +402,143 @@ class Admin:
         )
         codes: dict[str, Code] = {}
         for reply in replies:
-            codes.update(cast(DeleteGroupsReply, reply).codes)
-        check(codes, "not deleted")
+            codes.update(cast(DeleteGroupsResult, reply).codes)
+        check_codes(codes, "not deleted")
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes what a group has committed for partitions; no member may subscribe to them.
 
         :raises GroupError: not all were deleted; the message names them and why
         """
-        request = DeleteOffsets(group=group, partitions=tuple(partitions))
-        reply = cast(DeleteOffsetsReply, await self._ask(group, request))
+        request = OffsetDelete(group=group, partitions=tuple(partitions))
+        reply = cast(OffsetDeleteResult, await self._ask(group, request))
         if reply.code:
-            raise refused(reply.code, f"offsets of group {group!r} cannot be deleted")
-        check(reply.codes, f"group {group!r}: not deleted")
+            raise group_request_error(reply.code, f"offsets of group {group!r} cannot be deleted")
+        check_codes(reply.codes, f"group {group!r}: not deleted")
 
     # Requests
 
-    async def _ask(self, group: str, request: Request) -> Reply:
-        api, message = to_wire(request)
+    async def _ask(self, group: str, request: GroupRequest) -> GroupResponse:
+        api, message = encode_group_request(request)
         response = await self._client.ask_coordinator(
-            group, api, message, self._deadline, most=MOST.get(api)
+            group, api, message, self._deadline, most=MAX_VERSIONS.get(api)
         )
-        return from_wire(request, response)
+        return decode_group_response(request, response)
 
-    async def _ask_node(self, node: Node, request: Request) -> Reply:
-        api, message = to_wire(request)
+    async def _ask_node(self, node: BrokerMetadata, request: GroupRequest) -> GroupResponse:
+        api, message = encode_group_request(request)
         response = await self._client.send(api, message, node=node.id, deadline=self._deadline)
-        return from_wire(request, response)
+        return decode_group_response(request, response)
 
     async def _all(self, ask: Callable[[S], Awaitable[T]], about: Iterable[S]) -> list[T]:
-        """Some at a time: a cluster may have thousands of groups."""
+        """Runs a limited number of requests at a time: a cluster may have thousands of groups."""
 
         async def in_turn(one: S) -> T:
             async with self._room:
                 return await ask(one)
 
         return await run_all(in_turn(one) for one in about)
+
+
+#: Of questions, at most: enough for records of ten years, however they lie.
+MAX_ROUNDS = 22
+
+AGE_TOLERANCE_MS = 1_000
+
+#: An age is near enough within a second, or within a fiftieth of itself.
+AGE_TOLERANCE_DIVISOR = 50
+
+#: An offset and the time of its record; None: there is no such record.
+OffsetAndTimestamp: TypeAlias = tuple[int, int] | None
+
+#: The first record of each partition that is of this time or later.
+AskOffsetsForTimes: TypeAlias = Callable[
+    [Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, OffsetAndTimestamp]]
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgeSearch:
+    """Between which times the newest record up to an offset is; out-of-order ones count as new as
+    the newest before them.
+    """
+
+    offset: int
+    now: int
+    #: A record up to the offset, and its time.
+    before: tuple[int, int]
+    #: One behind the offset, and its time: a hint where to look, no more.
+    behind: tuple[int, int]
+    #: It is not newer than that.
+    latest: int
+    asked: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Is it known well enough?"""
+        earliest = self.before[1]
+        near = max(AGE_TOLERANCE_MS, (self.now - earliest) // AGE_TOLERANCE_DIVISOR)
+        return self.latest - earliest <= near or self.asked >= MAX_ROUNDS
+
+    @property
+    def age(self) -> int:
+        """How old the record is, or a little more."""
+        return max(self.now - self.before[1], 0)
+
+    @property
+    def guess(self) -> int:
+        """The next time to ask for: by the rate of records, and every other time in the middle
+        between the ages that it can have, which ends it whatever the rate is.
+        """
+        (low, earliest), (high, later) = self.before, self.behind
+        guess = self.now - isqrt(
+            max(self.now - self.latest, AGE_TOLERANCE_MS) * (self.now - earliest)
+        )
+        if self.asked % 2 == 0 and high > low:
+            guess = earliest + (later - earliest) * (self.offset - low) // (high - low)
+        return min(max(guess, earliest + 1), self.latest)
+
+    def told(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
+        """What is known after an answer."""
+        asked = replace(self, asked=self.asked + 1)
+        if found is None:
+            return replace(asked, latest=time - 1)
+        offset, stamp = found
+        if offset > self.offset:
+            return replace(asked, latest=time - 1, behind=found)
+        if offset == self.offset:  # all before it are older than what was asked for
+            return replace(asked, before=found, latest=stamp)
+        return replace(asked, before=found, latest=max(self.latest, stamp))
+
+
+async def find_ages(
+    offsets: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    now: int,
+    ask: AskOffsetsForTimes,
+) -> dict[TopicPartition, int]:
+    """Returns the age in milliseconds of the first record at or after an offset, by partition.
+
+    Partitions without such a record, or whose records have no timestamps, are left out.
+    """
+    found: dict[TopicPartition, int] = {}
+    searches: dict[TopicPartition, AgeSearch] = {}
+    first = await ask({each: 0 for each in offsets if offsets[each] < ends[each]})
+    for partition, oldest in first.items():
+        offset = offsets[partition]
+        if oldest is not None and oldest[0] >= offset:
+            found[partition] = max(now - oldest[1], 0)
+        elif oldest is not None:
+            searches[partition] = AgeSearch(
+                offset=offset, now=now, before=oldest, behind=(ends[partition], now), latest=now
+            )
+    while searches:
+        open_ones = {each: one for each, one in searches.items() if not one.settled}
+        found.update({each: searches[each].age for each in searches.keys() - open_ones.keys()})
+        asked = {partition: search.guess for partition, search in open_ones.items()}
+        answers = await ask(asked) if asked else {}
+        searches = {
+            partition: open_ones[partition].told(asked[partition], answers[partition])
+            for partition in open_ones.keys() & answers.keys()
+        }
+    return found

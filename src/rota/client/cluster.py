@@ -1,47 +1,53 @@
-"""A client of a cluster: connections to its brokers, what it knows of them, and who leads what."""
+"""A client of a whole cluster: sends requests to any broker, to a partition's leader or to a
+group's coordinator.
+
+``ClusterClient`` holds the metadata and one ``BrokerEndpoint`` for each broker address and purpose.
+An endpoint opens its connection when it is needed, and again after it was lost. Coordinators are
+looked up once and have connections of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
-from rota.client import race
-from rota.client.connection import Connection, Means
-from rota.client.coordinator import Coordinator, Coordinators, name_of
-from rota.client.metadata import Metadata, Node
-from rota.client.peer import Peer
-from rota.client.refresh import Refresher
-from rota.client.retry import Backoff, hopeless
-from rota.client.version import api_name
+from rota.client import retry
+from rota.client.connection import BrokerConnection, ConnectionContext, api_name
+from rota.client.metadata import BrokerMetadata, ClusterMetadata, MetadataRefresher
+from rota.client.retry import Backoff, is_permanent, wait_for_shared
+from rota.engine.model.config import Address, ClientConfig
+from rota.engine.model.topic import TopicPartition
 from rota.errors import (
     AuthorizationFailed,
     Code,
+    GroupError,
     InputError,
+    NotKafka,
     Refused,
     RotaError,
     TimedOut,
     UnknownTopic,
     Unreachable,
 )
-from rota.model.client import Address, ClientConfig
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import Message
+from rota.protocol.messages import Api, FindCoordinatorRequest, Message
 
-ADVERTISED = (
+#: What is said of a broker that others told of.
+ADVERTISED_HINT = (
     ". This address is not of bootstrap.servers: it is what the cluster's metadata has, by the "
     "broker's advertised.listeners, which must name an address that can be reached from here "
     "(from outside of a container, for one, that is not the container's own name)"
 )
-"""What is said of a broker that others told of."""
 
 
-class Client:
-    """Asks a cluster's brokers. It belongs to the loop in which it is first used.
+class ClusterClient:
+    """A client of a cluster. It belongs to the event loop in which it is first used.
 
-    Deadlines are by the loop's clock (``loop.time()``, which is ``time.monotonic()``), in seconds.
+    Deadlines are times of the loop's clock (``loop.time()``, which is ``time.monotonic()``), in
+    seconds.
     """
 
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
@@ -50,33 +56,33 @@ class Client:
         :param quiet: who uses it tells itself what cannot be reached: it is logged for debugging
         """
         self.config = config
-        self._means = Means(config, quiet=quiet)
-        self._peers: dict[tuple[Address, str], Peer] = {}
-        """By the address and what it is for: a long poll must not hold up a heartbeat, and a
-        broker serves one request of a connection at a time."""
-        self._refresher = Refresher(
+        self._means = ConnectionContext(config, quiet=quiet)
+        #: By the address and what it is for: a long poll must not hold up a heartbeat, and a
+        #: broker serves one request of a connection at a time.
+        self._peers: dict[tuple[Address, str], BrokerEndpoint] = {}
+        self._refresher = MetadataRefresher(
             partial(self.send, Api.METADATA), config, self._problems, self._begin_again
         )
-        self._coordinators = Coordinators(self)
+        self._coordinators = CoordinatorCache(self)
+        #: Pauses between tries that a broker has answered with an error.
         self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
-        """Pauses between tries that a broker has answered with an error."""
         self._closed = False
 
     # What is known
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> ClusterMetadata:
         """The newest snapshot."""
         return self._refresher.metadata
 
     @property
-    def on_metadata(self) -> list[Callable[[Metadata], None]]:
+    def on_metadata(self) -> list[Callable[[ClusterMetadata], None]]:
         """Called in the loop with every new snapshot."""
         return self._refresher.callbacks
 
     async def refresh(
         self, topics: Iterable[str] | None, *, deadline: float, create: bool = False
-    ) -> Metadata:
+    ) -> ClusterMetadata:
         """Asks for the newest on topics; who asks for the same at the same time shares the answer.
 
         :param topics: they are watched from now on, that is, asked for whenever the snapshot is
@@ -99,7 +105,7 @@ class Client:
         self._refresher.watch(topics if topics is None else frozenset(topics))
 
     def deadline(self, timeout: float | None = None) -> float:
-        """So many seconds from now; ``default.api.timeout.ms`` if None."""
+        """Returns the time this many seconds from now; None: ``default.api.timeout.ms``."""
         patience = self.config.api_timeout / 1000 if timeout is None else timeout
         return asyncio.get_running_loop().time() + patience
 
@@ -151,7 +157,7 @@ class Client:
 
     async def ask(  # noqa: PLR0913, as send
         self,
-        connection: Connection,
+        connection: BrokerConnection,
         api: Api,
         request: Message,
         deadline: float,
@@ -207,19 +213,21 @@ class Client:
             case Code.UNKNOWN_TOPIC_OR_PARTITION:
                 return f": there is no topic {name!r}"
             case code:
-                return f": {name_of(code)}"
+                return f": {error_name(code)}"
 
     # Coordinators
 
-    async def coordinator(self, group: str, deadline: float) -> Coordinator:
+    async def coordinator(self, group: str, deadline: float) -> CoordinatorNode:
         """A group's coordinator, asked for if it is not known."""
         return await self._coordinators.find(group, deadline)
 
     async def ask_coordinator(
         self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
     ) -> Message:
-        """Asks a group's coordinator; finds it anew if it has moved or cannot be reached. A
-        request may so be carried out twice: not for what must not be.
+        """Sends a request to a group's coordinator; finds it again if it has moved or is
+        unreachable.
+
+        The request may be executed twice, so use it only for requests where that does no harm.
         """
         return await self._coordinators.ask(group, api, request, deadline, most=most)
 
@@ -229,7 +237,7 @@ class Client:
 
     # Connections
 
-    async def connect(self, node: int | None = None, *, deadline: float) -> Connection:
+    async def connect(self, node: int | None = None, *, deadline: float) -> BrokerConnection:
         """An open connection to a broker; None: to anyone.
 
         :raises Unreachable: there is none in time; the message names what was tried
@@ -247,18 +255,18 @@ class Client:
             self.request_refresh()
             raise
 
-    def peer(self, node: Node, use: str = "") -> Peer:
-        """A broker that others have told of."""
-        hint = "" if node.address in self.config.bootstrap else ADVERTISED
+    def peer(self, node: BrokerMetadata, use: str = "") -> BrokerEndpoint:
+        """Returns the endpoint of a broker from the metadata."""
+        hint = "" if node.address in self.config.bootstrap else ADVERTISED_HINT
         return self._peer(node.address, use, f"broker {node.id} at {node.address}", hint)
 
-    def _peer(self, address: Address, use: str, name: str, hint: str = "") -> Peer:
+    def _peer(self, address: Address, use: str, name: str, hint: str = "") -> BrokerEndpoint:
         found = self._peers.get((address, use))
         if found is None:
-            found = self._peers[address, use] = Peer(address, self._means, name, hint)
+            found = self._peers[address, use] = BrokerEndpoint(address, self._means, name, hint)
         return found
 
-    async def _connect_anywhere(self, deadline: float) -> Connection:
+    async def _connect_anywhere(self, deadline: float) -> BrokerConnection:
         open_ones = [
             each.connection
             for (_, use), each in self._peers.items()
@@ -267,7 +275,7 @@ class Client:
         if open_ones:
             return min(open_ones, key=lambda each: each.in_flight)
         while True:
-            found, failed = await race.first(
+            found, failed = await retry.first_success(
                 [partial(each.connect, deadline) for each in self._candidates()]
             )
             if found is not None:
@@ -276,16 +284,16 @@ class Client:
             for error in failed:
                 if isinstance(error, Refused | InputError):  # all brokers would say the same
                     raise error
-            if all(map(hopeless, failed)) or asyncio.get_running_loop().time() >= deadline:
-                raise _together(failed)
+            if all(map(is_permanent, failed)) or asyncio.get_running_loop().time() >= deadline:
+                raise _combine_errors(failed)
 
-    def _candidates(self) -> list[Peer]:
+    def _candidates(self) -> list[BrokerEndpoint]:
         """All that are known, then those of ``bootstrap.servers``, in case that all others are gone
         or have moved (KIP-899, KIP-1102). Those that failed last come last.
         """
         found = [self.peer(node) for node in self.metadata.brokers.values()]
         random.shuffle(found)  # clients that start together do not all ask the same
-        first: list[Peer] = []
+        first: list[BrokerEndpoint] = []
         if not found or self.config.recovery == "rebootstrap":
             for each in self.config.bootstrap:
                 peer = self._peer(each, "", f"{each} of bootstrap.servers")
@@ -324,11 +332,301 @@ class Client:
         await asyncio.gather(*(each.close() for each in self._peers.values()))
 
 
-def _together(failed: list[RotaError]) -> RotaError:
+def _combine_errors(failed: list[RotaError]) -> RotaError:
     """One error of many."""
     if len(failed) == 1:
         return failed[0]
     text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
     kind = type(failed[0])
     same = all(type(each) is kind for each in failed)
-    return kind(text) if same and (kind is TimedOut or hopeless(failed[0])) else Unreachable(text)
+    return (
+        kind(text) if same and (kind is TimedOut or is_permanent(failed[0])) else Unreachable(text)
+    )
+
+
+LOGGER = logging.getLogger("rota.client")
+
+
+class BrokerEndpoint:
+    """A broker's address, its connection, and the outcome of the last attempts to connect."""
+
+    def __init__(
+        self, address: Address, means: ConnectionContext, name: str, hint: str = ""
+    ) -> None:
+        """An address that nobody has tried.
+
+        :param name: how errors call it
+        :param hint: what they say to who cannot reach it
+        """
+        self.address = address
+        self.name = name
+        self._hint = hint
+        self._means = means
+        config = self._config = means.config
+        self._connection: BrokerConnection | None = None
+        self._opening: asyncio.Task[BrokerConnection] | None = None
+        #: What is being opened.
+        self._under_way: BrokerConnection | None = None
+        self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
+        self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
+        self._silence = Backoff.of(config.connect_timeout // 2, config.request_timeout)
+        self._failures = 0
+        #: It was a Kafka's once.
+        self._met = False
+        self._closed = False
+        #: No try before this, by the loop's clock.
+        self.ready_at = 0.0
+        #: Why the last try failed.
+        self.problem: RotaError | None = None
+
+    @property
+    def connection(self) -> BrokerConnection | None:
+        """The connection, if it is open."""
+        found = self._connection
+        return found if found is not None and found.usable else None
+
+    async def connect(self, deadline: float) -> BrokerConnection:
+        """The connection, opened if need be: one try, after the pause that the last failure asks
+        for. All who wait share it.
+
+        :raises Unreachable: the try has failed, or takes too long
+        :raises AuthenticationFailed: the login is refused
+        """
+        if (found := self.connection) is not None:
+            return found
+        if self._closed:
+            raise Unreachable(f"{self.name}: this client is closed")
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await wait_for_shared(opening)
+        except TimeoutError:
+            raise TimedOut(self.trouble) from self.problem
+        except asyncio.CancelledError:
+            if not self._closed or _is_cancelled():
+                raise
+            raise Unreachable(f"{self.name}: this client is closed") from None
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, for a caller whose deadline is over."""
+        if self.problem is not None:
+            return str(self.problem)
+        if self._under_way is None:
+            return f"{self.name}: no answer in the time given"
+        return str(self._under_way.late("in the time given"))
+
+    async def _open(self) -> BrokerConnection:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self.ready_at - loop.time())
+        patience = self._patience.after(self._failures + 1)
+        longest = self._config.request_timeout / 1000
+        made = self._under_way = BrokerConnection(self.address, self._means, self.name)
+        try:
+            await made.establish(
+                loop.time() + max(patience, longest),
+                patience=patience,
+                # one that was a Kafka before may be a slow one now
+                silence=longest if self._met else self._silence.after(self._failures + 1),
+                hint=self._hint,
+            )
+        except NotKafka as error:
+            if error.certain or not self._met:
+                raise
+            # a proxy in front of a dead broker takes a connection, and closes it or says nothing
+            raise Unreachable(f"{self.name}: the broker does not answer any more") from error
+        finally:
+            self._under_way = None
+        return made
+
+    def _opened(self, task: asyncio.Task[BrokerConnection]) -> None:
+        self._opening = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._connection, self._failures, self.problem = task.result(), 0, None
+            self._met = True
+            if self._closed:  # it was open just before it was to be given up
+                self._connection.close()
+            return
+        self._failures += 1
+        pause = self._pauses.after(self._failures)
+        self.ready_at = asyncio.get_running_loop().time() + pause
+        if self.problem is None or str(self.problem) != str(error):
+            LOGGER.log(self._means.level, "%s", error)  # not each time: it is tried again and again
+        self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
+
+    def stop(self) -> None:
+        """Begins to close the connection, or the try to open it."""
+        if self._closed:
+            return  # a second cancellation would cut short what the first one set going
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def close(self) -> None:
+        """Closes it, and waits for that."""
+        self.stop()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._connection is not None:
+            await self._connection.abort()
+
+
+def _is_cancelled() -> bool:
+    """Is it this task that shall end, not what it waits for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+#: The kind of a key that is a group's name.
+GROUP_KEY_TYPE = 0
+
+_LOADING_CODES = (Code.COORDINATOR_LOAD_IN_PROGRESS,)
+
+_MOVED_CODES = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorNode:
+    """The broker that coordinates a group, with a connection that nothing else uses."""
+
+    group: str
+    node: BrokerMetadata
+    client: ClusterClient
+    peer: BrokerEndpoint
+
+    async def connect(self, deadline: float) -> BrokerConnection:
+        """The connection, opened if need be."""
+        return await self.peer.connect(deadline)
+
+    async def send(
+        self,
+        api: Api,
+        request: Message,
+        *,
+        deadline: float,
+        most: int | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Asks it once, as :meth:`Client.send` asks a broker."""
+        connection = await self.peer.connect(deadline)
+        return await self.client.ask(connection, api, request, deadline, most=most, timeout=timeout)
+
+
+class CoordinatorCache:
+    """Those that are known, by group."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._known: dict[str, CoordinatorNode] = {}
+
+    def forget(self, group: str) -> None:
+        """It is looked for anew."""
+        self._known.pop(group, None)
+
+    async def find(self, group: str, deadline: float) -> CoordinatorNode:
+        """A group's coordinator.
+
+        :raises TimedOut: there is none in time
+        :raises GroupError: the broker refuses the group's name
+        :raises AuthorizationFailed: no permission for the group
+        """
+        failures, code = 0, 0
+        request = FindCoordinatorRequest(
+            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
+        )
+        while group not in self._known:
+            try:
+                response = await self._client.send(Api.FIND_COORDINATOR, request, deadline=deadline)
+            except TimedOut as error:
+                if code:  # the answers before tell more than that there was no time for another
+                    raise _coordinator_timeout(group, code) from error
+                raise
+            found = response.coordinators[0] if response.coordinators else response
+            if found.error_code == Code.NONE:
+                node = BrokerMetadata(found.node_id, found.host, found.port)
+                peer = self._client.peer(node, "coordinator")
+                self._known[group] = CoordinatorNode(group, node, self._client, peer)
+                break
+            failures, code = failures + 1, found.error_code
+            await self._pause(group, code, failures, deadline)
+        return self._known[group]
+
+    async def ask(
+        self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
+    ) -> Message:
+        """Asks it, until it is the right one and answers."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            failures += 1
+            pause = self._client.backoff.after(failures)
+            found = await self.find(group, deadline)
+            try:
+                response = await found.send(api, request, deadline=deadline, most=most)
+            except Unreachable as error:
+                self.forget(group)
+                if is_permanent(error) or loop.time() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                continue
+            codes = collect_error_codes(response)
+            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
+                return response
+            if codes & {*_MOVED_CODES}:
+                self.forget(group)
+            if loop.time() + pause >= deadline:
+                return response
+            await asyncio.sleep(pause)
+
+    async def _pause(self, group: str, code: int, failures: int, deadline: float) -> None:
+        if code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(
+                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
+            )
+        if code not in (*_LOADING_CODES, *_MOVED_CODES):
+            raise GroupError(
+                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
+                code,
+            )
+        pause = self._client.backoff.after(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise _coordinator_timeout(group, code)
+        await asyncio.sleep(pause)
+
+
+def _coordinator_timeout(group: str, code: int) -> TimedOut:
+    about = f"the coordinator of group {group!r}"
+    return TimedOut(f"{about} is not there in the time given: {error_name(code)}")
+
+
+def collect_error_codes(response: Message) -> set[int]:
+    """Returns all error codes of a response, at any depth."""
+    found: set[int] = set()
+    _collect_codes(response, found)
+    return found
+
+
+def _collect_codes(part: Message, found: set[int]) -> None:
+    code = getattr(part, "error_code", None)
+    if code is not None:
+        found.add(code)
+    for field in part.STRUCT.fields:
+        if field.struct is not None and field.array:
+            for each in getattr(part, field.name) or ():
+                _collect_codes(each, found)
+
+
+def error_name(code: int) -> str:
+    """Returns Kafka's name of an error code, or the number."""
+    try:
+        return Code(code).name
+    except ValueError:
+        return str(code)

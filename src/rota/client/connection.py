@@ -1,122 +1,150 @@
-"""One connection to a broker: requests out, many under way, answers in their order.
+"""One connection to a broker: opens the socket, agrees on API versions, sends requests and matches
+the responses.
 
-Answers are decoded where they arrive, in the loop's own turn. What a large one holds is a view of
-its frame, which the socket was read into. Where large ones follow each other, a thread receives
-them (:mod:`rota.client.receiver`). A connection at rest has one timer, for its idle end.
+Many requests may be in flight; a broker answers them in order. Responses are decoded in the event
+loop as soon as they arrive. A large response is a view of the buffer that the socket was read into.
+Where large responses follow each other, a thread receives them (``ReceiverThread``). An idle
+connection has one timer, for ``connections.max.idle.ms``.
+
+The order in this module: the connection, a request in flight, API versions, name lookup and TCP
+connect, recognising servers that are not Kafka, the receiver thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import random
 import socket
 import ssl
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Final, cast
+from queue import SimpleQueue
+from typing import Any, Final, Protocol, TypeAlias, cast
+from weakref import WeakMethod
 
-from rota.client import stranger, tls
-from rota.client.dial import dial
+from rota.client import login, retry
 from rota.client.login import log_in
-from rota.client.pending import Pending
-from rota.client.receiver import Outcome, Receiver
-from rota.client.version import api_name, highest, learn
-from rota.errors import FormatError, NotKafka, RotaError, TimedOut, Unreachable
-from rota.formats.buffer import Bytes
-from rota.model.client import Address, ClientConfig
-from rota.wire.api import Api
-from rota.wire.frame import LENGTH_SIZE, SCRATCH, Frames
-from rota.wire.message import Head, Message, read_response, write_request
-from rota.wire.schema import Versions
+from rota.engine.formats.buffer import Bytes
+from rota.engine.model.config import Address, ClientConfig
+from rota.errors import Code, FormatError, NotKafka, Refused, RotaError, TimedOut, Unreachable
+from rota.protocol.frames import LENGTH_SIZE, RECEIVE_BUFFER_BYTES, FrameReader
+from rota.protocol.messages import (
+    Api,
+    ApiVersionsRequest,
+    Message,
+    RequestHeader,
+    read_response,
+    supported_versions,
+    write_request,
+)
+from rota.protocol.schemas import Versions
 
-LARGEST: Final = 1 << 30
-"""Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more."""
-AT_ONCE: Final = 64 << 20
-"""Bytes of an answer that room is made for as soon as it is announced; larger ones grow."""
-LARGE_ANSWER: Final = 1 << 18
-"""Bytes of an answer after which a thread receives the next."""
-TOO_LARGE: Final = "the largest that a client takes"
-FAREWELL: Final = 1.0
-"""Seconds for what must still go out when a connection is closed."""
-SESSION: Final = (0.85, 0.95)
-"""After such a part of the session's time a new login is due, as in Kafka (KIP-368)."""
-GRACE: Final = 0.2
-"""Seconds that a clock may be looked at too late."""
-REPLY: Final = 1.0
-"""Seconds for a server that was silent to say something once it hears that no more comes."""
+#: Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more.
+MAX_RESPONSE_BYTES: Final = 1 << 30
+
+#: Bytes of an answer that room is made for as soon as it is announced; larger ones grow.
+PREALLOCATED_BYTES: Final = 64 << 20
+
+#: Bytes of an answer after which a thread receives the next.
+LARGE_RESPONSE: Final = 1 << 18
+
+LIMIT_TEXT: Final = "the largest that a client takes"
+
+#: Seconds for what must still go out when a connection is closed.
+CLOSE_TIMEOUT: Final = 1.0
+
+#: After such a part of the session's time a new login is due, as in Kafka (KIP-368).
+REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
+
+#: Seconds that a clock may be looked at too late.
+TIMER_GRACE: Final = 0.2
+
+#: Seconds for a server that was silent to say something once it hears that no more comes.
+PROBE_TIMEOUT: Final = 1.0
+
 NEVER: Final = float("inf")
-_NOTHING = memoryview(b"")
+
+_EMPTY_VIEW = memoryview(b"")
 
 
-class Means:
-    """What the connections of one client share."""
+class ConnectionContext:
+    """State that all connections of a client share."""
 
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
+        #: At which failures to connect are logged.
         self.level = logging.DEBUG if quiet else logging.WARNING
-        """At which failures to connect are logged."""
-        self.scratch = bytearray(SCRATCH)
-        """Where the bytes of all connections arrive for a moment."""
-        self.context = None if config.tls is None else tls.context(config.tls)
-        """How TLS is spoken, if it is."""
+        #: Where the bytes of all connections arrive for a moment.
+        self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
+        #: How TLS is spoken, if it is.
+        self.context = None if config.tls is None else login.make_tls_context(config.tls)
 
 
-class Connection(asyncio.BufferedProtocol):
+class BrokerConnection(asyncio.BufferedProtocol):
     """A connection to one broker, used from the loop that it was opened in."""
 
-    def __init__(self, address: Address, means: Means, name: str) -> None:
+    def __init__(self, address: Address, means: ConnectionContext, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._means = means
         self._config = means.config
         self.address = address
+        #: How errors call it.
         self.name = name
-        """How errors call it."""
+        #: What the broker serves, by the API's key.
         self.versions: Mapping[int, Versions] = {}
-        """What the broker serves, by the API's key."""
+        #: Done when the socket is closed.
         self.gone: asyncio.Future[None] = self._loop.create_future()
-        """Done when the socket is closed."""
         self._transport: asyncio.Transport | None = None
+        #: Why it is closed.
         self._problem: str | None = None
-        """Why it is closed."""
+        #: What has not come about yet; empty once requests may be sent.
         self._stage = "connection"
-        """What has not come about yet; empty once requests may be sent."""
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[InFlightRequest] = deque()
         self._count = 0
+        #: A request that needs a login, if any does, was answered.
         self._served = False
-        """A request that needs a login, if any does, was answered."""
-        self._frames = Frames(stranger.LONGEST_GREETING, means.scratch, TOO_LARGE, AT_ONCE)
-        self._room = _NOTHING
+        self._frames = FrameReader(
+            MAX_FIRST_RESPONSE, means.scratch, LIMIT_TEXT, PREALLOCATED_BYTES
+        )
+        self._room = _EMPTY_VIEW
+        #: Of the socket, where it may be read without TLS.
         self._descriptor = -1
-        """Of the socket, where it may be read without TLS."""
+        #: The last answer.
         self._was_large = False
-        """The last answer."""
-        self._receiver: Receiver | None = None
+        self._receiver: ReceiverThread | None = None
+        #: The socket is the receiver's.
         self._is_lent = False
-        """The socket is the receiver's."""
+        #: What has come first, until it is known to be a broker's.
         self._head: bytes | None = b""
-        """What has come first, until it is known to be a broker's."""
+        #: It was silent for so long that it was told that no more comes.
         self._provoked = False
-        """It was silent for so long that it was told that no more comes."""
         self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        #: Until then the broker does not read what is sent (KIP-219).
         self._muted = 0.0
-        """Until then the broker does not read what is sent (KIP-219)."""
+        #: When the broker wants a new login.
         self._expires = NEVER
-        """When the broker wants a new login."""
         self._finishing = False
 
     # Life
 
     @classmethod
     async def open(
-        cls, address: Address, config: ClientConfig, deadline: float, means: Means | None = None
-    ) -> Connection:
+        cls,
+        address: Address,
+        config: ClientConfig,
+        deadline: float,
+        means: ConnectionContext | None = None,
+    ) -> BrokerConnection:
         """A connection by itself; see :meth:`establish`."""
-        made = cls(address, means or Means(config), str(address))
+        made = cls(address, means or ConnectionContext(config), str(address))
         patience = config.connect_timeout / 1000
         await made.establish(deadline, patience=patience, silence=patience / 2)
         return made
@@ -153,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _connect(self, patience: float, hint: str) -> None:
         try:
-            opened = await dial(self.address, self._config, patience)
+            opened = await open_socket(self.address, self._config, patience)
         except Unreachable as error:
             raise Unreachable(self._named(f"{error}{hint}")) from error
         try:
@@ -167,10 +195,10 @@ class Connection(asyncio.BufferedProtocol):
                 sock=opened,
                 ssl=context,
                 server_hostname=self.address.host,
-                ssl_shutdown_timeout=FAREWELL,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT,
             )
         except OSError as error:
-            raise tls.failure(error, self.name) from error
+            raise login.handshake_error(error, self.name) from error
         finally:
             if self._transport is None:
                 try:
@@ -182,13 +210,13 @@ class Connection(asyncio.BufferedProtocol):
         self._stage = "greeting"
         provocation = self._loop.call_later(silence, self._provoke)
         try:
-            self.versions = await learn(self, deadline)
+            self.versions = await fetch_api_versions(self, deadline)
         finally:
             provocation.cancel()
         self._head = None
         if self._provoked:
             raise Unreachable(self._named(f"the broker is slow: no answer within {silence:.3g} s"))
-        self._frames.limit = LARGEST
+        self._frames.limit = MAX_RESPONSE_BYTES
         if self._config.login is not None:
             self._stage = "login"
             begun = self._loop.time()
@@ -196,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             self._served = True
             if lifetime > 0:
                 # chance so that not all clients log in again at once, not for a secret
-                self._expires = begun + lifetime / 1000 * random.uniform(*SESSION)  # noqa: S311
+                self._expires = begun + lifetime / 1000 * random.uniform(*REAUTHENTICATION_WINDOW)  # noqa: S311
         self._stage = ""
         self._watch(self._rest_until)
 
@@ -207,8 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
-            self._transport.write(stranger.LINE_END)  # by TLS nobody can end one way alone
-        self._waiting[0].deadline = self._loop.time() + REPLY
+            self._transport.write(LINE_END)  # by TLS nobody can end one way alone
+        self._waiting[0].deadline = self._loop.time() + PROBE_TIMEOUT
         self._watch(self._waiting[0].deadline)
 
     def close(self) -> None:
@@ -216,18 +244,18 @@ class Connection(asyncio.BufferedProtocol):
         self._fail("this client has closed the connection", now=False)
 
     def finish(self) -> None:
-        """Closes it as soon as nothing is under way."""
+        """Closes the connection as soon as no request is in flight."""
         self._finishing = True
         if not self._waiting:
             self.close()
 
     async def abort(self) -> None:
-        """Closes it, and waits for that."""
+        """Closes the connection, and waits until it is closed."""
         self.close()
         if self._transport is not None and not self.gone.done():
-            await asyncio.wait([self.gone], timeout=FAREWELL)
+            await asyncio.wait([self.gone], timeout=CLOSE_TIMEOUT)
             self._transport.abort()
-            await asyncio.wait([self.gone], timeout=FAREWELL)
+            await asyncio.wait([self.gone], timeout=CLOSE_TIMEOUT)
 
     @property
     def usable(self) -> bool:
@@ -246,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
 
         :raises Refused: the broker and Rota have none in common
         """
-        return highest(self.versions, api, most)
+        return highest_version(self.versions, api, most)
 
     def send(
         self,
@@ -268,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         :raises Refused: the broker does not know the API, or not in a version that Rota speaks
         :raises Unreachable: the connection is closed
         """
-        version = highest(self.versions, api, most)
+        version = highest_version(self.versions, api, most)
         pending = self._request(api, version, request, deadline)
         if large and self._was_large:
             self._leave_to_thread()
@@ -282,14 +310,16 @@ class Connection(asyncio.BufferedProtocol):
         pending.raw = True
         return pending.future
 
-    def _request(self, api: Api, version: int, request: Message, deadline: float) -> Pending:
+    def _request(
+        self, api: Api, version: int, request: Message, deadline: float
+    ) -> InFlightRequest:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
         assert not self._is_lent, "a thread has the socket, which blocks: who writes would wait"
         self._count = (self._count + 1) & 0x7FFFFFFF
-        head = Head(api, version, self._count, self._config.client_id, 0)
+        head = RequestHeader(api, version, self._count, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = Pending(api, version, self._count, deadline, self._loop)
+        pending = InFlightRequest(api, version, self._count, deadline, self._loop)
         self._last = pending.sent
         # not for as long as any broker may say: an answer is due some day
         muted = min(self._muted - pending.sent, self._config.request_timeout / 1000)
@@ -318,13 +348,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._problem is not None:
             return
         if self._head is not None:
-            self._head = (self._head + self._room[: min(nbytes, stranger.ENOUGH)])[
-                : stranger.ENOUGH
-            ]
-            if len(self._head) >= 4 and (who := stranger.look(self._head)) is not None:
+            self._head = (self._head + self._room[: min(nbytes, PROBE_BYTES)])[:PROBE_BYTES]
+            if len(self._head) >= 4 and (who := identify_server(self._head)) is not None:
                 self._fail(who, NotKafka)
                 return
-        self._room = _NOTHING  # a view would keep the whole answer
+        self._room = _EMPTY_VIEW  # a view would keep the whole answer
         self._frames.advance(nbytes)
         self._read_on()
         self._receive_all(iter(self._frames.next, None))
@@ -343,8 +371,11 @@ class Connection(asyncio.BufferedProtocol):
             self._frames.advance(count)
 
     def _leave_to_thread(self) -> None:
-        """A thread receives the next answer, unless TLS is spoken or something else is under way:
-        it has the socket for itself. Where no thread can be had, the loop receives as ever.
+        """Lets a thread receive the next response, unless TLS is used or other requests are in
+        flight.
+
+        The thread has the socket for itself. If no thread can be started, the loop receives as
+        usual.
         """
         transport = self._transport
         busy = len(self._waiting) > 1 or self._frames.held
@@ -357,24 +388,26 @@ class Connection(asyncio.BufferedProtocol):
             transport.pause_reading()
             self._receiver.expect()
 
-    def _make_receiver(self) -> Receiver | None:
-        frames = Frames(LARGEST, bytearray(LENGTH_SIZE), TOO_LARGE, AT_ONCE)
+    def _make_receiver(self) -> ReceiverThread | None:
+        frames = FrameReader(
+            MAX_RESPONSE_BYTES, bytearray(LENGTH_SIZE), LIMIT_TEXT, PREALLOCATED_BYTES
+        )
         try:
             own = socket.socket(fileno=os.dup(self._descriptor))
         except OSError:  # too many files
             return None
         try:
-            return Receiver(own, frames, self._deliver, str(self.address))
+            return ReceiverThread(own, frames, self._deliver, str(self.address))
         except RuntimeError:  # too many threads, or the interpreter ends
             own.close()
             return None
 
-    def _deliver(self, outcome: Outcome) -> None:
+    def _deliver(self, outcome: ReceiveResult) -> None:
         """Called in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self._delivered, outcome)
 
-    def _delivered(self, outcome: Outcome) -> None:
+    def _delivered(self, outcome: ReceiveResult) -> None:
         """The thread has done its work."""
         self._is_lent = False
         self._last = self._loop.time()
@@ -399,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         """The connection is gone."""
         if isinstance(exc, ssl.SSLError):
             # from TLS 1.3 on a broker refuses a client's certificate after the handshake
-            self._fail(str(tls.failure(exc, "TLS")), type(tls.failure(exc, "")))
+            self._fail(str(login.handshake_error(exc, "TLS")), type(login.handshake_error(exc, "")))
         else:
             self._hang_up("" if exc is None else f" ({exc})")
         if self._receiver is not None:
@@ -430,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"an answer to request {correlation} where that to {pending.correlation} was due"
             )
         self._waiting.popleft()
-        self._was_large = len(frame) >= LARGE_ANSWER
+        self._was_large = len(frame) >= LARGE_RESPONSE
         if pending.raw:
             if not pending.future.done():
                 pending.future.set_result(frame)
@@ -467,13 +500,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _hang_up(self, reason: str = "") -> None:
-        """The broker has ended the connection."""
+        """Handles the broker closing the connection."""
         closed = f"the broker has closed the connection{reason}"
         if self._provoked and not self._head:
             self._tire()
         elif self._head is not None:
             cut = f"the connection is closed before anything is answered{reason}"
-            text = f"{cut}: {stranger.OTHER_PORT}"
+            text = f"{cut}: {WRONG_PORT_HINT}"
             self._fail(text, partial(NotKafka, certain=False))
         elif not self._served and self._config.login is None:
             self._fail(
@@ -486,17 +519,17 @@ class Connection(asyncio.BufferedProtocol):
     def _tire(self) -> None:
         """The server says nothing, whatever it hears."""
         when = f"within {self._loop.time() - self._last:.3g} s"
-        self._fail(stranger.silent(when), partial(NotKafka, certain=False))
+        self._fail(silence_text(when), partial(NotKafka, certain=False))
 
     def late(self, when: str, hint: str = "") -> Unreachable:
-        """How far it has come, for who waits no longer.
+        """Returns the error for a connection that was not established in time.
 
         :param when: such as ``within 3 s``
         """
         if self._stage == "connection":
             return TimedOut(self._named(f"no connection {when}{hint}"))
         if self._stage == "greeting" and not self._head:
-            return NotKafka(self._named(stranger.silent(when)), certain=False)
+            return NotKafka(self._named(silence_text(when)), certain=False)
         return TimedOut(self._named(f"its {self._stage} was not complete {when}"))
 
     def _named(self, problem: str) -> str:
@@ -523,9 +556,9 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time()
         due = now if self._timer is None else self._timer.when()
         self._timer = None
-        if self._waiting and now - due > GRACE:
+        if self._waiting and now - due > TIMER_GRACE:
             # the loop was at rest, or busy: what has come in meanwhile is read first
-            self._watch(now + GRACE)
+            self._watch(now + TIMER_GRACE)
             return
         late = next((each for each in self._waiting if each.deadline <= now), None)
         if late is not None:
@@ -541,3 +574,353 @@ class Connection(asyncio.BufferedProtocol):
         if self._problem is None:
             ends = NEVER if self._finishing else self._rest_until
             self._watch(min([ends, *(each.deadline for each in self._waiting)]))
+
+
+class InFlightRequest:
+    """A request in flight."""
+
+    __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
+
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        correlation: int,
+        deadline: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation = correlation
+        self.deadline = deadline
+        self.sent = loop.time()
+        #: Its answer is given out as it came.
+        self.raw = False
+        self.future: asyncio.Future[Message] = loop.create_future()
+
+
+class RawConnection(Protocol):
+    """A connection that has just been made."""
+
+    name: str
+
+    def ask_raw(
+        self, api: Api, version: int, request: Message, deadline: float
+    ) -> Awaitable[Bytes]:
+        """The frame of the answer."""
+
+
+def api_name(api: Api) -> str:
+    """As Kafka writes it: ``JoinGroup``."""
+    return "".join(part.capitalize() for part in api.name.split("_"))
+
+
+def highest_version(offers: Mapping[int, Versions], api: Api, most: int | None = None) -> int:
+    """The highest version that both know.
+
+    :param most: none above this
+    :raises Refused: there is none; the message names both ranges
+    """
+    ours, theirs = supported_versions(api), offers.get(api)
+    if theirs is None:
+        raise Refused(Code.UNSUPPORTED_VERSION, f"the broker does not serve {api_name(api)}")
+    high = min(ours.high, theirs.high) if most is None else min(ours.high, theirs.high, most)
+    if high < max(ours.low, theirs.low):
+        limit = "" if most is None else f", and {most} is the highest that serves here"
+        raise Refused(
+            Code.UNSUPPORTED_VERSION,
+            f"{api_name(api)}: the broker serves versions {theirs.low} to {theirs.high}, "
+            f"Rota speaks {ours.low} to {ours.high}{limit}",
+        )
+    return high
+
+
+async def fetch_api_versions(connection: RawConnection, deadline: float) -> dict[int, Versions]:
+    """Returns the API versions that a broker supports, by API key.
+
+    Asks in the newest version, then in the one that an older broker names.
+
+    :raises NotKafka: the response cannot be read
+    """
+    version = supported_versions(Api.API_VERSIONS).high
+    request = ApiVersionsRequest(
+        client_software_name="rota",
+        client_software_version=importlib.import_module("rota").__version__,
+    )
+    while True:
+        frame = await connection.ask_raw(Api.API_VERSIONS, version, request, deadline)
+        # a version that the broker does not know is answered as version 0 is (KIP-511)
+        refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        try:
+            _, response = read_response(Api.API_VERSIONS, 0 if refused else version, frame)
+        except FormatError as error:
+            raise NotKafka(f"{connection.name}: what answers there is no Kafka: {error}") from error
+        offers = {
+            each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys
+        }
+        if refused and version > 0:
+            own = offers.get(Api.API_VERSIONS)
+            version = 0 if own is None else max(0, min(own.high, version - 1))
+        elif response.error_code:
+            raise Unreachable(
+                f"{connection.name}: ApiVersions is answered with error {response.error_code}"
+            )
+        else:
+            return offers
+
+
+#: A line of getaddrinfo.
+AddressInfo: TypeAlias = tuple[Any, Any, int, str, Any]
+
+_CONNECTION_REFUSED = "the connection is refused: nothing listens there, or a firewall says no"
+
+
+async def open_socket(address: Address, config: ClientConfig, patience: float) -> socket.socket:
+    """Opens a socket to one of the addresses of a host name.
+
+    :param patience: seconds for each address :raises Unreachable: the name is not known, or no
+    address answers; gives the reason for each
+    """
+    targets = await resolve_address(address)
+    ways = [partial(_connect_socket, target, config, patience) for target in targets]
+    connected, failed = await retry.first_success(ways, discard=socket.socket.close)
+    if connected is None:
+        raise Unreachable("; ".join(map(str, failed)))
+    return connected
+
+
+async def resolve_address(address: Address) -> list[AddressInfo]:
+    """The addresses of a name, in the system's order (``client.dns.lookup`` use_all_dns_ips).
+
+    :raises Unreachable: there are none
+    """
+    look = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+    try:
+        # a number: nobody is asked, so nothing blocks
+        return list(look(flags=socket.AI_NUMERICHOST))
+    except (socket.gaierror, UnicodeError):
+        pass
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[AddressInfo]] = loop.create_future()
+
+    def settle(result: list[AddressInfo] | Exception) -> None:
+        if found.done():
+            return
+        if isinstance(result, Exception):
+            found.set_exception(result)
+        else:
+            found.set_result(result)
+
+    def run() -> None:
+        result: list[AddressInfo] | Exception
+        try:
+            result = list(look())
+        except (OSError, UnicodeError) as error:
+            result = error
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            loop.call_soon_threadsafe(settle, result)
+
+    # not the loop's executor: a name server that is silent would keep the process from ending
+    threading.Thread(target=run, name=f"rota-resolve-{address.host}", daemon=True).start()
+    try:
+        return await found
+    except UnicodeError as error:
+        raise Unreachable(f"{address.host!r} is no name of a host") from error
+    except OSError as error:
+        raise Unreachable(
+            f"the host {address.host!r} is not known: {error.strerror or error}"
+        ) from error
+
+
+async def _connect_socket(
+    target: AddressInfo, config: ClientConfig, patience: float
+) -> socket.socket:
+    family, kind, protocol, _, where = target
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in (
+            (socket.SO_RCVBUF, config.receive_buffer),
+            (socket.SO_SNDBUF, config.send_buffer),
+        ):
+            if size != -1:
+                made.setsockopt(socket.SOL_SOCKET, option, size)
+        async with asyncio.timeout(patience):
+            await asyncio.get_running_loop().sock_connect(made, where)
+    except BaseException as error:
+        made.close()
+        if isinstance(error, OSError):  # a TimeoutError too
+            raise Unreachable(f"{_connect_error_text(error, patience)} ({where[0]})") from error
+        raise
+    return made
+
+
+def _connect_error_text(error: OSError, patience: float) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return _CONNECTION_REFUSED
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"no connection within {patience:.3g} s"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+#: Bytes from which any of these is known.
+PROBE_BYTES = 64
+
+_TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
+
+_KNOWN_SERVERS = (
+    (b"HTTP/", "an HTTP server"),
+    (b"<!DOCTYPE HTML", "an HTTP server"),  # to one line they answer as in HTTP 0.9
+    (b"<HTML", "an HTTP server"),
+    (b"SSH-", "an SSH server"),
+    (b"-ERR", "a Redis server"),
+    (b"-DENIED", "a Redis server"),
+    (b"* OK", "an IMAP server"),
+    (b"+OK", "a POP3 server"),
+    (b"220", "an FTP or mail server"),
+    (b"421", "an FTP or mail server"),
+    (b"554", "a mail server"),
+    (b"AMQP", "an AMQP server such as RabbitMQ"),
+    (b"RFB ", "a VNC server"),
+    (b"<", "a server that speaks XML"),
+)
+
+#: What many wait for before they say anything.
+LINE_END = b"\r\n\r\n"
+
+WRONG_PORT_HINT = (
+    "is it a port for TLS (security.protocol SSL or SASL_SSL), or something else than a Kafka?"
+)
+
+#: No Kafka's first answer is longer. As a length, the first four bytes of a text are more.
+MAX_FIRST_RESPONSE = 1 << 20
+
+
+def identify_server(head: bytes) -> str | None:
+    """Names the server that sends these first bytes; None if it may be Kafka.
+
+    :param head: the first bytes after the ApiVersions request, at least four
+    """
+    if head.startswith((_TLS_ALERT, _TLS_HELLO)):
+        return (
+            "TLS is spoken there, and this client came without it: "
+            "set security.protocol to SSL, or to SASL_SSL if a login is needed"
+        )
+    for start, name in _KNOWN_SERVERS:
+        if head[: len(start)].upper() == start.upper():
+            return f"{name} answers there: it says {_show_first_line(head)}"
+    if head[4:5] == b"\x0a" and head[3:4] == b"\0":
+        return f"a MySQL server answers there: it says {_show_first_line(head)}"
+    size = int.from_bytes(head[:4], "big", signed=True)
+    if not 4 <= size <= MAX_FIRST_RESPONSE:
+        return (
+            f"what answers there does not speak Kafka's protocol: it says {_show_first_line(head)}"
+        )
+    return None
+
+
+def silence_text(when: str) -> str:
+    """What may be where nobody has said anything in that time."""
+    return f"nothing is said {when}: {WRONG_PORT_HINT} Or is the broker stuck?"
+
+
+def _show_first_line(head: bytes) -> str:
+    line = head[:PROBE_BYTES].partition(b"\n")[0].rstrip(b"\r")
+    return repr(line)[1:] if line.isascii() else repr(line)
+
+
+# Large answers are received by a thread, while the loop's own deals with those before them.
+#
+# Python lets other threads run while the system copies an answer out of a socket, so both go on at
+# once. The thread takes one answer whenever it is told to, to its last byte and not further. It
+# asks for all that is missing in one call: each return to Python would have to wait until the other
+# thread lets go of the interpreter, for 5 ms as a rule (``sys.getswitchinterval()``). That takes a
+# socket that blocks; it does so only while an answer is waited for, and nobody else may use it
+# then, neither to read nor to write.
+
+#: An answer; or why there is none: the connection is broken (``OSError``), this is no frame
+#: (``FormatError``), there is no memory for it, or (None) the broker sends no more.
+ReceiveResult: TypeAlias = Bytes | Exception | None
+
+DeliverResult: TypeAlias = Callable[[ReceiveResult], object]
+
+#: Seconds for the thread to end, which takes it no time as a rule.
+JOIN_TIMEOUT = 1.0
+
+
+class ReceiverThread:
+    """Receives answers of one connection in a thread, which ends with this object."""
+
+    def __init__(
+        self, own: socket.socket, frames: FrameReader, deliver: DeliverResult, name: str
+    ) -> None:
+        """Starts the thread; it waits to be told.
+
+        :param own: a duplicate of the connection's socket, which is the thread's from now on
+        :param frames: that takes nothing in but what it needs for a frame's length
+        :param deliver: a method, called in the thread with each outcome. The thread does not keep
+            its object alive
+        """
+        self._socket = own
+        self._process = os.getpid()
+        self._orders: SimpleQueue[bool] = SimpleQueue()
+        self._thread = threading.Thread(
+            target=_run_receiver,
+            args=(own, frames, self._orders, WeakMethod(deliver)),
+            name=f"rota-receive-{name}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def expect(self) -> None:
+        """Receives the next answer."""
+        self._orders.put(True)
+
+    def close(self) -> None:
+        """Ends the connection, if it is still there, and the thread."""
+        self._end()
+        self._thread.join(JOIN_TIMEOUT)
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process:  # else a fork, whose parent has the same connection
+            self._end()
+
+    def _end(self) -> None:
+        self._orders.put(False)
+        with contextlib.suppress(OSError):  # the broker was first, or the thread
+            self._socket.shutdown(socket.SHUT_RDWR)  # it may wait for an answer
+
+
+def _run_receiver(
+    own: socket.socket,
+    frames: FrameReader,
+    orders: SimpleQueue[bool],
+    deliver: WeakMethod[DeliverResult],
+) -> None:
+    with own:
+        while orders.get():
+            outcome = _receive_frame(own, frames)
+            method = deliver()
+            if method is None:
+                return
+            method(outcome)
+            del outcome, method  # not while the next is waited for
+
+
+def _receive_frame(own: socket.socket, frames: FrameReader) -> ReceiveResult:
+    try:
+        own.setblocking(True)
+        try:
+            while (frame := frames.next()) is None:
+                room = frames.room()
+                count = own.recv_into(room, len(room), socket.MSG_WAITALL)
+                if not count:
+                    return None
+                frames.advance(count)
+        finally:
+            own.setblocking(False)
+    except Exception as error:  # noqa: BLE001 nobody else would tell of it
+        return error
+    return frame

@@ -1,1 +1,3 @@
-"""A consumer: the member machine in a thread of its own, and reading in the application's."""
+"""The consumer: group membership in a background thread, fetching and callbacks in the
+application's own.
+"""

@@ -1,79 +1,69 @@
-"""``rota.Consumer``: reads as a member of a group, or partitions that it is told."""
+"""``rota.BlockingConsumer``: the consumer for programs without asyncio, and the event loop it runs
+on.
+
+The loop runs in the caller's thread while a call waits.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from itertools import chain
 from types import TracebackType
-from typing import NamedTuple, Never, Self
+from typing import Any, Never, Self, TypeVar
 
-from rota.client.batch import Batch
-from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
-from rota.client.setting import mapping
-from rota.consumer import argument
-from rota.consumer.argument import GivenOffsets, GivenTimes, Place, places
-from rota.consumer.core import POLL_TIMEOUT, Core
-from rota.consumer.listener import CommitCallback, RebalanceListener
-from rota.consumer.membership import SILENT, Caller, call_here
-from rota.consumer.record import ConsumerRecord, Records
+from rota.client.config import require_mapping
+from rota.client.fetch import Batch
+from rota.client.offsets import ListedOffset
+from rota.consumer.arguments import OffsetsArgument, PartitionLike, TimesArgument
+from rota.consumer.async_consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.core import POLL_TIMEOUT
+from rota.consumer.member_driver import ForkCheck
+from rota.consumer.records import CommitCallback, ConsumerRecord, RebalanceListener, Records
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
-from rota.member.event import RejoinAsked, Subscribed
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
-
-CLOSE_TIMEOUT = 30.0
-"""Seconds, as in Kafka."""
 
 
-class GroupMetadata(NamedTuple):
-    """What a member is to its group."""
-
-    group: str
-    generation: int
-    """-1: of none."""
-    member_id: str
-    static_id: str | None
-
-
-class Consumer:
-    """A consumer for asyncio.
+class BlockingConsumer:
+    """A consumer whose calls wait.
 
     ::
 
-        async with rota.Consumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
+        with rota.BlockingConsumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
             consumer.subscribe(["orders"])
-            async for record in consumer:
+            for record in consumer:
                 ...
 
-    Records are fetched and decoded in the event loop; where large answers follow each other,
-    threads receive them. Heartbeats have a thread of their own, so code that blocks the loop keeps
-    the membership for ``max.poll.interval.ms``. All methods belong to the loop, but :meth:`wakeup`,
-    which may be called from any thread.
+    It is :class:`rota.Consumer`, method by method, with an event loop of its own, which runs in the
+    calling thread while a call waits; only heartbeats, and the receiving of large answers, have
+    other threads. One thread at a time may use it, but for :meth:`wakeup`.
 
     Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
     seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
     consumer can be used again, but for ``Fenced``.
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, object] | None = None,
-        *,
-        call: Caller | None = None,
-        **keywords: Never,
-    ) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, **keywords: Never) -> None:
         """Reads the settings; nothing is opened yet.
 
         :param config: Kafka's settings by their names; see docs/consumer-settings.md.
             :func:`rota.load_properties` has those of a file
-        :param call: how listeners and callbacks are called, for those who have another loop
         :param keywords: there are none; who tries is told how settings are given
         :raises InputError: a setting is missing, unknown or wrong; names it
         """
-        self.core = Core(mapping(config, keywords), call or call_here)
-        self._flow = self.core.flow
-
-    # What to read
+        settings = require_mapping(config, keywords)
+        self._loop = PrivateEventLoop()
+        try:
+            self._consumer = Consumer(settings, call=self._loop.call_outside)
+        except BaseException:
+            self._loop.close()
+            raise
+        self._core = self._consumer.core
 
     def subscribe(
         self,
@@ -82,360 +72,369 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads these topics, or those whose whole name matches, together with the group.
+        """Subscribes to topics, or to all topics whose whole name matches a pattern, as a member of
+        the group.
 
-        Takes the place of what was subscribed to before, listener included. The next polls join
-        the group; until then :attr:`assignment` is as it was. A topic that is missing is logged,
-        and read once it exists.
+        Replaces the previous subscription and its listener. The next polls join the group; until
+        then :attr:`assignment` does not change. A missing topic is logged, and read once it exists.
 
-        :param pattern: a regular expression of Python's; new topics are found when metadata are
-            renewed (``metadata.max.age.ms``)
-        :param listener: told of what comes and goes, inside polls
-        :raises InputError: neither is given, or both; no ``group.id``; partitions are assigned
+        :param pattern: a Python regular expression; new topics are found when the metadata is
+        refreshed (``metadata.max.age.ms``) :param listener: called inside polls when partitions are
+        assigned, revoked or lost :raises InputError: neither topics nor a pattern are given, or
+        both; there is no ``group.id``; partitions are assigned by hand
         """
-        self.core.check_open()
-        membership = self.core.need_group("subscribe")
-        names = argument.topics(topics)
-        argument.check_listener(listener)
-        if bool(names) == (pattern is not None):
-            raise InputError("subscribe: give topics or a pattern; unsubscribe() ends both")
-        if self.core.assigned:
-            raise InputError("subscribe: partitions are assigned by hand; unsubscribe() first")
-        text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-        membership.driver.tell(Subscribed(names, text))
-        membership.listener = SILENT if listener is None else listener
-        self.core.is_subscribed = True
+        self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
-    def assign(self, partitions: Iterable[Place]) -> None:
-        """Reads these partitions, whatever a group does; in place of those before.
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
+        """Assigns partitions by hand, without the group's coordination; replaces those assigned
+        before.
 
-        It starts at what the group has committed, if there is a ``group.id``, else by
-        ``auto.offset.reset``. Partitions that stay go on where they are.
+        Reading starts at the committed offset if there is a ``group.id``, else where
+        ``auto.offset.reset`` says. Partitions that stay assigned keep their position.
 
-        :raises InputError: topics are subscribed to
+        :raises InputError: the consumer is subscribed to topics
         """
-        self.core.check_open()
-        if self.core.is_subscribed:
-            raise InputError("assign: topics are subscribed to; unsubscribe() first")
-        self.core.assign(frozenset(places("assign", partitions)))
+        self._consumer.assign(partitions)
 
-    async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group.
+    def unsubscribe(self) -> None:
+        """Ends the subscription or the manual assignment, and leaves the group.
 
-        Commits first if that is automatic; the listener is told what is revoked.
+        Commits first if ``enable.auto.commit`` is set; the listener is called for the revoked
+        partitions.
         """
-        self.core.check_open()
-        if self.core.assigned:
-            self.assign(())
-        if self.core.is_subscribed:
-            await self.core.unsubscribe()
+        self._loop.run(self._consumer.unsubscribe())
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now: what the group has given, or what was assigned by hand."""
-        return self.core.assignment
+        """The partitions that are read now: assigned by the group, or by hand."""
+        return self._consumer.assignment
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to; those that a pattern matches."""
-        if not self.core.is_subscribed or self.core.membership is None:
-            return frozenset()
-        return frozenset(self.core.membership.driver.machine.topics)
+        """The subscribed topics; with a pattern, the topics that match it."""
+        return self._consumer.subscription
 
-    # Reading
+    def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
+        """Returns records as soon as there are some; returns none when the timeout is over.
 
-    async def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
-        """Records as soon as there are some; none after so many seconds.
+        Listeners, callbacks and rebalances run inside this call, so poll at least every
+        ``max.poll.interval.ms``. Returned records count as handed out: the next commit without
+        offsets covers them.
 
-        Listeners and callbacks run in here. Rebalances are gone through in here, too: poll often,
-        at least every ``max.poll.interval.ms``. What is returned counts as handed out: the next
-        commit without offsets covers it.
-
-        :param timeout: 0: what is there
-        :param max_records: at most so many, in place of ``max.poll.records``
-        :raises InputError: there is nothing to read; another poll is under way
-        :raises RecordError: the next record cannot be decoded; seek behind it, or it comes again
-        :raises NoOffset: nothing says where to read, and ``auto.offset.reset`` is ``none``
-        :raises Unreachable: no broker was ever reached, for ``default.api.timeout.ms``
-        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
-        :raises Refused: no permission, a wrong password, an impossible name of a topic
-        :raises Interrupted: :meth:`wakeup` was called
+        :param timeout: in seconds; 0 returns only records that are already buffered :param
+        max_records: the largest number of records to return, instead of ``max.poll.records``
+        :raises InputError: nothing is subscribed or assigned; another poll is running :raises
+        RecordError: the next record cannot be decoded; seek behind it, or it is raised again
+        :raises NoOffset: there is no valid position, and ``auto.offset.reset`` is ``none`` :raises
+        Unreachable: no broker was reached for ``default.api.timeout.ms`` :raises GroupError: the
+        group refuses this member: ``Fenced``, ``InconsistentProtocol``... :raises Refused: no
+        permission, a wrong password or an invalid topic name :raises Interrupted: :meth:`wakeup`
+        was called
         """
-        self.core.check_poll(timeout, max_records)
-        await self.core.fill(timeout, max_records)
-        return self.core.hand_out(max_records)
+        self._core.check_poll(timeout, max_records)
+        if not self._core.fill_now(max_records):
+            self._loop.run(self._core.fill(timeout, max_records))
+        return self._core.hand_out(max_records)
 
-    async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
-        """The same in columns: all that has been fetched, a batch for each partition's answer.
+    def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
+        """Returns fetched records as columns, a batch for each partition's response.
 
         ``max.poll.records``, interceptors and deserializers do not apply. A batch has NumPy arrays
         of offsets and timestamps, lists of keys, values and headers, and ``to_arrow()``. Otherwise
-        as :meth:`poll`.
+        it works like :meth:`poll`.
         """
-        self.core.check_poll(timeout)
-        await self.core.fill_with_batches(timeout)
-        return self.core.flow.take_batches()
+        self._core.check_poll(timeout)
+        if not self._core.fill_with_batches_now():
+            self._loop.run(self._core.fill_with_batches(timeout))
+        return self._core.flow.take_batches()
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
 
         A commit without offsets covers what was handed out, the current record included, and not
         the rest of the poll it came with; the same holds for automatic commits. A loop that is left
         may be entered again: it goes on with the next record. Raises what :meth:`poll` raises.
         """
-        return self
+        return chain.from_iterable(self._fillings())
 
-    async def __anext__(self) -> ConsumerRecord:
-        """The next record of such a loop. A generator would take longer for each: what it yields is
-        an exception's value on its way, and one that is a tuple costs Python an exception.
-        """
-        for record in self._flow.rest:
-            return record
-        core = self.core
+    def __next__(self) -> ConsumerRecord:
+        """The next record of such a loop."""
+        return next(iter(self))
+
+    def _fillings(self) -> Iterator[Iterator[ConsumerRecord]]:
+        """Yields the remaining records, then those of each further poll."""
+        core = self._core
         while not core.is_closing:
-            await core.fill(POLL_TIMEOUT)
-            for record in self._flow.rest:
-                return record
-        raise StopAsyncIteration
+            yield core.flow.rest
+            if not (core.is_closing or core.fill_now()):
+                self._loop.run(core.fill(POLL_TIMEOUT))
 
-    # Committing
-
-    async def commit_sync(
-        self, offsets: GivenOffsets | None = None, timeout: float | None = None
+    def commit_sync(
+        self, offsets: OffsetsArgument | None = None, timeout: float | None = None
     ) -> None:
-        """Stores offsets, and waits for it; those of all that was handed out, unless given.
+        """Commits offsets and waits for the result; without offsets, those of all records handed
+        out.
 
-        Tries again what may pass, until the time is over. Callbacks of the asynchronous commits
-        before it have run when it returns.
+        Retries until the timeout is over. Callbacks of earlier asynchronous commits have run when
+        it returns.
 
-        :param offsets: where to read on, such as ``{("orders", 0): 18}``: the offset behind the
-            last record that was dealt with; numbers, or :class:`rota.OffsetAndMetadata` with a note
-        :raises CommitFailed: the group has gone on without this member, or it has not joined;
-            says which deadline was missed, and what to set
-        :raises RebalanceInProgress: poll first
-        :raises TimedOut: it could not be stored in time; names the last reason
-        :raises GroupError: it was refused
-        :raises Exception: what the callback of an earlier commit has raised
+        :param offsets: the next offsets to read, such as ``{("orders", 0): 18}``: one behind the
+        last record that was processed; numbers, or :class:`rota.OffsetAndMetadata` with metadata
+        :raises CommitFailed: the group has gone on without this member, or it has not joined; the
+        message says which deadline was missed and what to set :raises RebalanceInProgress: poll
+        first :raises TimedOut: the offsets could not be stored in time; names the last reason
+        :raises GroupError: the commit was refused :raises Exception: the error that the callback of
+        an earlier commit raised
         """
-        self.core.need_group("commit_sync")
-        await self.core.commit(argument.offsets(offsets), timeout)
+        self._loop.run(self._consumer.commit_sync(offsets, timeout))
 
     def commit_async(
-        self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
+        self, offsets: OffsetsArgument | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Stores offsets without waiting for it, and without trying again.
+        """Commits offsets without waiting for the result and without retries.
 
-        Callbacks of commits that are through run in order, in the next call of poll, commit or
-        close. Without one, a failure is logged.
+        Callbacks of completed commits run in order, in the next call of poll, commit or close. A
+        failed commit without a callback is logged.
 
-        :param offsets: as in :meth:`commit_sync`
-        :param callback: called as ``callback(offsets, error)``: what was to be stored, by
-            partition; and None, or why it was not stored
+        :param offsets: as in :meth:`commit_sync` :param callback: called as ``callback(offsets,
+        error)`` with the offsets by partition and None, or the reason why they were not stored
         """
-        membership = self.core.need_group("commit_async")
-        argument.check_callback(callback)
-        membership.commit_async(argument.offsets(offsets), callback)
-        membership.attend_to_commits_now()
+        self._consumer.commit_async(offsets, callback)
 
-    async def committed(
-        self, partitions: Iterable[Place], timeout: float | None = None
+    def committed(
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored for any partitions; None where nothing.
+        """Returns the committed offsets of partitions; None where nothing is committed.
 
-        :raises TimedOut: the coordinator gave no answer in time
-        :raises AuthorizationFailed: no permission for the group
+        :raises TimedOut: the coordinator did not answer in time :raises AuthorizationFailed: no
+        permission for the group
         """
-        self.core.need_group("committed")
-        wanted = places("committed", partitions)
-        return await self.core.until_interrupted(self.core.fetch_committed(wanted, timeout))
+        return self._loop.run(self._consumer.committed(partitions, timeout))
 
-    # Positions
+    def position(self, partition: PartitionLike, timeout: float | None = None) -> int:
+        """Returns the offset of the next record to be handed out, also in the middle of a loop.
 
-    async def position(self, partition: Place, timeout: float | None = None) -> int:
-        """The offset of the next record to be handed out, also in the middle of a loop.
-
-        :raises InputError: the partition is not assigned
-        :raises TimedOut: nobody could say in time
+        :raises InputError: the partition is not assigned :raises TimedOut: the position could not
+        be found in time
         """
-        [at] = self.core.of_assignment("position", [partition])
-        deadline = self.core.client.deadline(timeout)
-        while at not in (found := self.core.consumed(at)):
-            self.core.advance()
-            await self.core.fetcher.wait_for_positions([at], deadline)
-        return found[at].offset
+        return self._loop.run(self._consumer.position(partition, timeout))
 
-    def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
-        """Goes on at this offset, from the next poll on; what was fetched is dropped.
+    def seek(self, partition: PartitionLike, offset: int | OffsetAndMetadata) -> None:
+        """Sets the position; the next poll reads from there, and buffered records are dropped.
 
         :raises InputError: the partition is not assigned, or the offset is negative
         """
-        [at] = self.core.of_assignment("seek", [partition])
-        wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        with self.core.lock():
-            self.core.flow.drop([at])
-            self.core.fetcher.seek(at, wanted)
+        self._consumer.seek(partition, offset)
 
-    def seek_to_beginning(self, *partitions: Place) -> None:
-        """Goes on at the first record there is, of these partitions or of all."""
-        self._seek_to_end_of("seek_to_beginning", partitions, self.core.fetcher.seek_to_beginning)
+    def seek_to_beginning(self, *partitions: PartitionLike) -> None:
+        """Moves to the first record of these partitions, or of all that are assigned."""
+        self._consumer.seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: Place) -> None:
-        """Goes on behind the last record there is, of these partitions or of all."""
-        self._seek_to_end_of("seek_to_end", partitions, self.core.fetcher.seek_to_end)
+    def seek_to_end(self, *partitions: PartitionLike) -> None:
+        """Moves behind the last record of these partitions, or of all that are assigned."""
+        self._consumer.seek_to_end(*partitions)
 
-    def _seek_to_end_of(
-        self,
-        name: str,
-        partitions: tuple[Place, ...],
-        seek: Callable[[tuple[TopicPartition, ...]], None],
-    ) -> None:
-        wanted = self.core.of_assignment(name, partitions or self.assignment)
-        with self.core.lock():
-            self.core.flow.drop(wanted)
-            seek(tuple(wanted))
+    def pause(self, *partitions: PartitionLike) -> None:
+        """Stops handing out records of these partitions until they are resumed; they stay assigned.
 
-    def pause(self, *partitions: Place) -> None:
-        """Hands out nothing of these until they are resumed; they stay assigned.
-
-        Forgotten when a rebalance takes the partition away. Go on polling meanwhile.
+        A rebalance that takes the partition away also ends the pause. Keep polling meanwhile.
         """
-        self.core.pause(self.core.of_assignment("pause", partitions))
+        self._consumer.pause(*partitions)
 
-    def resume(self, *partitions: Place) -> None:
-        """Goes on with these."""
-        self.core.fetcher.resume(self.core.of_assignment("resume", partitions))
+    def resume(self, *partitions: PartitionLike) -> None:
+        """Hands out records of these partitions again."""
+        self._consumer.resume(*partitions)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What is paused."""
-        return frozenset(self.core.fetcher.paused)
+        """The paused partitions."""
+        return self._consumer.paused
 
-    def lag(self, partition: Place) -> int | None:
-        """How many offsets lie between the position and the end, as the last fetch told; None if
-        none did. Asks nobody.
+    def lag(self, partition: PartitionLike) -> int | None:
+        """Returns the number of offsets between the position and the end of the log.
+
+        Sends no request: the end is that of the last fetch. Returns None before the first.
         """
-        [at] = self.core.of_assignment("lag", [partition])
-        fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
-        if fetched is None or known is None:
-            return None
-        return known + fetched - self.core.consumed(at)[at].offset
+        return self._consumer.lag(partition)
 
-    # Look-ups
-
-    async def beginning_offsets(
-        self, partitions: Iterable[Place], timeout: float | None = None
+    def beginning_offsets(
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        return await self._ends("beginning_offsets", partitions, EARLIEST, timeout)
+        """Returns the first offset of each partition."""
+        return self._loop.run(self._consumer.beginning_offsets(partitions, timeout))
 
-    async def end_offsets(
-        self, partitions: Iterable[Place], timeout: float | None = None
+    def end_offsets(
+        self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each; under ``read_committed``, of the stable."""
-        return await self._ends("end_offsets", partitions, LATEST, timeout)
+        """Returns the offset behind the last record of each partition.
 
-    async def offsets_for_times(
-        self, times: GivenTimes, timeout: float | None = None
-    ) -> dict[TopicPartition, ListedOffset | None]:
-        """The first record of each partition from a time on; None if none is.
-
-        It has ``offset``, ``timestamp`` and ``leader_epoch``.
-
-        :param times: ms since 1970, whole numbers, such as ``{("orders", 0): 1700000000000}``
-        :raises InputError: a time is no such number
-        :raises UnknownTopic: there is no such partition
-        :raises TimedOut: not all leaders have answered in time
+        With ``read_committed`` that is the last stable offset.
         """
-        return await self._list(argument.times(times), timeout)
+        return self._loop.run(self._consumer.end_offsets(partitions, timeout))
 
-    async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
-        """The numbers of a topic's partitions; none if there is no such topic."""
-        self.core.check_open()
-        asked = self.core.client.refresh((topic,), deadline=self.core.client.deadline(timeout))
-        found = await self.core.until_interrupted(asked)
-        known = found.topics.get(topic)
-        return () if known is None else tuple(range(len(known.partitions)))
-
-    async def topics(self, timeout: float | None = None) -> dict[str, int]:
-        """All topics that may be seen, the broker's own too, with how many partitions they have."""
-        self.core.check_open()
-        asked = self.core.client.refresh(None, deadline=self.core.client.deadline(timeout))
-        found = await self.core.until_interrupted(asked)
-        return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
-
-    async def _ends(
-        self, name: str, partitions: Iterable[Place], which: int, timeout: float | None
-    ) -> dict[TopicPartition, int]:
-        found = await self._list(dict.fromkeys(places(name, partitions), which), timeout)
-        return {at: listed.offset for at, listed in found.items() if listed is not None}
-
-    async def _list(
-        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+    def offsets_for_times(
+        self, times: TimesArgument, timeout: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        self.core.check_open()
-        config = self.core.settings.read
-        deadline = self.core.client.deadline(timeout)
-        asked = list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
-        return await self.core.until_interrupted(asked)
+        """Returns the first record at or after a time, for each partition; None if there is none.
 
-    # The group
+        The result has ``offset``, ``timestamp`` and ``leader_epoch``.
+
+        :param times: milliseconds since 1970, such as ``{("orders", 0): 1700000000000}`` :raises
+        InputError: a time is not a whole number from 0 up :raises UnknownTopic: a partition does
+        not exist :raises TimedOut: not all leaders have answered in time
+        """
+        return self._loop.run(self._consumer.offsets_for_times(times, timeout))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
+        """Returns the partition numbers of a topic; none if the topic does not exist."""
+        return self._loop.run(self._consumer.partitions_for(topic, timeout))
+
+    def topics(self, timeout: float | None = None) -> dict[str, int]:
+        """Returns all visible topics, internal ones too, with their number of partitions."""
+        return self._loop.run(self._consumer.topics(timeout))
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is; generation -1 while it is of none."""
-        driver = self.core.need_group("group_metadata").driver
-        member = self.core.settings.member
-        assert member is not None
-        with driver.lock:
-            machine = driver.machine
-            return GroupMetadata(
-                member.group, machine.generation, machine.member_id, member.static_id
-            )
+        """The member's group, generation and ids; the generation is -1 outside of one."""
+        return self._consumer.group_metadata
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
-        """The next poll joins the group again, though nothing has changed.
+        """Makes the next poll rejoin the group although nothing has changed.
 
-        For a strategy whose answer depends on more than the members' topics.
+        For an assignor whose result depends on more than the members' topics.
 
-        :param reason: for the broker's log
+        :param reason: appears in the broker's log
         """
-        self.core.need_group("enforce_rebalance").driver.tell(RejoinAsked(reason))
+        self._consumer.enforce_rebalance(reason)
 
     def wakeup(self) -> None:
-        """Ends what the application waits for by :class:`rota.errors.Interrupted`, or the next
-        that it would wait for. For any thread, and for signal handlers.
+        """Interrupts the call that waits now, or the next one that would wait.
+
+        That call raises :class:`rota.errors.Interrupted`. May be called from any thread and from
+        signal handlers.
         """
-        self.core.interrupt()
+        self._consumer.wakeup()
 
-    # The end
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Commits if ``enable.auto.commit`` is set, leaves the group and closes all connections.
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Commits if that is automatic, leaves the group, closes connections.
+        The listener is called for the revoked partitions. A static member does not leave: its
+        partitions wait for it until the session times out. A second call does nothing.
 
-        The listener is told what is revoked. A static member does not leave: its partitions wait
-        for it until the session ends. A second call does nothing.
-
-        :param timeout: how long commit and good-bye may take; then everything is closed all the
-            same
-        :raises Exception: what a listener or a callback has raised, after all is closed
+        :param timeout: seconds for the commit and for leaving; then everything is closed all the
+        same :raises Exception: the error that a listener or callback raised, after everything is
+        closed
         """
-        await self.core.close(timeout)
+        if not (self._core.is_closing or self._core.home.is_forked):
+            try:
+                self._loop.run(self._consumer.close(timeout))
+            finally:
+                if self._core.is_closed:
+                    self._loop.close()
 
     def __repr__(self) -> str:
-        return f"<rota.Consumer {self.core}>"
+        return f"<rota.BlockingConsumer {self._core}>"
 
-    def __del__(self) -> None:
-        core: Core | None = getattr(self, "core", None)
-        if core is not None:
-            core.abandon()
-
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        self.close()
+
+
+T = TypeVar("T")
+
+
+class PrivateEventLoop:
+    """An event loop that runs in the caller's thread while a call waits.
+
+    What is the application's own (listeners, callbacks) is called between two runs of the loop,
+    so that it may use the consumer again: a call inside a call runs the loop, too.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._home = ForkCheck()
+        self._errands: deque[tuple[Callable[[], object], asyncio.Future[None]]] = deque()
+        self._owner = threading.RLock()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """What a call gives. If it is interrupted (Ctrl-C), it is ended before that is told."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(call.close)
+            self._check()
+            if not self._owner.acquire(blocking=False):
+                raise InputError("this consumer is in use by another thread")
+            stack.callback(self._owner.release)
+            task = self._loop.create_task(call)
+            try:
+                self._run_until_done(task)
+            except BaseException:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    self._run_until_done(task)
+                raise
+            return task.result()
+
+    async def call_outside(self, function: Callable[[], object]) -> None:
+        """For a call that the loop runs: a function is called while the loop stands still."""
+        future = self._loop.create_future()
+        self._errands.append((function, future))
+        self._loop.stop()
+        await future
+
+    def close(self) -> None:
+        """Runs no more."""
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(asyncio.sleep(0))  # for what closed connections leave
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _check(self) -> None:
+        self._home.check()
+        if self._loop.is_closed():
+            raise InputError("this consumer is closed")
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise InputError("inside asyncio use rota.Consumer: this one would block the loop")
+
+    def _run_until_done(self, task: asyncio.Task[T]) -> None:
+        stop = self._stop
+        task.add_done_callback(stop)
+        try:
+            while not task.done():
+                self._loop.run_forever()
+                while self._errands:
+                    self._run_errand(*self._errands.popleft())
+        finally:
+            task.remove_done_callback(stop)
+
+    def _stop(self, _: object) -> None:
+        self._loop.stop()
+
+    def _run_errand(self, function: Callable[[], object], future: asyncio.Future[None]) -> None:
+        if future.done():
+            return  # who asked for it was cancelled
+        try:
+            _refuse_coroutine(function())
+        except Exception as error:  # noqa: BLE001 (an application's code may raise anything)
+            future.set_exception(error)
+        except BaseException:
+            future.cancel()
+            raise
+        else:
+            if not future.done():  # the function may have run the loop, and a Ctrl-C ended it there
+                future.set_result(None)
+
+
+def _refuse_coroutine(answer: object) -> None:
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise InputError(f"{answer.__qualname__} is async: only rota.Consumer can await it")

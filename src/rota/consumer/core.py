@@ -1,4 +1,9 @@
-"""What makes a consumer: polling, attending to the member, keeping positions, closing."""
+"""The implementation that both consumers share: polling, handling the member's commands, committing
+and closing.
+
+``WatchedTopics`` keeps the metadata of the topics fresh and reports what is wrong with them.
+``Waker`` wakes the application where it waits, from any thread.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +14,62 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from rota.client.cluster import Client
-from rota.client.metadata import Metadata
-from rota.client.setting import read
-from rota.consumer.argument import Place, check_poll, place
-from rota.consumer.bell import Bell
-from rota.consumer.driver import Driver
+from rota.client.cluster import ClusterClient
+from rota.client.config import read_settings
+from rota.client.metadata import ClusterMetadata
+from rota.consumer.arguments import PartitionLike, check_poll_arguments, parse_partition
+from rota.consumer.buffer import PolledRecords
 from rota.consumer.fetcher import Fetcher
-from rota.consumer.flow import Flow
-from rota.consumer.home import Home
-from rota.consumer.listener import ConsumerInterceptor, Offsets
-from rota.consumer.membership import LOGGER, Caller, Membership, in_listener, told
-from rota.consumer.record import Records
-from rota.consumer.topics import Topics
-from rota.errors import InputError, Interrupted
-from rota.member.event import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
+from rota.consumer.member_driver import ForkCheck, MemberDriver
+from rota.consumer.membership import (
+    LOGGER,
+    CallApplication,
+    GroupMembership,
+    call_interceptor,
+    is_in_listener,
+)
+from rota.consumer.records import ConsumerInterceptor, Offsets, Records
+from rota.engine.member.events import MetadataUpdated, PollBegan, PollEnded, Unsubscribed
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import (
+    AuthorizationFailed,
+    Code,
+    InputError,
+    Interrupted,
+    Refused,
+    RotaError,
+    UnknownTopic,
+    Unreachable,
+)
 
 FOREVER = float("inf")
+
 POLL_TIMEOUT = 1.0
-TURN = 0.005
-"""Seconds after which others in the loop have their turn, though there are records at hand: as long
-as Python lets a thread run while others wait. A turn for every poll would take a tenth of the time.
-"""
-SUSPICIOUS = 100.0
-"""Seconds of a poll that may have been meant as milliseconds, as in other clients."""
+
+#: Seconds after which others in the loop have their turn, though there are records at hand: as long
+#: as Python lets a thread run while others wait. A turn for every poll would take a tenth of the
+#: time.
+LOOP_TURN_INTERVAL = 0.005
+
+#: Seconds of a poll that may have been meant as milliseconds, as in other clients.
+SUSPICIOUS_TIMEOUT = 100.0
+
 T = TypeVar("T")
 
 
-class Core:
-    """The parts of a consumer, and how they work together."""
+class ConsumerCore:
+    """The implementation that both consumers share."""
 
-    def __init__(self, config: Mapping[str, object], call: Caller) -> None:
-        settings = read(config)
+    def __init__(self, config: Mapping[str, object], call: CallApplication) -> None:
+        settings = read_settings(config)
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
         self.settings = settings
-        self.home = Home()
-        self.bell = Bell()
-        self.client = Client(settings.client)
-        self.topics = Topics(self.client, self._metadata_updated, self.bell.ring)
+        self.home = ForkCheck()
+        self.bell = Waker()
+        self.client = ClusterClient(settings.client)
+        self.topics = WatchedTopics(self.client, self._metadata_updated, self.bell.ring)
         self.fetcher = Fetcher(
             self.client,
             settings.read,
@@ -58,16 +78,16 @@ class Core:
             key_deserializer=settings.key_deserializer,
             value_deserializer=settings.value_deserializer,
         )
-        self.membership: Membership | None = None
+        self.membership: GroupMembership | None = None
         if settings.member is not None:
-            driver = Driver(
+            driver = MemberDriver(
                 settings.client,
                 settings.member,
                 settings.strategies,
                 self.consumed,
                 self.bell.ring,
             )
-            self.membership = Membership(
+            self.membership = GroupMembership(
                 driver,
                 self.fetcher,
                 settings.interceptors,
@@ -75,30 +95,30 @@ class Core:
                 want_metadata=self.topics.want,
                 wake=self.bell.ring,
             )
-        self.flow = Flow()
+        self.flow = PolledRecords()
         self.is_subscribed = False
+        #: By the application itself.
         self.assigned: frozenset[TopicPartition] = frozenset()
-        """By the application itself."""
+        #: By the group, as the member has it and as a set.
         self._owned: tuple[tuple[TopicPartition, ...], frozenset[TopicPartition]] = (), frozenset()
-        """By the group, as the member has it and as a set."""
+        #: When the next automatic commit of such an assignment is due, in the driver's time.
         self._commit_due = 0
-        """When the next automatic commit of such an assignment is due, in the driver's time."""
         self._is_polling = False
+        #: When others in the loop had their turn, by its clock.
         self._turn = 0.0
-        """When others in the loop had their turn, by its clock."""
+        #: Only what a listener does while the consumer says good-bye is still allowed.
         self.is_closing = False
-        """Only what a listener does while the consumer says good-bye is still allowed."""
         self.is_closed = False
         self._is_interrupted = False
         self._is_warned = False
+        #: ``unsubscribe`` was called, and the group is not left yet.
         self._is_leaving = False
-        """``unsubscribe`` was called, and the group is not left yet."""
 
     # What is read
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are read now."""
         if not self.is_subscribed or self.membership is None:
             return self.assigned
         owned, found = self._owned
@@ -109,7 +129,7 @@ class Core:
         return found
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
-        """Reads these, by the application's own will."""
+        """Assigns partitions by hand."""
         self._commit_assigned()  # first, for it covers what was handed out of what is dropped
         with self.lock():
             self.flow.drop(self.assigned - wanted)
@@ -118,14 +138,14 @@ class Core:
         self.topics.want(tuple(sorted({each.topic for each in wanted})))
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, and waits until the listener has heard of it."""
+        """Leaves the group, and waits until the listener has been called."""
         membership = self.membership
         assert membership is not None
         with self.lock():
             self.flow.stop()  # positions stay: the last commit covers what was handed out
         self._is_leaving = True
         membership.driver.tell(Unsubscribed())
-        if in_listener():
+        if is_in_listener():
             return  # the member goes on when the listener is done
         while True:
             await membership.attend()
@@ -135,7 +155,7 @@ class Core:
         self._leave()
 
     def _leave(self) -> None:
-        """The group is left."""
+        """Ends the subscription once the group is left."""
         self._is_leaving = self.is_subscribed = False
         self.flow.fill(Records({}))
 
@@ -152,8 +172,8 @@ class Core:
     # Polling
 
     async def fill(self, timeout: float, max_records: int | None = None) -> None:
-        """Fills the flow, unless something is left there; not longer than so many seconds."""
-        is_early = asyncio.get_running_loop().time() < self._turn + TURN
+        """Polls for records unless some are left; waits for the timeout at most, in seconds."""
+        is_early = asyncio.get_running_loop().time() < self._turn + LOOP_TURN_INTERVAL
         if not self.flow.is_empty or (is_early and self.fill_now(max_records)):
             return
         self._clear()
@@ -163,7 +183,7 @@ class Core:
             self._intercept()
 
     def fill_now(self, max_records: int | None = None) -> bool:
-        """The same without a loop, if it can be done at once."""
+        """Like :meth:`fill_records` without the event loop; False if that is not possible now."""
         if not self.flow.is_empty:
             return True
         self._clear()
@@ -174,21 +194,21 @@ class Core:
         return is_filled
 
     def hand_out(self, max_records: int | None = None) -> Records:
-        """What the application gets of the flow."""
+        """Takes the polled records for the application."""
         return self.flow.take(self._most(max_records))
 
     async def fill_with_batches(self, timeout: float) -> None:
         """Fills the flow with columns, unless some are left there."""
         if not self.flow.has_batches:
             self._give_back()
-            await self._poll(timeout, _nothing, self._take_batches)
+            await self._poll(timeout, _prepare_nothing, self._take_batches)
 
     def fill_with_batches_now(self) -> bool:
         """The same without a loop, if it can be done at once."""
         if self.flow.has_batches:
             return True
         self._give_back()
-        return self._poll_now(_nothing, self._take_batches)
+        return self._poll_now(_prepare_nothing, self._take_batches)
 
     def _most(self, max_records: int | None) -> int:
         return self.settings.read.max_records if max_records is None else max_records
@@ -196,7 +216,7 @@ class Core:
     async def _poll(
         self, timeout: float, prepare: Callable[[], None], take: Callable[[], bool]
     ) -> bool:
-        """Takes as soon as there is something to take, and says whether there was."""
+        """Waits for something to take; returns whether something was taken."""
         with self._alone():
             if not (self.is_subscribed or self.assigned):
                 raise InputError("poll: nothing to read: subscribe or assign first")
@@ -277,7 +297,7 @@ class Core:
     def _intercept(self) -> None:
         """Lets interceptors see what is in the flow, and change it."""
         for interceptor in self.settings.interceptors:
-            seen = told("on_consume", interceptor.on_consume, self.flow.whole)
+            seen = call_interceptor("on_consume", interceptor.on_consume, self.flow.whole)
             if seen is not None:
                 with self.lock():
                     self.flow.fill(seen)
@@ -307,8 +327,8 @@ class Core:
 
         :raises InputError: it makes no sense
         """
-        check_poll(timeout, max_records)
-        if timeout >= SUSPICIOUS and not self._is_warned:
+        check_poll_arguments(timeout, max_records)
+        if timeout >= SUSPICIOUS_TIMEOUT and not self._is_warned:
             self._is_warned = True
             LOGGER.warning("poll(timeout=%s) waits so many seconds, not milliseconds", timeout)
 
@@ -325,7 +345,7 @@ class Core:
             self._is_polling = False
 
     async def attend(self) -> None:
-        """Does what waits to be done, and starts what can be started."""
+        """Handles the member's commands, commits if that is due, and starts new requests."""
         if self.membership is not None:
             await self.membership.attend()
             if self._is_leaving and not self.membership.driver.machine.is_unsubscribing:
@@ -335,9 +355,9 @@ class Core:
         self.advance()
 
     def advance(self) -> None:
-        """Starts what can be started: look-ups of topics and positions, fetches.
+        """Starts requests that can be started: metadata, positions, fetches.
 
-        :raises RotaError: something stands in the way of it
+        :raises RotaError: the topics cannot be read, or no broker was ever reached
         """
         self.check_interrupted()
         self.topics.check()
@@ -358,7 +378,7 @@ class Core:
         return has_mail or self._is_interrupted or self.topics.in_trouble
 
     async def until_interrupted(self, question: Coroutine[Any, Any, T]) -> T:
-        """What a look-up finds, unless ``wakeup`` ends it."""
+        """Returns the result of a request, unless ``wakeup`` interrupts it."""
         task = asyncio.ensure_future(question)
         task.add_done_callback(lambda _: self.bell.ring())
         try:
@@ -383,8 +403,8 @@ class Core:
         if self.is_closed:
             raise InputError("this consumer is closed")
 
-    def need_group(self, name: str) -> Membership:
-        """The membership, for a call that cannot do without.
+    def need_group(self, name: str) -> GroupMembership:
+        """Returns the membership, for a method that needs a group.
 
         :raises InputError: there is no ``group.id``
         """
@@ -393,13 +413,13 @@ class Core:
             raise InputError(f"{name}: this consumer has no group.id")
         return self.membership
 
-    def of_assignment(self, name: str, partitions: Iterable[Place]) -> list[TopicPartition]:
-        """Partitions that a call names.
+    def of_assignment(self, name: str, partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
+        """Parses the partitions that a method was given.
 
-        :raises InputError: one of them is not read by this consumer
+        :raises InputError: one of them is not assigned to this consumer
         """
         self.check_open()
-        wanted = [place(name, each) for each in partitions]
+        wanted = [parse_partition(name, each) for each in partitions]
         assigned = self.assignment
         for each in wanted:
             if each not in assigned:
@@ -407,20 +427,21 @@ class Core:
         return wanted
 
     def lock(self) -> contextlib.AbstractContextManager[object]:
-        """Held where the member must not see half a step."""
+        """The lock under which the member sees records taken and positions moved as one step."""
         return contextlib.nullcontext() if self.membership is None else self.membership.driver.lock
 
     def _tell_poll(self, event: PollBegan | PollEnded) -> None:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(event)
 
-    def _metadata_updated(self, metadata: Metadata) -> None:
+    def _metadata_updated(self, metadata: ClusterMetadata) -> None:
         if self.is_subscribed and self.membership is not None:
             self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
 
     def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions after what was handed out, of what is this consumer's; of these alone, if
-        some are named.
+        """Returns the positions after the records that were handed out.
+
+        Of all assigned partitions, or only of those named.
         """
         mine = self.assignment
         positions = {at: each for at, each in self.fetcher.consumed(*only).items() if at in mine}
@@ -430,12 +451,12 @@ class Core:
     async def fetch_committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored."""
+        """Returns the group's committed offsets."""
         assert self.membership is not None
         return await self.membership.fetch_committed(tuple(partitions), timeout)
 
     def _commit_if_due(self) -> None:
-        """Kafka commits automatically for assigned partitions, too."""
+        """Commits automatically for partitions assigned by hand, as Kafka does."""
         member, membership = self.settings.member, self.membership
         if member is None or membership is None or not member.auto_commit:
             return
@@ -457,18 +478,18 @@ class Core:
                 self.membership.commit_async(positions, None)
 
     def interrupt(self) -> None:
-        """Ends what is waited for, from any thread."""
+        """Interrupts a call that waits, from any thread."""
         self._is_interrupted = True
         self.bell.ring()
 
     async def close(self, timeout: float) -> None:
-        """Says good-bye to the group, then closes everything, whatever goes wrong.
+        """Leaves the group, then closes everything, whatever goes wrong.
 
-        :raises InputError: a listener asks for it
+        :raises InputError: it is called inside a listener
         """
         if self.is_closing or self.home.is_forked:
             return  # a fork shares its parent's sockets: to close them here would hurt it
-        if in_listener():
+        if is_in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
         self.bell.ring()  # for a poll that waits in another task
@@ -477,7 +498,7 @@ class Core:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
-                stack.callback(told, "close", _closing(interceptor), None)
+                stack.callback(call_interceptor, "close", _close_call(interceptor), None)
             stack.push_async_callback(self.client.close)
             stack.push_async_callback(self.topics.close)
             stack.push_async_callback(self.fetcher.close)
@@ -511,7 +532,7 @@ class Core:
             return f"{group}, closed"
         return f"{group}, {len(self.assignment)} partitions"
 
-    async def _say_goodbye(self, membership: Membership, timeout: float) -> None:
+    async def _say_goodbye(self, membership: GroupMembership, timeout: float) -> None:
         commits = self._commits_assigned and bool(self.consumed())
         if not (membership.driver.is_started or commits):
             return
@@ -535,9 +556,152 @@ class Core:
             raise error
 
 
-def _closing(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
+def _close_call(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
     return lambda _: interceptor.close()
 
 
-def _nothing() -> None:
-    """Columns are not made into records."""
+def _prepare_nothing() -> None:
+    """Prepares nothing: batches are handed out as columns."""
+
+
+class WatchedTopics:
+    """The topics that a consumer reads, or matches with a pattern."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        on_update: Callable[[ClusterMetadata], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._on_update = on_update
+        self._wake = wake
+        self._wanted: tuple[str, ...] | None = ()
+        self._is_due = False
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: RotaError | None = None
+        #: Topics that were said not to exist.
+        self._missed: set[str] = set()
+        client.on_metadata.append(self._updated)
+
+    def want(self, topics: tuple[str, ...] | None) -> None:
+        """Sets the topics; None: all."""
+        self._wanted = topics
+        self._is_due = True
+
+    def advance(self) -> None:
+        """Asks for what is wanted and not there yet. To be called within the loop."""
+        if self._is_due and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._refresh())
+
+    def check(self) -> None:
+        """Raises the current problem, once.
+
+        :raises RotaError: no broker was ever reached, no permission, an invalid topic name
+        """
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    @property
+    def in_trouble(self) -> bool:
+        """There is a problem to raise."""
+        return self._trouble is not None
+
+    async def close(self) -> None:
+        """Cancels the refresh that is running."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _refresh(self) -> None:
+        config = self._client.config
+        while self._is_due:
+            self._is_due = False
+            deadline = self._client.deadline()
+            self._client.watch(self._wanted)
+            create = config.create_topics and self._wanted is not None
+            try:
+                await self._client.refresh(self._wanted, deadline=deadline, create=create)
+            except Unreachable as error:
+                self._is_due = True
+                if not self._client.metadata.brokers:
+                    self._tell(error)
+                    return
+                LOGGER.warning("no metadata for now: %s", error)
+            except RotaError as error:
+                self._is_due = True
+                self._tell(error)
+                return
+
+    def _updated(self, metadata: ClusterMetadata) -> None:
+        wanted = self._wanted or ()
+        found = {name: metadata.topics[name].error for name in wanted if name in metadata.topics}
+        missing = [name for name, code in found.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
+        if new := [name for name in missing if name not in self._missed]:
+            LOGGER.warning(
+                "no such topic: %s; it is read as soon as there is one", list_first_names(new)
+            )
+        self._missed = set(missing)
+        problem = _topic_error(found)
+        if problem is not None:
+            self._tell(problem)
+        self._on_update(metadata)
+
+    def _tell(self, trouble: RotaError) -> None:
+        self._trouble = trouble
+        self._wake()
+
+
+def _topic_error(codes: dict[str, int]) -> Refused | None:
+    """Returns the error for codes that do not go away by themselves."""
+    for code, error, text in (
+        (Code.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "no permission to read topic"),
+        (Code.INVALID_TOPIC_EXCEPTION, UnknownTopic, "no topic can have the name"),
+    ):
+        names = [name for name, found in codes.items() if found == code]
+        if names:
+            return error(code, f"{text} {list_first_names(names)}")
+    return None
+
+
+class Waker:
+    """Wakes all who wait; a wake-up while nobody waits is forgotten."""
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def wait(self, until: float, is_due: Callable[[], bool]) -> None:
+        """Waits for a wake-up or a time of the loop's clock; returns at once if ``is_due()``."""
+        loop = self._loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.add(future)  # before the look, or a ring in between would be missed
+        timer = None
+        try:
+            if not is_due():
+                timer = loop.call_at(until, _wake_waiter, future)
+                await future
+        finally:
+            self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+    def ring(self) -> None:
+        """Wakes all who wait, from any thread and from signal handlers."""
+        loop = self._loop
+        if self._waiting and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self.ring_here)
+
+    def ring_here(self) -> None:
+        """Wakes all who wait, at once; for the loop's own thread."""
+        for future in self._waiting:
+            _wake_waiter(future)
+
+
+def _wake_waiter(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,23 +1,29 @@
-"""Fetches what is assigned, ahead of the application, and finds out where to begin.
+"""Fetches the assigned partitions ahead of the application.
 
-One or two Fetches are under way for each broker, and the next is sent as soon as an answer is in,
-before that is decoded. What waits is bounded: a partition is asked for again while not more than
-``max.partition.fetch.bytes`` of it wait, and nobody is while half of ``fetch.max.bytes`` wait in
-all, or two answers if those are more. What is under way shares ``fetch.max.bytes`` among its
-Fetches; none asks for more than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So there
-are never more bytes than
+One or two Fetch requests are in flight to each broker. The next one is sent as soon as a response
+is in, before that is decoded. A broker holds a Fetch back until one of its partitions has records,
+for ``fetch.max.wait.ms`` at most, and answers the requests of a connection one after the other. So
+partitions that become fetchable meanwhile (drained, sought in, resumed or assigned) are requested
+over a second connection. That second Fetch waits only briefly, because further partitions may
+become fetchable. If it brings nothing, it is sent again with them and waits twice as long; the last
+one ends shortly before the first Fetch, and the next first Fetch has all partitions.
 
-    1.5 x fetch.max.bytes (2 x where an answer may be more than a quarter of that),
-    or 2 x max.partition.fetch.bytes x partitions if that is less,
+Memory is bounded. A partition is requested again while at most ``max.partition.fetch.bytes`` of it
+are buffered, and no partition is while half of ``fetch.max.bytes`` are buffered in all, or two
+responses if those are more. The requests in flight share ``fetch.max.bytes``; none asks for more
+than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
 
-as they came from the brokers, beside the answer that is being handed out, of which 16 MiB are
-decoded at a time. Four things come on top: a record batch that is larger than a limit comes all the
-same; an answer may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of
+1.5 x fetch.max.bytes (2 x where a response may be more than a quarter of that),
+or 2 x max.partition.fetch.bytes x partitions if that is less,
+
+as they came from the brokers, beside the response that is being handed out, of which 16 MiB are
+decoded at a time. Four things come on top: a record batch that is larger than a limit is sent all
+the same; a response may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of
 ``fetch.max.bytes``, if that is less), and there are two for each broker, which is more than
-``fetch.max.bytes`` with more than six brokers by default; what waits of partitions that do not give
-now (paused, or in front of a record that cannot be read) holds nobody up, and may be as much again
-before it is let go of and fetched another time; and one of those that was begun stays decoded.
-:mod:`rota.consumer.room` has the arithmetic.
+``fetch.max.bytes`` with more than six brokers by default; bytes of partitions that hand out nothing
+now (paused, or in front of a record that cannot be read) hold nobody up, and may be as much again
+before they are dropped and fetched another time; and one of those that was begun stays decoded.
+``byte_limits`` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -28,36 +34,61 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Final, NamedTuple
 
-from rota.client.batch import Batch
-from rota.client.cluster import Client
-from rota.client.metadata import Metadata
-from rota.client.offset import EARLIEST, LATEST
-from rota.client.refusal import AGAIN, refusal
-from rota.consumer.buffer import Buffer, forget
-from rota.consumer.entry import Leader, Position, Stage
-from rota.consumer.lane import Lanes
-from rota.consumer.lookup import AskCommitted, Lookup
-from rota.consumer.making import Deserializer
-from rota.consumer.position import Positions
-from rota.consumer.record import Records
-from rota.errors import Code, TimedOut
-from rota.model import client as model
-from rota.model.client import ReadConfig
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition, first_few
+from rota.client.cluster import ClusterClient
+from rota.client.connection import BrokerConnection
+from rota.client.fetch import (
+    Batch,
+    FetchedPartition,
+    PreparedFetch,
+    RequestedPartition,
+    build_fetch,
+)
+from rota.client.metadata import ClusterMetadata
+from rota.client.offsets import EARLIEST, LATEST
+from rota.client.retry import RETRIABLE_CODES, partition_error
+from rota.consumer.buffer import Deserializer, FetchBuffer, keep_nothing
+from rota.consumer.offset_fetcher import LOGGER, FetchCommittedOffsets, OffsetFetcher
+from rota.consumer.positions import (
+    FetchablePartition,
+    FetchOutcome,
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    Positions,
+    RequestToken,
+    ResponseEnd,
+)
+from rota.consumer.records import Records
+from rota.engine.formats.record_batch import (
+    HEADER,
+    LENGTH_FIELD,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    SHORTEST_BATCH_LENGTH,
+    read_batch_header,
+)
+from rota.engine.model import config as config_module
+from rota.engine.model.config import FetchConfig
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.errors import Code, RotaError, TimedOut, Unreachable
+from rota.protocol.messages import ZERO_UUID, Api, Message
 
-LOGGER = logging.getLogger("rota.consumer")
+_LOGGER = logging.getLogger("rota.consumer")
 
 
 class Fetcher:
-    """Reads partitions, in the application's loop."""
+    """Fetches partitions, in the application's event loop."""
 
     def __init__(  # noqa: PLR0913, what a consumer is made of
         self,
-        client: Client,
-        config: ReadConfig,
-        committed: AskCommitted | None,
+        client: ClusterClient,
+        config: FetchConfig,
+        committed: FetchCommittedOffsets | None,
         wake: Callable[[], None],
         *,
         key_deserializer: Deserializer | None = None,
@@ -72,32 +103,32 @@ class Fetcher:
         self._config = config
         self._wake = wake
         self._positions = Positions(
-            reset=_policy(config),
+            reset=_reset_target(config),
             backoff=client.backoff.after,
             lease=client.config.metadata_max_age / 1000,
-            warn=LOGGER.warning,
+            warn=_LOGGER.warning,
         )
-        self._buffer = Buffer(
+        self._buffer = FetchBuffer(
             self._positions,
             config,
             drained=self._drained,
             key=key_deserializer,
             value=value_deserializer,
         )
-        self._lookup = Lookup(
+        self._lookup = OffsetFetcher(
             client, config, self._positions, self._buffer, committed=committed, done=self._done
         )
-        self._lanes = Lanes(
+        self._lanes = InFlightFetches(
             client, config, self._positions, self._buffer, self._lookup, done=self._done
         )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._metadata: Metadata | None = None
+        self._metadata: ClusterMetadata | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        #: There may be something to start.
         self._changed = False
-        """There may be something to start."""
+        #: Those that do not exist, as the log says.
         self._missing: set[TopicPartition] = set()
-        """Those that do not exist, as the log says."""
         self._refresh_at = 0.0
         self._refreshes = 0
         self._refreshing = False
@@ -107,14 +138,14 @@ class Fetcher:
     # What is assigned
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """From now on these and no others; those that stay go on where they are."""
+        """Sets the assigned partitions; those that stay keep their position."""
         self._positions.assign(partitions)
         if self._metadata is not None:  # they will do, as a rule: nobody waits for newer ones
-            self._positions.lead(partial(_leader, self._metadata))
+            self._positions.lead(partial(_find_leader, self._metadata))
         self._restart()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out nothing of these until the next assignment."""
+        """Hands out no records of these partitions until the next assignment."""
         self._positions.withhold(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -136,7 +167,7 @@ class Fetcher:
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         """Reads on there."""
-        self._positions.seek(partition, Position(offset.offset, offset.leader_epoch))
+        self._positions.seek(partition, FetchPosition(offset.offset, offset.leader_epoch))
         self._restart()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
@@ -153,7 +184,7 @@ class Fetcher:
         self._restart()
 
     def _restart(self) -> None:
-        """There is something new to do: whoever waits, in whatever task, is to begin with it."""
+        """Starts over after a change by the application, and wakes whoever waits."""
         self._lanes.restart()
         self._changed = True
         self._ring()
@@ -173,23 +204,23 @@ class Fetcher:
 
     @property
     def is_hungry(self) -> bool:
-        """There may be something that :meth:`advance` would start."""
+        """There may be requests that :meth:`start_requests` would send."""
         return self._changed
 
     def prepare(self, max_records: int) -> None:
         """Decodes and makes so many records, if they are there. Deserializers run in here."""
         self._buffer.prepare(max_records)
 
-    def take(self, max_records: int, keep: Callable[[Records], None] = forget) -> Records:
-        """Up to so many records that are prepared.
+    def take(self, max_records: int, keep: Callable[[Records], None] = keep_nothing) -> Records:
+        """Returns up to ``max_records`` prepared records.
 
-        :param keep: is given them before the positions move
-        :raises RotaError: the next thing is an error
+        :param keep: called with them before the positions move :raises RotaError: the next item is
+        an error
         """
         with self._in_loop_after_errors():
             return self._buffer.take(max_records, keep)
 
-    def take_batches(self, keep: Callable[[list[Batch]], None] = forget) -> list[Batch]:
+    def take_batches(self, keep: Callable[[list[Batch]], None] = keep_nothing) -> list[Batch]:
         """What waits, as columns.
 
         :param keep: is given them before the positions move
@@ -216,7 +247,7 @@ class Fetcher:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None: not known yet, or not assigned."""
         entry = self._positions.get(partition)
-        if entry is None or entry.handed is None or entry.stage is not Stage.READING:
+        if entry is None or entry.handed is None or entry.stage is not FetchState.READING:
             return None
         return entry.handed.offset
 
@@ -226,7 +257,7 @@ class Fetcher:
         return None if entry is None else entry.high_watermark
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets are still to come, as far as known without asking."""
+        """Returns the number of offsets to the end of the log, as the last fetch reported it."""
         entry = self._positions.get(partition)
         if entry is None or entry.handed is None:
             return None
@@ -258,7 +289,7 @@ class Fetcher:
                 async with asyncio.timeout_at(deadline):
                     await waiter
             except TimeoutError:
-                names = first_few([str(each) for each in missing])
+                names = list_first_names([str(each) for each in missing])
                 raise TimedOut(f"no position of {names} in the time given") from None
             finally:
                 self._waiters.remove(waiter)
@@ -304,7 +335,7 @@ class Fetcher:
             self._lanes.start(self._loop, self._loop.time())
 
     def _done(self) -> None:
-        """Something has changed."""
+        """Starts the next requests after a response, a timer or new metadata."""
         self._changed = True
         if self._closed:
             return
@@ -321,36 +352,36 @@ class Fetcher:
 
     # Metadata
 
-    def _renewed(self, metadata: Metadata) -> None:
+    def _renewed(self, metadata: ClusterMetadata) -> None:
         self._done()
 
-    def _learn(self, metadata: Metadata) -> None:
+    def _learn(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata
-        self._positions.lead(partial(_leader, metadata))
+        self._positions.lead(partial(_find_leader, metadata))
         for topic in sorted({entry.partition.topic for entry in self._positions}):
             known = metadata.topics.get(topic)
-            if known is not None and known.error and known.error not in AGAIN:
+            if known is not None and known.error and known.error not in RETRIABLE_CODES:
                 concerned = [e.partition for e in self._positions if e.partition.topic == topic]
-                error = refusal(known.error, concerned[0], "to look up")
+                error = partition_error(known.error, concerned[0], "to look up")
                 self._buffer.add_trouble(error, *concerned)
         self._warn(metadata)
 
-    def _warn(self, metadata: Metadata) -> None:
+    def _warn(self, metadata: ClusterMetadata) -> None:
         """Says once of each partition that it is waited for: its name may be a mistake."""
         missing = set(self._positions.leaderless)
         for each in sorted(missing - self._missing):
             known = metadata.topics.get(each.topic)
             if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
+                _LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
             elif known is not None and not known.error and each.partition >= len(known.partitions):
                 count = len(known.partitions)
-                LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
+                _LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
             else:
                 missing.discard(each)
         self._missing = missing
 
     def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Asks for metadata as long as somebody has no leader: less and less often."""
+        """Refreshes metadata while a partition has no leader, with growing pauses."""
         if not self._positions.leaderless:
             self._refreshes, self._refresh_at = 0, 0.0
         elif now >= self._refresh_at and not self._refreshing:
@@ -368,19 +399,322 @@ class Fetcher:
             self._refreshing = False
 
 
-def _policy(config: ReadConfig) -> int | Callable[[], int] | None:
-    """What to look for where nothing says where to read."""
+def _reset_target(config: FetchConfig) -> int | Callable[[], int] | None:
+    """Returns the ListOffsets timestamp for ``auto.offset.reset``; None: ``none``."""
     match config.reset:
-        case model.EARLIEST:
+        case config_module.EARLIEST:
             return EARLIEST
-        case model.LATEST:
+        case config_module.LATEST:
             return LATEST
-        case model.BY_DURATION:
+        case config_module.BY_DURATION:
             return lambda: int(time.time() * 1000) - config.reset_duration
         case _:
             return None
 
 
-def _leader(metadata: Metadata, partition: TopicPartition) -> Leader | None:
+def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> LeaderAndEpoch | None:
     node, known = metadata.leader(partition), metadata.partition(partition)
-    return None if node is None or known is None else Leader(node, known.leader_epoch)
+    return None if node is None or known is None else LeaderAndEpoch(node, known.leader_epoch)
+
+
+FIRST_FETCH, SECOND_FETCH = 0, 1
+
+#: Seconds by which the second Fetch ends before the first.
+SECOND_FETCH_MARGIN = 0.02
+
+#: Seconds that the second Fetch waits at first, and so whoever comes into question after it.
+SECOND_FETCH_WAIT = 0.02
+
+
+class FetchConnection(NamedTuple):
+    """One of the two fetch connections to a broker."""
+
+    node: int
+    number: int
+
+
+class InFlightFetches:
+    """The Fetch requests in flight: sends them and handles their responses."""
+
+    def __init__(  # noqa: PLR0913, all that a Fetch takes
+        self,
+        client: ClusterClient,
+        config: FetchConfig,
+        positions: Positions,
+        buffer: FetchBuffer,
+        lookup: OffsetFetcher,
+        *,
+        done: Callable[[], None],
+    ) -> None:
+        """Nothing is under way.
+
+        :param done: called after each answer
+        """
+        self._client = client
+        self._config = config
+        self._positions = positions
+        self._buffer = buffer
+        self._lookup = lookup
+        self._done = done
+        #: Until when a Fetch waits at its broker; None: the connection is still to be opened.
+        self._flights: dict[FetchConnection, float | None] = {}
+        #: Brokers whose second Fetch brought nothing, and how many seconds the next may wait.
+        self._idle: dict[int, float] = {}
+        self._closed = False
+
+    def restart(self) -> None:
+        """Forgets that second fetches brought nothing: new partitions may be fetchable."""
+        self._idle.clear()
+
+    def close(self) -> None:
+        """Ignores responses from now on."""
+        self._closed = True
+
+    def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """Sends the Fetch requests that can be sent, unless enough is buffered already.
+
+        Bytes of partitions that hand out nothing now do not count, and are dropped if they are too
+        many. While the loop does not run, only open connections are used.
+        """
+        limits, positions = self._limits, self._positions
+        if positions.resting > limits.resting:
+            positions.make_room(limits.resting)
+        if positions.buffered - positions.resting >= limits.waiting:
+            return
+        busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
+        if not loop.is_running():
+            busy |= {node for node in self._client.metadata.brokers if self._closed_to(node, now)}
+        unread = positions.unread(now, busy, self._config.max_partition_bytes)
+        for node, wants in unread.items():
+            found = self._free(node, now)
+            if found is None:
+                raise AssertionError(f"broker {node} was not to be asked")
+            lane, wait = found
+            connection = self._connection(lane)
+            if connection is not None:
+                self._send(loop, lane, connection, wants, wait)
+            else:
+                self._flights[lane] = None
+                tickets = [each.ticket for each in wants]
+                connect = partial(self._connect, loop, lane, wants, wait)
+                self._lookup.spawn(loop, connect, tickets)
+
+    def _free(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
+        """Returns the connection for the next Fetch and its maximum wait; None: both are in use."""
+        first, beside = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
+        longest = self._config.fetch_max_wait / 1000
+        if first not in self._flights:
+            return first, longest
+        until = self._flights[first]
+        if until is None or beside in self._flights:
+            return None
+        left = until - now
+        if node in self._idle and left <= 2 * SECOND_FETCH_MARGIN:
+            return None
+        return beside, min(
+            max(left - SECOND_FETCH_MARGIN, 0.0), self._idle.get(node, SECOND_FETCH_WAIT)
+        )
+
+    # There
+
+    def _closed_to(self, node: int, now: float) -> bool:
+        """A connection would have to be opened."""
+        found = self._free(node, now)
+        return found is not None and self._connection(found[0]) is None
+
+    def _connection(self, lane: FetchConnection) -> BrokerConnection | None:
+        known = self._client.metadata.brokers.get(lane.node)
+        return (
+            None
+            if known is None
+            else self._client.peer(known, CONNECTION_USES[lane.number]).connection
+        )
+
+    async def _connect(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        lane: FetchConnection,
+        wants: list[FetchablePartition],
+        wait: float,
+    ) -> None:
+        """Opens a connection first."""
+        try:
+            connection = await self._open(lane)
+        except BaseException:
+            del self._flights[lane]
+            raise
+        left = [each for each in wants if self._positions.holds(each.ticket)]
+        if left:
+            self._send(loop, lane, connection, left, wait)
+        else:
+            del self._flights[lane]
+
+    async def _open(self, lane: FetchConnection) -> BrokerConnection:
+        known = self._client.metadata.brokers.get(lane.node)
+        if known is None:
+            raise Unreachable(f"broker {lane.node} is not known")
+        deadline = self._client.deadline(self._client.config.request_timeout / 1000)
+        return await self._client.peer(known, CONNECTION_USES[lane.number]).connect(deadline)
+
+    def _send(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        lane: FetchConnection,
+        connection: BrokerConnection,
+        wants: list[FetchablePartition],
+        wait: float,
+    ) -> None:
+        fetch = build_fetch(
+            [self._wanted(each) for each in wants],
+            self._config,
+            max_bytes=self._limits.answer,
+            max_wait=round(wait * 1000),
+        )
+        tickets = {each.ticket.partition: each.ticket for each in wants}
+        until = loop.time() + wait
+        deadline = until + self._client.config.request_timeout / 1000
+        try:
+            future = connection.send(
+                Api.FETCH, fetch.message, deadline=deadline, most=fetch.most, large=True
+            )
+        except RotaError as error:
+            self._flights.pop(lane, None)
+            self._lookup.failed(tickets.values(), error, loop.time())
+        else:
+            self._flights[lane] = until
+            future.add_done_callback(partial(self._answered, loop, lane, fetch, tickets))
+
+    @property
+    def _limits(self) -> ByteLimits:
+        return compute_byte_limits(self._config, self._positions.brokers)
+
+    def _wanted(self, want: FetchablePartition) -> RequestedPartition:
+        topic = self._client.metadata.topics.get(want.ticket.partition.topic)
+        topic_id = ZERO_UUID if topic is None else topic.id
+        return RequestedPartition(want.ticket.partition, topic_id, want.offset, want.leader_epoch)
+
+    # And back
+
+    def _answered(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        lane: FetchConnection,
+        fetch: PreparedFetch,
+        tickets: dict[TopicPartition, RequestToken],
+        future: asyncio.Future[Message],
+    ) -> None:
+        del self._flights[lane]
+        if future.cancelled():
+            return
+        error = future.exception()
+        if self._closed:
+            return
+        if error is not None:
+            failure = error if isinstance(error, Exception) else Unreachable(str(error))
+            self._lookup.failed(tickets.values(), failure, loop.time())
+        else:
+            everyone = list(tickets.values())
+            try:
+                self._take_in(loop.time(), lane, fetch.parse(future.result()), tickets)
+            except Exception as flaw:  # noqa: BLE001 or nobody would ask for the rest again
+                LOGGER.exception("an answer of broker %d cannot be taken in", lane.node)
+                self._lookup.failed(everyone, flaw, loop.time())
+        self._done()
+
+    def _take_in(
+        self,
+        now: float,
+        lane: FetchConnection,
+        answers: list[FetchedPartition],
+        tickets: dict[TopicPartition, RequestToken],
+    ) -> None:
+        """Keeps what is to be handed out or raised."""
+        seen = set()
+        for answer in answers:
+            ticket = tickets.pop(answer.partition, None)
+            if ticket is None:
+                continue  # told of twice: the first counts
+            found, error = self._positions.fetched(ticket, answer, find_response_end(answer), now)
+            seen.add(found)
+            if error is not None:
+                self._buffer.add_trouble(
+                    error, answer.partition, lasting=found is FetchOutcome.RANGE
+                )
+            elif found is FetchOutcome.KEEP:
+                self._buffer.add(answer)
+        self._positions.failed(tickets.values(), now)  # those that it does not tell of
+        if FetchOutcome.REFRESH in seen or tickets:
+            self._client.request_refresh()
+        if lane.number == FIRST_FETCH or FetchOutcome.KEEP in seen:
+            self._idle.pop(lane.node, None)
+        else:
+            self._idle[lane.node] = 2 * self._idle.get(lane.node, SECOND_FETCH_WAIT)
+
+
+#: What the two connections to a broker are for; looking things up has a third.
+CONNECTION_USES: Final = ("fetch", "fetch beside")
+
+#: Bytes of an answer: larger ones are read no faster, and take more memory.
+MAX_RESPONSE_BYTES = 8 << 20
+
+#: Bytes that an answer may have with any number of brokers: many small ones take longer.
+MIN_RESPONSE_BYTES = 4 << 20
+
+
+class ByteLimits(NamedTuple):
+    """Limits in bytes, as they come from the brokers."""
+
+    #: In one answer.
+    answer: int
+    #: No more is fetched while so many wait to be handed out.
+    waiting: int
+    #: More of what is not to be handed out now is let go of: not less than can come to be there
+    #: when all is paused at once.
+    resting: int
+
+
+def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:
+    """Computes the limits for a number of brokers.
+
+    All responses together have ``fetch.max.bytes``, unless that makes them very small. Half of it
+    may be buffered, or two responses if those are more: so one is in flight while another is handed
+    out.
+    """
+    most, of_partition = config.fetch_max_bytes, config.max_partition_bytes
+    fetches = len(CONNECTION_USES) * max(brokers, 1)
+    answer = min(most // fetches, max(MAX_RESPONSE_BYTES, of_partition))
+    answer = max(answer, min(MIN_RESPONSE_BYTES, of_partition, most // 2), 1)
+    waiting = max(min(most, max(most // 2, 2 * answer)), 1)
+    return ByteLimits(answer, waiting, waiting + max(most, fetches * answer))
+
+
+def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
+    """Returns where the last whole batch of a response ends; None if the response is empty.
+
+    A batch that is cut at the end is normal: the next response begins with it. Anything else that
+    is not a batch is an error, and so is a response without a whole batch.
+    """
+    view = fetched.records
+    limit = len(view)
+    if not limit:
+        return None
+    at, last, unpack = 0, -1, LENGTH_FIELD.unpack_from
+    length = 0
+    while at + HEADER.size <= limit:
+        (length,) = unpack(view, at + LENGTH_OFFSET)
+        if length < SHORTEST_BATCH_LENGTH or view[at + MAGIC_OFFSET] != MAGIC:
+            return _end_after_batch(fetched, last, sound=False)
+        if at + LOG_OVERHEAD + length > limit:
+            break
+        last, at = at, at + LOG_OVERHEAD + length
+    return _end_after_batch(fetched, last, sound=last >= 0)
+
+
+def _end_after_batch(fetched: FetchedPartition, last: int, *, sound: bool) -> ResponseEnd:
+    """The reach with this as the last whole batch."""
+    if last < 0:
+        return ResponseEnd(FetchPosition(fetched.fetch_offset), sound)
+    head = read_batch_header(fetched.records, last)
+    epoch = None if head.leader_epoch == NO_LEADER_EPOCH else head.leader_epoch
+    behind = head.last_offset + 1
+    return ResponseEnd(FetchPosition(behind, epoch), sound and behind > fetched.fetch_offset)

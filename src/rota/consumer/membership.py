@@ -1,8 +1,9 @@
-"""The application's side of the membership: does what the member machine wants done here.
+"""The application's side of group membership: carries out the member's commands inside the
+application's calls.
 
-The machine lives in the driver's thread; its commands for the application wait in an inbox until
-the application is inside one of its consumer's calls. So listeners, callbacks and interceptors run
-in the application's own thread, and only there.
+The member's state machine runs in the driver's thread (:mod:`rota.consumer.member_driver`). Its
+commands for the application wait in an inbox until the application calls its consumer. So
+listeners, callbacks and interceptors run in the application's own thread, and only there.
 """
 
 from __future__ import annotations
@@ -16,48 +17,47 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, assert_never
 
-from rota.client.race import wait_for_shared
-from rota.consumer.driver import Driver
-from rota.consumer.listener import (
-    CommitCallback,
-    ConsumerInterceptor,
-    Offsets,
-    RebalanceListener,
-)
-from rota.errors import AuthorizationFailed, Code, GroupError
-from rota.member.event import (
+from rota.client.retry import wait_for_shared
+from rota.consumer.member_driver import MemberDriver
+from rota.consumer.records import CommitCallback, ConsumerInterceptor, Offsets, RebalanceListener
+from rota.engine.member.events import (
     CallInterceptors,
     CallListener,
-    CloseAsked,
-    Command,
-    CommitAsked,
-    FinishCommit,
-    Finished,
+    CloseRequested,
+    CommitRequested,
+    FinishClose,
+    FinishSyncCommit,
     ListenerReturned,
-    Raise,
+    MarkPendingRevocation,
+    MemberCommand,
+    RaiseError,
     RequestMetadata,
-    RunCallback,
+    RunCommitCallback,
     SetAssignment,
-    Withhold,
 )
-from rota.member.refusal import code_name
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply
-from rota.model.request import FetchOffsets
-from rota.model.topic import TopicPartition
+from rota.engine.member.state import format_code
+from rota.engine.model.request import OffsetFetch
+from rota.engine.model.response import OffsetFetchResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
-SILENT = RebalanceListener()
+
+NO_LISTENER = RebalanceListener()
 
 _in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
-CommitNews: TypeAlias = RunCallback | CallInterceptors | FinishCommit
-Caller: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
-"""Calls what is the application's own, and waits for it if it is to be awaited."""
+
+CommitCommand: TypeAlias = RunCommitCallback | CallInterceptors | FinishSyncCommit
+
+#: Calls what is the application's own, and waits for it if it is to be awaited.
+CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
+
 T = TypeVar("T")
+
 R = TypeVar("R")
 
 
-class Reader(Protocol):
+class PartitionReader(Protocol):
     """Who reads what the member owns."""
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -67,39 +67,39 @@ class Reader(Protocol):
         """Hand out no more of these."""
 
 
-class Membership:
-    """Carries out the commands that are the application's to carry out."""
+class GroupMembership:
+    """Carries out the member's commands for the application."""
 
     def __init__(  # noqa: PLR0913, what it stands between
         self,
-        driver: Driver,
-        reader: Reader,
+        driver: MemberDriver,
+        reader: PartitionReader,
         interceptors: Sequence[ConsumerInterceptor],
-        call: Caller,
+        call: CallApplication,
         *,
         want_metadata: Callable[[tuple[str, ...] | None], None],
         wake: Callable[[], None],
     ) -> None:
         self.driver = driver
         self._call = call
-        self.listener: RebalanceListener = SILENT
+        self.listener: RebalanceListener = NO_LISTENER
+        #: The member has said good-bye.
         self.is_finished = False
-        """The member has said good-bye."""
         self._reader = reader
         self._interceptors = interceptors
         self._want_metadata = want_metadata
         self._wake = wake
         self._numbers = itertools.count(1)
         self._callbacks: dict[int, CommitCallback | None] = {}
+        #: Synchronous commits that are over.
         self._ended: dict[int, Exception | None] = {}
-        """Synchronous commits that are over."""
         self._errors: list[Exception] = []
+        #: The call of the listener that is under way, or was last.
         self._listening: asyncio.Future[None] | None = None
-        """The call of the listener that is under way, or was last."""
 
     @property
     def is_due(self) -> bool:
-        """Something waits to be done."""
+        """Commands are waiting."""
         return bool(self.driver.inbox)
 
     @property
@@ -110,12 +110,12 @@ class Membership:
     @property
     def has_commit_news(self) -> bool:
         """Something that belongs to commits waits to be done."""
-        return any(isinstance(command, CommitNews) for command in list(self.driver.inbox))
+        return any(isinstance(command, CommitCommand) for command in list(self.driver.inbox))
 
     async def attend(self) -> None:
-        """Does all that waits.
+        """Carries out all waiting commands.
 
-        :raises Exception: what the member has to tell, or a callback raised; the first of it
+        :raises Exception: the first error that the member reports or a callback raised
         """
         inbox = self.driver.inbox
         while inbox:
@@ -129,18 +129,18 @@ class Membership:
         self._raise_first()
 
     def attend_to_commits_now(self) -> None:
-        """The same for who cannot await."""
+        """Like :meth:`handle_commit_commands`, for callers that cannot await."""
         for command in self._about_commits():
             self._tell(command)
         self._raise_first()
 
-    def _about_commits(self) -> list[CommitNews]:
+    def _about_commits(self) -> list[CommitCommand]:
         inbox = self.driver.inbox
-        found: list[CommitNews] = []
-        others: list[Command] = []
+        found: list[CommitCommand] = []
+        others: list[MemberCommand] = []
         while inbox:
             command = inbox.popleft()
-            if isinstance(command, CommitNews):
+            if isinstance(command, CommitCommand):
                 found.append(command)
             else:
                 others.append(command)
@@ -151,12 +151,12 @@ class Membership:
         """Asks for a commit; its callback runs later."""
         number = next(self._numbers)
         self._callbacks[number] = callback
-        self.driver.tell(CommitAsked(number, offsets))
+        self.driver.tell(CommitRequested(number, offsets))
 
     def begin_commit(self, offsets: Offsets | None, until_ms: int) -> int:
         """Asks for a commit that is waited for."""
         number = next(self._numbers)
-        self.driver.tell(CommitAsked(number, offsets, until_ms))
+        self.driver.tell(CommitRequested(number, offsets, until_ms))
         return number
 
     def has_ended(self, number: int) -> bool:
@@ -182,43 +182,43 @@ class Membership:
         """
         group = self.driver.group
         # stable: what an open transaction is about to commit is waited for (KIP-447)
-        request = FetchOffsets(group=group, partitions=partitions, stable=True)
+        request = OffsetFetch(group=group, partitions=partitions, stable=True)
         reply = await self.driver.ask(request, timeout=timeout)
-        assert isinstance(reply, FetchOffsetsReply)
+        assert isinstance(reply, OffsetFetchResult)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(reply.code, f"no permission for group {group}")
         if reply.code != Code.NONE:
-            text = f"offsets of group {group}: refused with {code_name(reply.code)}"
+            text = f"offsets of group {group}: refused with {format_code(reply.code)}"
             raise GroupError(text, reply.code)
         for at, code in reply.codes.items():
             if code == Code.TOPIC_AUTHORIZATION_FAILED:
                 raise AuthorizationFailed(code, f"no permission to read topic {at.topic}")
             if code != Code.NONE:
-                text = f"the committed offset of {at}: refused with {code_name(code)}"
+                text = f"the committed offset of {at}: refused with {format_code(code)}"
                 raise GroupError(text, code)
         return dict(reply.offsets)
 
     def begin_close(self, until_ms: int | None) -> None:
         """The member says good-bye; :attr:`is_finished` says when it has."""
-        self.driver.tell(CloseAsked(until_ms))
+        self.driver.tell(CloseRequested(until_ms))
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _carry_out(self, command: MemberCommand) -> None:
         match command:
             case SetAssignment(partitions):
                 with self.driver.lock:
                     self._reader.assign(partitions)
-            case Withhold(partitions):
+            case MarkPendingRevocation(partitions):
                 with self.driver.lock:
                     self._reader.withhold(partitions)
             case CallListener():
                 await self._call_listener(command)
-            case RunCallback() | CallInterceptors() | FinishCommit():
+            case RunCommitCallback() | CallInterceptors() | FinishSyncCommit():
                 await self._call(partial(self._tell, command))
             case RequestMetadata(topics):
                 self._want_metadata(topics)
-            case Raise(error):
+            case RaiseError(error):
                 self._errors.append(error)
-            case Finished():
+            case FinishClose():
                 self.is_finished = True
             case _:
                 raise AssertionError(f"not for the application: {command!r}")
@@ -236,20 +236,20 @@ class Membership:
         error: Exception | None = None
         _in_listener.set(True)
         try:
-            await self._call(partial(_called_in_listener, method, command.partitions))
+            await self._call(partial(_call_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
         finally:  # also after a Ctrl-C in it: the group must not wait for ever
             self.driver.tell(ListenerReturned(command.call_id, error))
 
-    def _tell(self, command: CommitNews) -> None:
+    def _tell(self, command: CommitCommand) -> None:
         match command:
-            case RunCallback(number, offsets, error):
+            case RunCommitCallback(number, offsets, error):
                 self._run(self._callbacks.pop(number, None), offsets, error)
             case CallInterceptors(offsets):
                 for interceptor in self._interceptors:
-                    told("on_commit", interceptor.on_commit, offsets)
-            case FinishCommit(number, error):
+                    call_interceptor("on_commit", interceptor.on_commit, offsets)
+            case FinishSyncCommit(number, error):
                 self._ended[number] = error
             case _:
                 assert_never(command)
@@ -274,12 +274,12 @@ class Membership:
             raise self._errors.pop(0)
 
 
-def in_listener() -> bool:
+def is_in_listener() -> bool:
     """Is this a listener's own call?"""
     return _in_listener.get()
 
 
-def _called_in_listener(
+def _call_in_listener(
     method: Callable[[Sequence[TopicPartition]], object], partitions: Sequence[TopicPartition]
 ) -> object:
     """In the context that it is called in, which may not be that of the call's own task."""
@@ -290,15 +290,15 @@ def _called_in_listener(
         _in_listener.reset(before)
 
 
-async def call_here(function: Callable[[], object]) -> None:
+async def call_in_loop(function: Callable[[], object]) -> None:
     """Inside the loop; ``async`` functions are awaited."""
     answer = function()
     if inspect.isawaitable(answer):
         await answer
 
 
-def told(name: str, method: Callable[[T], R], argument: T) -> R | None:
-    """Calls an interceptor. What it raises is logged: it must not break what it looks at."""
+def call_interceptor(name: str, method: Callable[[T], R], argument: T) -> R | None:
+    """Calls an interceptor. Its errors are logged: they must not break what it observes."""
     try:
         return method(argument)
     except Exception:  # an application's code may raise anything

@@ -1,63 +1,147 @@
-"""Bronze into silver: what the journal's records say."""
+"""Bronze into silver: decodes the journal's records into commits, generations and ownership.
+
+Records that could not be read are counted by kind, with examples (:class:`Unread`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from rota.engine.formats import journal
+from rota.engine.formats.journal import EntryColumns, Slices
+from rota.engine.history import generations
+from rota.engine.history.facts import Generation, JournalRecord, PartitionOwnership
+from rota.engine.model.journal_entry import (
+    NO_TIMESTAMP,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
+)
+from rota.engine.model.topic import NO_LEADER_EPOCH
 from rota.errors import FormatError
-from rota.formats import journal as format_
-from rota.formats.journal import column as journal_column
-from rota.formats.journal.column import Entries, Slices
-from rota.model.entry import NO_TIMESTAMP, Foreign, OffsetCommitted, OffsetForgotten
-from rota.model.offset import NO_EPOCH
-from rota.pipeline import column, generation, schema, unread
-from rota.pipeline.bygroup import by_key, spread
-from rota.pipeline.ingest import GROUP, OFFSET
-from rota.pipeline.unread import Unread
-from rota.replay import timeline
-from rota.replay.fact import Generation, Ownership, Written
-from rota.tables import COMMITS, GENERATIONS, OWNERSHIP
+from rota.pipeline import arrow
+from rota.pipeline.group_by import repartition_by_key, split_by_key
+from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
+from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP
 
-PIECE = 10_000
-"""So many members of generations, or owners, are written at once."""
-COMMITTED = 1
-"""The type of a marker that ends a transaction well, in its key behind the version."""
-ENTRY = f"(key is null or not {OFFSET})"
-"""The record is a group's own, as SQL."""
-_MARKER = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
+#: Examples of each kind.
+MAX_EXAMPLES = 20
+
+UNREAD_OFFSETS = "records of offsets"
+
+UNREAD_GROUPS = "records of groups"
+
+DAMAGED_BATCHES = "damaged batches"
+
+DAMAGED_OR_UNREDACTED = f"{DAMAGED_BATCHES}, and records that could not be redacted"
+
+UNREAD_LOG_LINES = "log lines about a group, but not understood"
+
+UNREAD_END_SAMPLES = "lines that are no samples of ends"
+
+#: Kinds that a later round of a run that follows does not meet again.
+COUNTED_ONCE = frozenset(
+    {DAMAGED_BATCHES, DAMAGED_OR_UNREDACTED, UNREAD_LOG_LINES, UNREAD_END_SAMPLES}
+)
 
 
-def counting(journal: DataFrame) -> DataFrame:
-    """The records that count: no markers, nothing of a transaction that was aborted or is open.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A kind of input that could not be read: how often, with examples."""
 
-    A transaction ends with the next marker of its producer; the marker's epoch is none to go by,
-    it may be the next one's already.
+    what: str
+    count: int
+    examples: tuple[str, ...] = ()
+
+
+def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
+    """Records of kinds that Rota names but does not decode."""
+    return [
+        Unread(what=f"records of a kind that is not decoded ({name})", count=count)
+        for name, count in sorted(counts.items())
+    ]
+
+
+def format_example(partition: int, offset: int, problem: str) -> str:
+    """An example: where in the journal, and what is wrong there."""
+    return f"partition {partition} offset {offset}: {problem}"
+
+
+def unread_aggregates(where: str) -> dict[str, Column]:
+    """Returns aggregates that count the problems of a table's rows while it is written, with two
+    examples: nothing is read again for it.
+
+    :param where: SQL for the place of a row
     """
-    ended = _outcomes(journal).where(fn.col("outcome") == COMMITTED).drop("outcome")
+    text = fn.when(fn.col("problem").isNotNull(), fn.concat_ws(" ", fn.expr(where), "problem"))
+    return {"bad": fn.count("problem"), "least": fn.min(text), "most": fn.max(text)}
+
+
+def unread_from_aggregates(what: str, counts: Mapping[str, Any]) -> list[Unread]:
+    """What :func:`counting` has counted."""
+    if not counts["bad"]:
+        return []
+    examples = tuple(dict.fromkeys((counts["least"], counts["most"])))
+    return [Unread(what=what, count=counts["bad"], examples=examples)]
+
+
+def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
+    """All of them, those of one kind together."""
+    found: dict[str, Unread] = {}
+    for one in (one for each in several for one in each):
+        before = found.get(one.what, Unread(what=one.what, count=0))
+        examples = tuple(dict.fromkeys((*before.examples, *one.examples)))
+        found[one.what] = Unread(
+            what=one.what, count=before.count + one.count, examples=examples[:MAX_EXAMPLES]
+        )
+    return [one for one in found.values() if one.count]
+
+
+#: So many members of generations, or owners, are written at once.
+MEMBERS_PER_BATCH = 10_000
+
+#: The type of a marker that ends a transaction well, in its key behind the version.
+COMMIT_MARKER = 1
+
+#: The record is a group's own, as SQL.
+IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
+
+_MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
+
+
+def keep_committed_records(journal: DataFrame) -> DataFrame:
+    """Returns the records that count: no markers, and nothing of transactions that were aborted or
+    are open.
+
+    A transaction ends with the next marker of its producer. The marker's epoch does not help: it
+    may already be the next one.
+    """
+    ended = _transaction_outcomes(journal).where(fn.col("outcome") == COMMIT_MARKER).drop("outcome")
     return journal.where("not transactional and not control").unionByName(ended)
 
 
-def pending(journal: DataFrame) -> DataFrame:
-    """The records of transactions that are open."""
-    return _outcomes(journal).where("outcome is null").drop("outcome")
+def keep_pending_records(journal: DataFrame) -> DataFrame:
+    """Returns the records of open transactions."""
+    return _transaction_outcomes(journal).where("outcome is null").drop("outcome")
 
 
-def _outcomes(journal: DataFrame) -> DataFrame:
+def _transaction_outcomes(journal: DataFrame) -> DataFrame:
     """The records of transactions, and how theirs ended; null: it has not."""
     later = (
         Window.partitionBy("journal_partition", "producer_id")
         .orderBy(fn.desc("journal_offset"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    marker = fn.when(fn.col("control"), fn.expr(_MARKER))
+    marker = fn.when(fn.col("control"), fn.expr(_MARKER_TYPE_SQL))
     return (
         journal.where("transactional or control")
         .withColumn("outcome", fn.last(marker, ignorenulls=True).over(later))
@@ -65,101 +149,109 @@ def _outcomes(journal: DataFrame) -> DataFrame:
     )
 
 
-def commits(journal: DataFrame) -> DataFrame:
+def decode_commits(journal: DataFrame) -> DataFrame:
     """Committed offsets out of records that count: silver/commits, and ``problem`` for records
     that could not be read, whose other columns but their place are null.
     """
-    return journal.where(OFFSET).mapInArrow(read_commits, f"{schema.ddl(COMMITS)}, problem string")
+    return journal.where(IS_OFFSET_SQL).mapInArrow(
+        decode_commit_batches, f"{arrow.spark_ddl(COMMITS)}, problem string"
+    )
 
 
-def read_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Records of offsets as :func:`commits` tells."""
     for batch in batches:
         if not batch.num_rows:
             continue
-        buffer, (keys, values) = column.buffer_of(batch.column("key"), batch.column("value"))
-        read = journal_column.decode(buffer, keys, values)
+        buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
+        read = journal.decode_entries(buffer, keys, values)
         yield _commit_batch(batch, read)
         if len(read.left):
-            yield _left_batch(batch.take(pa.array(read.left)))
+            yield _decode_one_by_one(batch.take(pa.array(read.left)))
 
 
-def _commit_batch(batch: pa.RecordBatch, read: Entries) -> pa.RecordBatch:
+def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
     found, buffer = read.commits, read.buffer
     rows = pa.array(found.row)
     gone = found.tombstone
     size = np.where(gone, -1, found.metadata_size)
-    (metadata,) = column.strings(buffer.data, [Slices(found.metadata_start, size)], pa.string())
+    (metadata,) = arrow.slice_arrays(buffer.data, [Slices(found.metadata_start, size)], pa.string())
     return pa.record_batch(
         [
             batch.column("journal_partition").take(rows),
             batch.column("journal_offset").take(rows),
             batch.column("at").take(rows),
-            column.names(found.group, read.groups),
-            column.names(found.topic, read.topics),
-            column.numbers(found.partition, pa.int32()),
-            column.numbers(found.offset, pa.int64(), gone),
-            column.numbers(found.leader_epoch, pa.int32(), gone | (found.leader_epoch == NO_EPOCH)),
+            arrow.name_array(found.group, read.groups),
+            arrow.name_array(found.topic, read.topics),
+            arrow.number_array(found.partition, pa.int32()),
+            arrow.number_array(found.offset, pa.int64(), gone),
+            arrow.number_array(
+                found.leader_epoch, pa.int32(), gone | (found.leader_epoch == NO_LEADER_EPOCH)
+            ),
             metadata,
-            column.times(found.commit_timestamp, gone),
-            column.times(found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)),
-            column.identifiers(buffer, found.topic_id_start),
+            arrow.time_array(found.commit_timestamp, gone),
+            arrow.time_array(
+                found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)
+            ),
+            arrow.uuid_array(buffer, found.topic_id_start),
             batch.column("transactional").take(rows),
-            pa.nulls(len(found), schema.TIME),
+            pa.nulls(len(found), arrow.TIME_TYPE),
             pa.nulls(len(found), pa.string()),
         ],
-        schema=WITH_PROBLEM,
+        schema=COMMITS_WITH_PROBLEM,
     )
 
 
-WITH_PROBLEM = pa.schema([*schema.arrow(COMMITS), ("problem", pa.string())])
+COMMITS_WITH_PROBLEM = pa.schema([*arrow.arrow_schema(COMMITS), ("problem", pa.string())])
 
 
-def _left_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Records that do not look as they should, one by one."""
     rows = []
-    for row in batch.set_column(2, "at", schema.milliseconds(batch.column("at"))).to_pylist():
-        found: dict[str, Any] = dict.fromkeys(WITH_PROBLEM.names)
+    for row in batch.set_column(2, "at", arrow.to_milliseconds(batch.column("at"))).to_pylist():
+        found: dict[str, Any] = dict.fromkeys(COMMITS_WITH_PROBLEM.names)
         found |= {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
         try:
-            found |= _offset_row(row) | {"transactional": row["transactional"]}
+            found |= _commit_row(row) | {"transactional": row["transactional"]}
         except FormatError as error:
             found["problem"] = str(error)
         rows.append(found)
-    known = schema.batch(COMMITS, rows)
+    known = arrow.rows_to_batch(COMMITS, rows)
     problem = pa.array([row["problem"] for row in rows], pa.string())
-    return pa.record_batch([*known.columns, problem], schema=WITH_PROBLEM)
+    return pa.record_batch([*known.columns, problem], schema=COMMITS_WITH_PROBLEM)
 
 
-def _offset_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    entry = format_.decode(row["key"], row["value"])
-    assert isinstance(entry, OffsetCommitted | OffsetForgotten), "chosen by the type of its key"
+def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    entry = journal.decode_record(row["key"], row["value"])
+    assert isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone), (
+        "chosen by the type of its key"
+    )
     found = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
-    if isinstance(entry, OffsetForgotten):
+    if isinstance(entry, OffsetCommitTombstone):
         return found
     return found | {
         "offset": entry.offset,
-        "leader_epoch": None if entry.leader_epoch == NO_EPOCH else entry.leader_epoch,
+        "leader_epoch": None if entry.leader_epoch == NO_LEADER_EPOCH else entry.leader_epoch,
         "metadata": entry.metadata,
         "committed_at": entry.commit_timestamp,
-        "expires_at": _maybe_time(entry.expire_timestamp),
+        "expires_at": _time_or_none(entry.expire_timestamp),
         "topic_id": entry.topic_id,
     }
 
 
-def _maybe_time(at: int) -> int | None:
+def _time_or_none(at: int) -> int | None:
     return None if at == NO_TIMESTAMP else at
 
 
-def topic_names(commits: DataFrame) -> dict[bytes, str]:
+def collect_topic_names(commits: DataFrame) -> dict[bytes, str]:
     """Which topic has which id, as commits tell; of two names the one that sorts last."""
     named = commits.where("topic_id is not null").groupBy("topic_id").agg(fn.max("topic"))
     return {bytes(row[0]): row[1] for row in named.collect()}
 
 
-_TIMELINES: Mapping[str, str] = {
-    "generation": schema.struct(GENERATIONS),
-    "owner": schema.struct(OWNERSHIP),
+_TIMELINE_COLUMNS: Mapping[str, str] = {
+    "generation": arrow.struct_ddl(GENERATIONS),
+    "owner": arrow.struct_ddl(OWNERSHIP),
     "group": "string",
     "complete_from": "timestamp",
     "whole": "boolean",
@@ -169,31 +261,31 @@ _TIMELINES: Mapping[str, str] = {
     "foreign": "string",
     "records": "bigint",
 }
-TIMELINES = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINES.items())
-"""A row is one of: a generation; an ownership; a group, with the time from which on its records are
-all there, and whether its first one is; a record that could not be read, with its place; a kind
-that Rota names but does not read, with how many there are.
-"""
+
+#: A row is one of: a generation; an ownership; a group, with the time from which on its records are
+#: all there, and whether its first one is; a record that could not be read, with its place; a kind
+#: that Rota names but does not read, with how many there are.
+TIMELINE_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINE_COLUMNS.items())
 
 
-def timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
+def decode_timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
     """What became of every group, out of records that count: :data:`TIMELINES`."""
-    entries = journal.where(ENTRY).withColumn("name", fn.expr(GROUP))
+    entries = journal.where(IS_GROUP_RECORD_SQL).withColumn("name", fn.expr(GROUP_SQL))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, parts in by_key(batches, "name"):
-            yield from read_timeline(parts, names)
+        for _, parts in split_by_key(batches, "name"):
+            yield from decode_group_timeline(parts, names)
 
-    return spread(entries, "name", "journal_partition", "journal_offset").mapInArrow(
-        read, TIMELINES
+    return repartition_by_key(entries, "name", "journal_partition", "journal_offset").mapInArrow(
+        read, TIMELINE_DDL
     )
 
 
-def read_timeline(
+def decode_group_timeline(
     parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
     """What became of one group, whose records come in the journal's order: :data:`TIMELINES`."""
-    records = _Records(parts)
+    records = _GroupRecords(parts)
     written = iter(records)
     first = []  # up to one that names the group; "" is a name, too
     for one in written:
@@ -201,7 +293,9 @@ def read_timeline(
         if getattr(one.entry, "group", None) is not None:
             break
     if first and (group := getattr(first[-1].entry, "group", None)) is not None:
-        yield from _read(timeline.Reading(group, names), group, chain(first, written))
+        yield from _timeline_batches(
+            generations.HistoryReader(group, names), group, chain(first, written)
+        )
     if records.foreign:
         counted = {
             "foreign": list(records.foreign),
@@ -209,24 +303,26 @@ def read_timeline(
         }
         yield _timeline_batch(len(records.foreign), counted)
     if records.problems:
-        yield _timeline_batch(len(records.problems), _transposed(records.problems))
+        yield _timeline_batch(len(records.problems), _transpose_rows(records.problems))
 
 
-def not_read(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
+def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
     """Which records of groups are not read."""
-    records = _Records(parts)
+    records = _GroupRecords(parts)
     for _ in records:
         pass
-    found = unread.foreign(records.foreign)
+    found = unread_foreign(records.foreign)
     if records.problems:
-        examples = [unread.place(*problem.values()) for problem in records.problems[: unread.SHOWN]]
+        examples = [
+            format_example(*problem.values()) for problem in records.problems[:MAX_EXAMPLES]
+        ]
         found.append(
-            Unread(what=unread.GROUPS, count=len(records.problems), examples=tuple(examples))
+            Unread(what=UNREAD_GROUPS, count=len(records.problems), examples=tuple(examples))
         )
     return found
 
 
-class _Records:
+class _GroupRecords:
     """A group's records, decoded one by one, and what there is to say of those that are not."""
 
     def __init__(self, parts: Iterable[pa.RecordBatch]) -> None:
@@ -234,26 +330,26 @@ class _Records:
         self.foreign: Counter[str] = Counter()
         self.problems: list[dict[str, Any]] = []
 
-    def __iter__(self) -> Iterator[Written]:
+    def __iter__(self) -> Iterator[JournalRecord]:
         for part in self._parts:
             # a record may be large: one at a time
-            times = schema.milliseconds(part.column("at"))
+            times = arrow.to_milliseconds(part.column("at"))
             columns = ("journal_partition", "journal_offset", "key", "value")
             for row in zip(times, *map(part.column, columns), strict=True):
                 at, partition, offset, key, value = (each.as_py() for each in row)
                 try:
-                    entry = format_.decode(key or b"", value)
+                    entry = journal.decode_record(key or b"", value)
                 except FormatError as error:
                     place = {"journal_partition": partition, "journal_offset": offset}
                     self.problems.append(place | {"problem": str(error)})
                     continue
-                if isinstance(entry, Foreign):
+                if isinstance(entry, UnparsedEntry):
                     self.foreign[entry.name] += 1
-                yield Written(offset, at, entry)
+                yield JournalRecord(offset, at, entry)
 
 
-def _read(
-    reading: timeline.Reading, group: str, records: Iterable[Written]
+def _timeline_batches(
+    reading: generations.HistoryReader, group: str, records: Iterable[JournalRecord]
 ) -> Iterator[pa.RecordBatch]:
     """In pieces: all generations of a large group do not fit into memory."""
     made: list[Generation] = []
@@ -261,42 +357,42 @@ def _read(
     for one in reading.generations(records):
         made.append(one)
         members += 1 + len(one.members)
-        if members >= PIECE:
-            yield generation_rows(made)
+        if members >= MEMBERS_PER_BATCH:
+            yield generations_as_timeline(made)
             made, members = [], 0
-        if reading.owned() >= PIECE:
-            yield owner_rows(reading.over())
+        if reading.owned() >= MEMBERS_PER_BATCH:
+            yield ownership_as_timeline(reading.over())
     if made:
-        yield generation_rows(made)
+        yield generations_as_timeline(made)
     if rest := reading.rest():
-        yield owner_rows(rest)
+        yield ownership_as_timeline(rest)
     if reading.window is not None:
-        time = column.times(np.array([reading.window.at]))
+        time = arrow.time_array(np.array([reading.window.at]))
         window = {"group": [group], "complete_from": time, "whole": [reading.window.whole]}
         yield _timeline_batch(1, window)
 
 
-def generation_rows(made: list[Generation]) -> pa.RecordBatch:
+def generations_as_timeline(made: list[Generation]) -> pa.RecordBatch:
     """Generations as rows of :data:`TIMELINES`."""
-    rows = generation.rows(made).to_struct_array()
+    rows = arrow.generations_to_batch(made).to_struct_array()
     return _timeline_batch(len(rows), {"generation": rows})
 
 
-def owner_rows(owners: list[Ownership]) -> pa.RecordBatch:
+def ownership_as_timeline(owners: list[PartitionOwnership]) -> pa.RecordBatch:
     """Owners as rows of :data:`TIMELINES`."""
-    rows = schema.fact_batch(OWNERSHIP, owners).to_struct_array()
+    rows = arrow.facts_to_batch(OWNERSHIP, owners).to_struct_array()
     return _timeline_batch(len(rows), {"owner": rows})
 
 
-def _transposed(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _transpose_rows(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _timeline_batch(rows: int, known: Mapping[str, Any]) -> pa.RecordBatch:
     """A batch whose other columns are null."""
     columns = {}
-    for name, kind in _TIMELINES.items():
-        wanted = schema.arrow_type(kind)
+    for name, kind in _TIMELINE_COLUMNS.items():
+        wanted = arrow.arrow_type(kind)
         given = known.get(name)
         if given is None:
             columns[name] = pa.nulls(rows, wanted)

@@ -1,8 +1,8 @@
-"""The demo's evidence: a simulated day, written down as brokers of Kafka leave it behind.
+"""The demo's evidence: a simulated day, written to disk as Kafka's brokers would leave it.
 
-What comes of it is read like anybody's: a journal that the embedded broker serves out of a real
-log folder, a broker's log, and samples of log ends (the topics themselves have no records that
-could be asked for theirs). Nothing in the pipeline knows that nobody has lived it.
+The pipeline reads it like any other evidence: a journal that the embedded broker serves from a real
+log folder, a broker's log, and samples of log ends (the topics have no records whose ends could be
+looked up). Nothing in the pipeline knows that the day was simulated.
 """
 
 from __future__ import annotations
@@ -20,47 +20,62 @@ from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rota.formats import journal
-from rota.group.coordinator import JOURNAL_PARTITIONS
-from rota.model.config import TopicConfig
-from rota.pipeline.cluster import Cluster
-from rota.sim.brokerlog import Line
-from rota.sim.chance import mixed
-from rota.sim.day import DAY, GroupDay, Sample, broker, day, ends
-from rota.sim.shop import PLANS, Plan
-from rota.storage.disk import RealDisk
-from rota.storage.log import Log, Pair
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.log import KeyValue, Log
+from rota.engine.coordinator.coordinator import DEFAULT_JOURNAL_PARTITIONS
+from rota.engine.formats import journal
+from rota.engine.model.config import TopicConfig
+from rota.engine.simulator.day import (
+    DAY,
+    GROUP_PLANS,
+    GroupDay,
+    GroupPlan,
+    OffsetSample,
+    broker_of_partition,
+    sample_offsets,
+    simulate_day,
+)
+from rota.engine.simulator.seeded_random import mix_numbers
+from rota.engine.simulator.trace import SimulatedLogLine
+from rota.pipeline.cluster import LiveCluster
 
-TOPIC = "__consumer_offsets"
+JOURNAL_TOPIC = "__consumer_offsets"
+
+#: Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run.
 START_MS = 1_767_571_200_000
-"""Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run."""
+
 SEGMENT_BYTES = 512 * 1024
-CONFIG = TopicConfig(cleanup_policy="compact")
-STILL = {
+
+JOURNAL_CONFIG = TopicConfig(cleanup_policy="compact")
+
+#: A broker that changes nothing of what it serves: what is old to it was yesterday to the day.
+READ_ONLY_BROKER = {
     "offsets.retention.check.interval.ms": str(2**62),
     "log.cleaner.backoff.ms": str(2**62),
 }
-"""A broker that changes nothing of what it serves: what is old to it was yesterday to the day."""
+
 LOOPBACK = "127.0.0.1"
-USER = "demo"
-LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
+
+DEMO_USER = "demo"
+
+KAFKA_LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
-    """Where the day's evidence is."""
+class DemoDay:
+    """The files of the simulated day."""
 
+    #: The folder that has the ``__consumer_offsets-N`` folders.
     segments: Path
-    """The folder that has the ``__consumer_offsets-N`` folders."""
+    #: The brokers' lines about groups, as log4j writes them; times are UTC.
     server_log: Path
-    """The brokers' lines about groups, as log4j writes them; times are UTC."""
+    #: JSON lines: when (``t``), ``topic``, ``partition``, ``beginning`` and ``end``.
     ends: Path
-    """JSON lines: when (``t``), ``topic``, ``partition``, ``beginning`` and ``end``."""
     start_ms: int
     end_ms: int
     groups: int
+    #: How many records the journal has.
     records: int
-    """How many records the journal has."""
 
 
 def write_day(
@@ -68,9 +83,9 @@ def write_day(
     *,
     seed: int = 0,
     start_ms: int = START_MS,
-    plans: Sequence[Plan] = PLANS,
+    plans: Sequence[GroupPlan] = GROUP_PLANS,
     progress: Callable[[float], None] | None = None,
-) -> Day:
+) -> DemoDay:
     """Plays the day and writes it down in a new folder.
 
     :param start_ms: a midnight, in milliseconds since 1970
@@ -80,20 +95,20 @@ def write_day(
     segments, server_log = folder / "kafka-logs", folder / "server.log"
     samples = folder / "ends.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    records = _Journal()
+    records = _JournalWriter()
     said: list[tuple[int, str]] = []
-    for number, group in enumerate(day(seed=seed, start=start_ms, plans=plans), start=1):
+    for number, group in enumerate(simulate_day(seed=seed, start=start_ms, plans=plans), start=1):
         records.take(group)
-        said += [(line.at, _logged(line, group.partition)) for line in group.log()]
+        said += [(line.at, _format_log_line(line, group.partition)) for line in group.log()]
         if progress is not None:
             progress(0.95 * number / len(plans))
     count = records.write(segments, seed)
     said.sort(key=itemgetter(0))
     server_log.write_text("".join(line for _, line in said), encoding="utf-8")
-    _write_ends(samples, ends(seed=seed, start=start_ms))
+    _write_ends(samples, sample_offsets(seed=seed, start=start_ms))
     if progress is not None:
         progress(1.0)
-    return Day(
+    return DemoDay(
         segments=segments,
         server_log=server_log,
         ends=samples,
@@ -105,7 +120,7 @@ def write_day(
 
 
 @contextmanager
-def served(day: Day, master: str = "local") -> Iterator[Cluster]:
+def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
     """The day's journal, served over the wire by the embedded broker, as long as the block lasts.
 
     :param master: Spark's; where it is on another machine, the broker listens to other machines,
@@ -114,10 +129,12 @@ def served(day: Day, master: str = "local") -> Iterator[Cluster]:
     # tasks of Spark import this package, and must not load a broker
     from rota.broker.embedded import Broker  # noqa: PLC0415
 
-    host = _host_for(master)
+    host = _host_for_master(master)
     password = secrets.token_hex(16)
-    users = None if host == LOOPBACK else {USER: password}
-    with Broker(day.segments, host=host, users=users, config=STILL, adopt=True) as broker:
+    users = None if host == LOOPBACK else {DEMO_USER: password}
+    with Broker(
+        day.segments, host=host, users=users, config=READ_ONLY_BROKER, adopt=True
+    ) as broker:
         broker.clock.freeze()  # else its members would miss their heartbeats
         settings = {"bootstrap.servers": broker.bootstrap_servers}
         if users is not None:
@@ -125,12 +142,13 @@ def served(day: Day, master: str = "local") -> Iterator[Cluster]:
             settings |= {
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.jaas.config": f'{login} required username="{USER}" password="{password}";',
+                "sasl.jaas.config": f'{login} required username="{DEMO_USER}" '
+                f'password="{password}";',
             }
-        yield Cluster(settings=settings)
+        yield LiveCluster(settings=settings)
 
 
-def _host_for(master: str) -> str:
+def _host_for_master(master: str) -> str:
     """The address of this machine at which Spark's machines find it."""
     place = urlsplit(master)
     if not place.hostname:
@@ -143,27 +161,29 @@ def _host_for(master: str) -> str:
         return str(probe.getsockname()[0])
 
 
-class _Journal:
-    """The journals of all groups, by the partition that they are in."""
+class _JournalWriter:
+    """The journal entries of all groups, by partition of the journal."""
 
     def __init__(self) -> None:
-        self._batches: dict[int, list[tuple[int, list[Pair]]]] = defaultdict(list)
+        self._batches: dict[int, list[tuple[int, list[KeyValue]]]] = defaultdict(list)
 
     def take(self, group: GroupDay) -> None:
         """Entries that were written at the same moment are one batch."""
         own = self._batches[group.partition]
         for at, entries in groupby(group.journal(), key=itemgetter(0)):
-            own.append((at, [journal.encode(entry) for _, entry in entries]))
+            own.append((at, [journal.encode_entry(entry) for _, entry in entries]))
 
     def write(self, folder: Path, seed: int) -> int:
         """Writes a folder for each partition, and tells how many records there are."""
-        topic_id = mixed(seed, 1).to_bytes(8, "big") + mixed(seed, 2).to_bytes(8, "big")
+        topic_id = mix_numbers(seed, 1).to_bytes(8, "big") + mix_numbers(seed, 2).to_bytes(8, "big")
         count = 0
         folder.mkdir(parents=True)
         disk = RealDisk(folder)
-        for partition in range(JOURNAL_PARTITIONS):
-            name = f"{TOPIC}-{partition}"
-            with Log.create(disk, name, topic_id, CONFIG, segment_bytes=SEGMENT_BYTES) as log:
+        for partition in range(DEFAULT_JOURNAL_PARTITIONS):
+            name = f"{JOURNAL_TOPIC}-{partition}"
+            with Log.create(
+                disk, name, topic_id, JOURNAL_CONFIG, segment_bytes=SEGMENT_BYTES
+            ) as log:
                 for at, pairs in sorted(self._batches.get(partition, ()), key=itemgetter(0)):
                     log.append_records(pairs, at)
                 count += log.end
@@ -171,15 +191,16 @@ class _Journal:
         return count
 
 
-def _logged(line: Line, partition: int) -> str:
+def _format_log_line(line: SimulatedLogLine, partition: int) -> str:
     time = datetime.fromtimestamp(line.at // 1000, UTC)
     return (
         f"[{time:%Y-%m-%d %H:%M:%S},{line.at % 1000:03}] INFO [GroupCoordinator id="
-        f"{broker(partition)} topic={TOPIC} partition={partition}] {line.text} ({LOGGER})\n"
+        f"{broker_of_partition(partition)} topic={JOURNAL_TOPIC} partition={partition}] "
+        f"{line.text} ({KAFKA_LOGGER})\n"
     )
 
 
-def _write_ends(path: Path, samples: Iterable[Sample]) -> None:
+def _write_ends(path: Path, samples: Iterable[OffsetSample]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for at, topic, partition, beginning, end in samples:
             row = {

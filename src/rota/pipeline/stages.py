@@ -1,37 +1,45 @@
-"""The stages of a run: DataFrames in, tables out."""
+"""A run of the pipeline, stage by stage: evidence in, tables out.
+
+:func:`run_pipeline` is the entry point; :meth:`PipelineStages.compute_tables` lists the stages in
+their order. The last row that a run writes is its own account: gold/evidence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from rota.engine.history.lag import MAX_SAMPLE_AGE
 from rota.errors import InputError
-from rota.pipeline import (
-    account,
-    decode,
-    ingest,
-    lag,
-    lookup,
-    rebalance,
-    sample,
-    unread,
-    whatif,
+from rota.pipeline import cluster, decode, ingest, lag, poll, rebalances, store
+from rota.pipeline.arrow import TableRow
+from rota.pipeline.cluster import (
+    JOURNAL_ACLS,
+    JOURNAL_TOPIC,
+    LiveCluster,
+    LiveJournal,
+    LookupResult,
 )
-from rota.pipeline.cluster import Cluster
-from rota.pipeline.evidence import Evidence, Found, Options, window
-from rota.pipeline.lookup import Looked
-from rota.pipeline.redact import Redaction
-from rota.pipeline.sample import Sampled
-from rota.pipeline.segment import Segments
-from rota.pipeline.stage import Progress, Stage, stage
-from rota.pipeline.store import Store
-from rota.pipeline.summary import Summary
-from rota.pipeline.unread import SHOWN, Unread
-from rota.replay.lag import REACH
-from rota.tables import (
+from rota.pipeline.decode import COUNTED_ONCE, MAX_EXAMPLES, Unread, merge_unread
+from rota.pipeline.evidence import (
+    EvidenceSources,
+    FoundEvidence,
+    RunOptions,
+    RunSummary,
+    time_window,
+)
+from rota.pipeline.ingest import JournalPosition, Segments
+from rota.pipeline.poll import PollResult, PollTables
+from rota.pipeline.redaction import Redaction
+from rota.pipeline.session import open_session
+from rota.pipeline.store import TableStore
+from rota.pipeline.tables import (
     COMMITS,
     ENDS,
     EVIDENCE,
@@ -46,16 +54,87 @@ from rota.tables import (
 )
 
 
-class Stages:
+class PipelineStage(enum.StrEnum):
+    """What a run does, in this order."""
+
+    FIND = "finding the journal"
+    START = "starting Spark"
+    EVIDENCE = "reading logs"
+    JOURNAL = "reading the journal"
+    COMMITS = "decoding commits"
+    ENDS = "reading log ends"
+    GROUPS = "decoding groups"
+    REBALANCES = "explaining rebalances"
+    LAG = "computing lag"
+    WHATIF = "replaying other policies"
+    PUBLISH = "showing the tables"
+
+
+class StageListener(Protocol):
+    """Who is told how far a run is."""
+
+    def began(self, stage: PipelineStage) -> None:
+        """The stage begins."""
+
+    def ended(self, stage: PipelineStage, note: str) -> None:
+        """The stage is done; what came of it."""
+
+
+@contextmanager
+def report_stage(progress: StageListener, stage: PipelineStage) -> Iterator[list[str]]:
+    """Tells of a stage; what is added to the list is said of it at the end."""
+    progress.began(stage)
+    note: list[str] = []
+    yield note
+    progress.ended(stage, "; ".join(note))
+
+
+#: Bytes of segments from which on Java's better compiler pays.
+LARGE_RUN_BYTES = 256 << 20
+
+
+def run_pipeline(
+    evidence: EvidenceSources,
+    out: str,
+    options: RunOptions,
+    progress: StageListener,
+    spark: SparkSession | None = None,
+) -> RunSummary:
+    """Reads the evidence and writes every table.
+
+    :param spark: a session to use; one is started, and ended, where none is given
+    """
+    with report_stage(progress, PipelineStage.FIND) as note:
+        ingest.check_files_exist(evidence.server_logs, evidence.ends)
+        found = FoundEvidence(
+            segments=ingest.find_segments(evidence.segments),
+            live=None if evidence.cluster is None else cluster.find_journal(evidence.cluster),
+            polled=evidence.polled,
+        )
+        time_window(options, found.last)
+        note.append(str(found))
+    with ExitStack() as stack:
+        tables = stack.enter_context(store.begin_run(out))
+        with report_stage(progress, PipelineStage.START):
+            if spark is None:
+                large = found.size > LARGE_RUN_BYTES
+                spark = stack.enter_context(open_session(options.master, large=large))
+        this = PipelineStages(spark, tables, options, progress, found)
+        with store.translate_spark_errors(tables.out):
+            this.all(evidence)
+        return this.summary
+
+
+class PipelineStages:
     """The stages of a run, over what was found."""
 
     def __init__(
         self,
         spark: SparkSession,
-        tables: Store,
-        options: Options,
-        progress: Progress,
-        found: Found,
+        tables: TableStore,
+        options: RunOptions,
+        progress: StageListener,
+        found: FoundEvidence,
     ) -> None:
         self._spark = spark
         self._tables = tables
@@ -63,32 +142,34 @@ class Stages:
         self._progress = progress
         self._found = found.segments
         self._live = found.live
-        self.summary = Summary(out=str(tables.out), live=found.live, polled=found.polled)
+        self.summary = RunSummary(out=str(tables.out), live=found.live, polled=found.polled)
         self.summary.complete = found.segments.complete
-        self.summary.unread += _flaws(found.segments)
-        self._begin, self._until = window(options, found.last)
+        self.summary.unread += _unread_damaged_bytes(found.segments)
+        self._begin, self._until = time_window(options, found.last)
         self.summary.since, self.summary.until = self._begin, self._until
         self._redaction = Redaction(options.key) if options.redact else None
-        self._sampled = None if found.polled is None else Sampled(spark, found.polled, self._until)
+        self._sampled = (
+            None if found.polled is None else PollTables(spark, found.polled, self._until)
+        )
         for what, count, examples in () if found.polled is None else found.polled.missing():
-            self._unread(what, count, examples[:SHOWN])
+            self._unread(what, count, examples[:MAX_EXAMPLES])
         self._given = found.given
+        #: Topics by id.
         self.names = dict(found.given.names) if found.given is not None else {}
-        """Topics by id."""
+        #: The journal of a cluster, where bronze has only a part of it.
         self._whole: DataFrame | None = None
-        """The journal of a cluster, where bronze has only a part of it."""
 
-    def all(self, evidence: Evidence) -> None:
+    def all(self, evidence: EvidenceSources) -> None:
         """Every stage."""
         self.compute(evidence)
-        with stage(self._progress, Stage.PUBLISH):
+        with report_stage(self._progress, PipelineStage.PUBLISH):
             self._tables.publish()
 
-    def compute(self, evidence: Evidence) -> None:
+    def compute(self, evidence: EvidenceSources) -> None:
         """Every stage but the last: the tables are there, and not shown."""
         self._evidence(evidence)
         self._journal()
-        counting = decode.counting(self._tables.read(self._spark, JOURNAL))
+        counting = decode.keep_committed_records(self._tables.read(self._spark, JOURNAL))
         self._commits(counting)
         self._ends(evidence)
         self._groups(counting)
@@ -97,27 +178,27 @@ class Stages:
         self._rebalances()
         self._lag()
         self._whatif()
-        self._tables.put(EVIDENCE, account.account(self.summary, evidence))
+        self._tables.put(EVIDENCE, evidence_row(self.summary, evidence))
 
     def _is_empty(self) -> bool:
         summary = self.summary
         found = summary.commits or summary.windows or summary.generations
         return not found and self._given is None
 
-    def _evidence(self, evidence: Evidence) -> None:
+    def _evidence(self, evidence: EvidenceSources) -> None:
         spark, summary = self._spark, self.summary
         counts = {"times": fn.sum("times"), "first": fn.min("problem")}
-        with stage(self._progress, Stage.EVIDENCE) as note:
+        with report_stage(self._progress, PipelineStage.EVIDENCE) as note:
             if self._given is not None and self._given.lines is not None:
                 summary.lines = self._tables.write(SERVERLOG, self._given.lines)["rows"]
             elif evidence.server_logs:
-                lines = ingest.server_log(
+                lines = ingest.read_server_logs(
                     spark, evidence.server_logs, evidence.zone, self._redaction
                 )
-                lines = self._within(ingest.once_each(lines))
+                lines = self._within(ingest.drop_duplicate_lines(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
                 summary.lines, summary.logs = counted["rows"], len(evidence.server_logs)
-                self._strange(unread.LINES, counted)
+                self._strange(decode.UNREAD_LOG_LINES, counted)
             else:
                 self._tables.write_nothing(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
@@ -126,18 +207,20 @@ class Stages:
             else:
                 self._tables.write(SAMPLES, self._sampled.samples())
 
-    def _ends(self, evidence: Evidence) -> None:
+    def _ends(self, evidence: EvidenceSources) -> None:
         """Samples of ends: those that were given, and what a cluster says of what was committed."""
         tables, spark, summary = self._tables, self._spark, self.summary
-        with stage(self._progress, Stage.ENDS) as note:
-            samples = ingest.ends(spark, evidence.ends).distinct() if evidence.ends else None
+        with report_stage(self._progress, PipelineStage.ENDS) as note:
+            samples = (
+                ingest.read_end_samples(spark, evidence.ends).distinct() if evidence.ends else None
+            )
             if self._sampled is not None:
                 asked = self._sampled.ends()
                 samples = asked if samples is None else samples.unionByName(asked)
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.looked = self._look_up(evidence.cluster)
                 note.append(f"{summary.looked.made:,} look-ups")
-                asked = lookup.samples(spark, summary.looked)
+                asked = cluster.end_samples_frame(spark, summary.looked)
                 samples = asked if samples is None else samples.unionByName(asked, True)
             if self._given is not None and self._given.samples is not None:
                 wide = self._given.samples.selectExpr(
@@ -150,14 +233,18 @@ class Stages:
             counts = {"times": fn.sum("times"), "first": fn.min("problem")}
             counted = tables.write(ENDS, samples, **counts)
             summary.samples = counted["rows"]
-            self._strange(unread.ENDS, counted)
+            self._strange(decode.UNREAD_END_SAMPLES, counted)
             note.append(f"{summary.samples:,} samples")
 
-    def _look_up(self, asked: Cluster) -> Looked:
+    def _look_up(self, asked: LiveCluster) -> LookupResult:
         commits = self._tables.read(self._spark, COMMITS)
-        looked = lookup.look_up(asked, lookup.plan(commits, asked.lookups, self._begin))
+        looked = cluster.look_up_ends(
+            asked, cluster.plan_lookups(commits, asked.lookups, self._begin)
+        )
         for why, names in sorted(looked.skipped.items()):
-            self._unread(f"ends of topics or partitions {why}", len(names), sorted(names)[:SHOWN])
+            self._unread(
+                f"ends of topics or partitions {why}", len(names), sorted(names)[:MAX_EXAMPLES]
+            )
         return looked
 
     def _strange(self, what: str, counted: Mapping[str, Any]) -> None:
@@ -167,7 +254,7 @@ class Stages:
     def _within(self, lines: DataFrame) -> DataFrame:
         """Lines of what the user asked for; those that were not understood name no group."""
         if self._options.groups:
-            wanted = ingest.named_like(lines["group"], self._options.groups)
+            wanted = ingest.matches_globs(lines["group"], self._options.groups)
             lines = lines.where(fn.coalesce(wanted, fn.lit(True)))
         if self._until is not None:
             late = fn.unix_millis("at") > self._until
@@ -175,9 +262,9 @@ class Stages:
         return lines
 
     def _journal(self) -> None:
-        with stage(self._progress, Stage.JOURNAL) as note:
+        with report_stage(self._progress, PipelineStage.JOURNAL) as note:
             every = self._every()
-            wanted = ingest.wanted(
+            wanted = ingest.filter_wanted(
                 every,
                 until=self._until,
                 groups=self._options.groups,
@@ -187,7 +274,7 @@ class Stages:
                 wanted,
                 first=fn.min(fn.unix_millis("at")),
                 last=fn.max(fn.unix_millis("at")),
-                **unread.counting("file"),
+                **decode.unread_aggregates("file"),
             )
             summary = self.summary
             summary.records = counts["rows"]
@@ -196,8 +283,10 @@ class Stages:
                 times += [summary.polled.first, summary.polled.last]
             known = [at for at in times if at is not None]
             summary.first, summary.last = min(known, default=None), max(known, default=None)
-            what = unread.BATCHES if self._redaction is None else unread.BATCHES_REDACTED
-            self.summary.unread += unread.counted(what, counts)
+            what = (
+                decode.DAMAGED_BATCHES if self._redaction is None else decode.DAMAGED_OR_UNREDACTED
+            )
+            self.summary.unread += decode.unread_from_aggregates(what, counts)
             self._complete()
             note.append(f"{summary.records:,} records")
 
@@ -207,11 +296,11 @@ class Stages:
             self._whole = self._given.journal
             return self._given.journal
         if self._live is None:
-            return ingest.journal(self._spark, self._found, self._redaction)
-        every = ingest.live_journal(self._spark, self._live, self._redaction)
+            return ingest.read_segment_journal(self._spark, self._found, self._redaction)
+        every = ingest.read_live_journal(self._spark, self._live, self._redaction)
         if self._found.pieces:
-            own = ingest.journal(self._spark, self._found, self._redaction)
-            every = ingest.together(every, own)
+            own = ingest.read_segment_journal(self._spark, self._found, self._redaction)
+            every = ingest.merge_journals(every, own)
         if self._options.groups or self._until is not None or self._redaction is not None:
             # bronze has not all of it, and a cluster is read once, whatever it is needed for
             every = self._whole = self._tables.keep(self._spark, "journal", every)
@@ -228,29 +317,29 @@ class Stages:
             rows = self._tables.read(self._spark, JOURNAL)
         # who gives the records tells how far they go
         ends = self._live.ends if self._given is None else {}
-        self.summary.complete = ingest.complete(rows, ends)
+        self.summary.complete = ingest.find_complete_positions(rows, ends)
 
     def _commits(self, counting: DataFrame) -> None:
-        with stage(self._progress, Stage.COMMITS) as note:
+        with report_stage(self._progress, PipelineStage.COMMITS) as note:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
-            found = decode.commits(counting)
+            found = decode.decode_commits(counting)
             if self._sampled is not None:
                 sampled = self._sampled.commits(self._besides(counting))
                 found = found.unionByName(sampled, allowMissingColumns=True)
-            counts = self._tables.write(COMMITS, found, **unread.counting(place))
+            counts = self._tables.write(COMMITS, found, **decode.unread_aggregates(place))
             self.summary.commits = counts["rows"]
-            self.summary.unread += unread.counted(unread.OFFSETS, counts)
+            self.summary.unread += decode.unread_from_aggregates(decode.UNREAD_OFFSETS, counts)
             note.append(f"{self.summary.commits:,} commits")
 
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
-        with stage(self._progress, Stage.GROUPS) as note:
-            for topic_id, topic in decode.topic_names(self._namers()).items():
+        with report_stage(self._progress, PipelineStage.GROUPS) as note:
+            for topic_id, topic in decode.collect_topic_names(self._namers()).items():
                 self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
-            read = decode.timelines(counting, self.names)
+            read = decode.decode_timelines(counting, self.names)
             if self._sampled is not None:
                 samples = tables.read(spark, SAMPLES)
-                read = read.unionByName(sample.timelines(samples, self._besides(counting)))
+                read = read.unionByName(poll.sampled_timelines(samples, self._besides(counting)))
             found = tables.keep(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
@@ -273,8 +362,8 @@ class Stages:
             return self._tables.read(self._spark, COMMITS)
         every = self._whole
         if every is None:
-            every = ingest.journal(self._spark, self._found)
-        return decode.commits(every.where("not control")).where("problem is null")
+            every = ingest.read_segment_journal(self._spark, self._found)
+        return decode.decode_commits(every.where("not control")).where("problem is null")
 
     def _rest(self, found: DataFrame) -> None:
         """What else the groups' records told."""
@@ -282,21 +371,21 @@ class Stages:
         bad = rest.where("problem is not null")
         number = bad.count()
         if number:
-            self._unread(unread.GROUPS, number, _places(bad))
+            self._unread(decode.UNREAD_GROUPS, number, _first_examples(bad))
         told = rest.where("problem is null")
         rows = told.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: dict[str, int] = {}
         for row in rows:
             if row.foreign is not None:
                 foreign[row.foreign] = foreign.get(row.foreign, 0) + row.records
-        self.summary.unread += unread.foreign(foreign)
+        self.summary.unread += decode.unread_foreign(foreign)
         windows = [row for row in rows if row.whole is not None]
         self.summary.windows = sorted((row.group, row.complete_from, row.whole) for row in windows)
 
     def _rebalances(self) -> None:
         tables, spark = self._tables, self._spark
-        with stage(self._progress, Stage.REBALANCES) as note:
-            found = rebalance.rebalances(
+        with report_stage(self._progress, PipelineStage.REBALANCES) as note:
+            found = rebalances.compute_rebalances(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, COMMITS),
                 tables.read(spark, SERVERLOG),
@@ -310,12 +399,12 @@ class Stages:
 
     def _lag(self) -> None:
         tables, spark = self._tables, self._spark
-        with stage(self._progress, Stage.LAG) as note:
+        with report_stage(self._progress, PipelineStage.LAG) as note:
             if not self.summary.samples:
                 tables.write_nothing(LAG, STATUS)
                 note.append("no samples of ends: none")
                 return
-            found = lag.lag(
+            found = lag.compute_lag(
                 tables.read(spark, COMMITS),
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, OWNERSHIP),
@@ -335,15 +424,15 @@ class Stages:
         """
         ends = self._tables.read(self._spark, ENDS).agg(fn.max(fn.unix_millis("at")))
         sampled = int(ends.collect()[0][0])
-        latest = min(max(self.summary.last or 0, sampled), sampled + REACH)
+        latest = min(max(self.summary.last or 0, sampled), sampled + MAX_SAMPLE_AGE)
         return latest if self._until is None else min(latest, self._until)
 
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
-        with stage(self._progress, Stage.WHATIF) as note:
+        with report_stage(self._progress, PipelineStage.WHATIF) as note:
             # of a topic that was made anew, always the same one of its ids
             ids = {topic: topic_id for topic_id, topic in sorted(self.names.items())}
-            found = whatif.alternatives(
+            found = rebalances.compute_whatif(
                 tables.read(spark, GENERATIONS),
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,
                 topic_ids=ids,
@@ -352,7 +441,7 @@ class Stages:
             found = tables.keep(spark, "whatif", found)
             made = (
                 (table, found.where(f"{name} is not null").select(f"{name}.*"))
-                for name, table in whatif.COLUMNS.items()
+                for name, table in rebalances.WHATIF_TABLES.items()
             )
             count, *_ = tables.write_all(*made)
             note.append(f"{count:,} rebalances under a policy")
@@ -368,16 +457,160 @@ class Stages:
         self.summary.unread.append(Unread(what=what, count=count, examples=tuple(examples)))
 
 
-def _flaws(found: Segments) -> Iterator[Unread]:
+def _unread_damaged_bytes(found: Segments) -> Iterator[Unread]:
     kinds: dict[str, list[str]] = {}
     for flaw in found.flaws:
         kinds.setdefault(flaw.problem.flaw, []).append(f"{flaw.path} {flaw.problem}")
     for kind, places in sorted(kinds.items()):
         what = f"stretches of bytes that are no batch ({kind})"
-        yield Unread(what=what, count=len(places), examples=tuple(places[:SHOWN]))
+        yield Unread(what=what, count=len(places), examples=tuple(places[:MAX_EXAMPLES]))
 
 
-def _places(bad: DataFrame) -> list[str]:
+def _first_examples(bad: DataFrame) -> list[str]:
     order = ("journal_partition", "journal_offset")
-    first = bad.select(*order, "problem").sort(*order).limit(SHOWN).collect()
-    return [unread.place(*row) for row in first]
+    first = bad.select(*order, "problem").sort(*order).limit(MAX_EXAMPLES).collect()
+    return [decode.format_example(*row) for row in first]
+
+
+def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]:
+    """What a run has read; times are milliseconds."""
+    return {
+        "demo": evidence.demo,
+        "first": found.first,
+        "last": found.last,
+        "since": found.since,
+        "until": found.until,
+        "records": found.records,
+        "commits": found.commits,
+        "generations": found.generations,
+        "rebalances": found.rebalances,
+        "logs": found.logs,
+        "lines": found.lines,
+        "samples": found.samples,
+        "cluster": None if found.live is None else _cluster_value(found.live),
+        "lookups": _lookups_value(found.live, found.looked),
+        "polled": None if found.polled is None else _polled_value(found.polled),
+        "windows": [_window_value(*window) for window in found.windows],
+        "complete": _complete_value(found.complete),
+        "unread": [asdict(one) for one in found.unread],
+    }
+
+
+def _cluster_value(live: LiveJournal) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": live.cluster.servers,
+        "topic": JOURNAL_TOPIC,
+        "partitions": len(live.ends),
+        "most_records": live.records,
+        "bytes": live.size,
+        "acls": list(JOURNAL_ACLS if live.cluster.lookups else JOURNAL_ACLS[:1]),
+    }
+
+
+def _lookups_value(live: LiveJournal | None, looked: LookupResult | None) -> dict[str, Any] | None:
+    if live is None or looked is None:
+        return None
+    return {
+        "most": live.cluster.lookups,
+        "made": looked.made,
+        "partitions": looked.partitions,
+        "partitions_left_out": [str(place) for place in looked.left_out],
+        "of_a_time_that_is_deleted": looked.lost,
+        "not_to_be_had": looked.skipped,
+    }
+
+
+def _polled_value(polled: PollResult) -> dict[str, Any]:
+    return {
+        "first": polled.first,
+        "last": polled.last,
+        "every": polled.every,
+        "rounds": polled.rounds,
+        "groups": sorted(polled.groups),
+        "gaps": [{"begin": gap.begin, "end": gap.end, "why": gap.why} for gap in polled.gaps],
+    }
+
+
+def _window_value(group: str, at: int, whole: bool) -> dict[str, Any]:
+    return {"group": group, "at": at, "whole": whole}
+
+
+def _complete_value(complete: Mapping[int, JournalPosition]) -> list[dict[str, Any]]:
+    return [
+        {"journal_partition": partition, "offset": edge.offset, "at": edge.at}
+        for partition, edge in sorted(complete.items())
+    ]
+
+
+def unread_from_row(row: TableRow) -> list[Unread]:
+    """What an account says could not be read."""
+    return [
+        Unread(what=one["what"], count=one["count"], examples=tuple(one["examples"]))
+        for one in row["unread"]
+    ]
+
+
+def continue_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
+    """The account of a large round of a run that follows: it computes everything anew, but does
+    not read again what the rounds before have read.
+    """
+    known = {edge["journal_partition"] for edge in before["complete"]}
+    edges = [edge for edge in now["complete"] if edge["journal_partition"] not in known]
+    once = [one for one in unread_from_row(before) if one.what in COUNTED_ONCE]
+    return {
+        **now,
+        "logs": before["logs"],
+        "lookups": _sum_lookups(before["lookups"], now["lookups"]),
+        "complete": _merge_sorted(("journal_partition",), before["complete"], edges),
+        "unread": [asdict(one) for one in merge_unread(once, unread_from_row(now))],
+    }
+
+
+def _sum_lookups(before: TableRow | None, now: TableRow | None) -> TableRow | None:
+    """The look-ups of both; which partitions they are about is told anew each time."""
+    if before is None or now is None:
+        return now or before
+    more = {name: before[name] + now[name] for name in ("made", "of_a_time_that_is_deleted")}
+    return {**now, **more}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceGrowth:
+    """What a small round of a run that follows has to say."""
+
+    #: Of the first and the last new record; None: there are none.
+    times: Sequence[int | None]
+    #: Rows that tables have now, by column.
+    counts: Mapping[str, int]
+    #: Of groups that were computed anew.
+    windows: Iterable[tuple[str, int, bool]]
+    #: The first new record of each partition of the journal.
+    edges: Mapping[int, JournalPosition]
+    #: New records that could not be read.
+    unread: Iterable[Unread]
+
+
+def extend_evidence_row(before: TableRow, by: EvidenceGrowth) -> dict[str, Any]:
+    """The account of a small round of a run that follows."""
+    fresh = [_window_value(*window) for window in by.windows]
+    named = {window["group"] for window in fresh}
+    kept = [window for window in before["windows"] if window["group"] not in named]
+    known = {edge["journal_partition"] for edge in before["complete"]}
+    edges = {place: edge for place, edge in by.edges.items() if place not in known}
+    bounds = [at for at in (before["first"], before["last"], *by.times) if at is not None]
+    return {
+        **before,
+        **by.counts,
+        "first": min(bounds, default=None),
+        "last": max(bounds, default=None),
+        "windows": _merge_sorted(("group", "at"), kept, fresh),
+        "complete": _merge_sorted(
+            ("journal_partition",), before["complete"], _complete_value(edges)
+        ),
+        "unread": [asdict(one) for one in merge_unread(unread_from_row(before), by.unread)],
+    }
+
+
+def _merge_sorted(names: Sequence[str], *several: Iterable[TableRow]) -> list[TableRow]:
+    rows = (row for each in several for row in each)
+    return sorted(rows, key=lambda row: [row[name] for name in names])

@@ -2,19 +2,26 @@
 
 ::
 
-    OUT/bronze  -> .current/bronze      what readers open, and silver and gold
-    OUT/.current -> .runs/3             the run that is shown
-    OUT/.runs/3/gold/rebalances/*.parquet
-    OUT/.runs/4/...                     a run in progress
-    OUT/.lock                           held by it
+OUT/bronze  -> .current/bronze      what readers open, and silver and gold
+OUT/.current -> .runs/3             the published run
+OUT/.runs/3/gold/rebalances/*.parquet
+OUT/.runs/4/...                     a run in progress
+OUT/.lock                           held by it
 
-A run writes all of its tables into a folder of its own. When they are there, one rename turns
+A run writes all of its tables into a folder of its own. When they are complete, one rename points
 ``.current`` to it: a reader finds the tables of one run, the old or the new, never a part. What a
-killed run leaves is not shown, and the next run removes it.
+killed run leaves is not visible, and the next run removes it.
 
-A run that follows a cluster makes such a folder every round, most of it links to the files of the
-round before (:mod:`rota.pipeline.layer`). A round that is not shown any more is kept for a while:
-who has just opened it reads on.
+``--follow`` makes such a folder for every micro-batch, most of it links to the files of the one
+before. A folder that was replaced is kept for a while, so that whoever has just opened it can read
+on. The files of a growing table are laid out by bucket of groups, and in levels::
+
+silver/commits/07-2-000000311-1.parquet    groups of bucket 7, merged in micro-batch 311
+silver/commits/xx-0-000000340-1.parquet    groups of any bucket: what micro-batch 340 added
+
+A group's bucket is a hash of its name, so that its rows are found without reading those of all
+others. A micro-batch adds one small file to a growing table; from time to time small files are
+merged, first into one for each bucket, then those into larger ones. A file is never changed.
 """
 
 from __future__ import annotations
@@ -25,14 +32,19 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
@@ -41,9 +53,8 @@ from pyspark.sql import functions as fn
 
 from rota import errors
 from rota.errors import InputError, RotaError, Unreachable
-from rota.pipeline import layer, schema
-from rota.pipeline.layer import Layers
-from rota.tables import (
+from rota.pipeline import arrow
+from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
@@ -55,26 +66,245 @@ from rota.tables import (
     Table,
 )
 
-LEVELS = ("bronze", "silver", "gold")
-RUNS, CURRENT, LOCK, WORK = ".runs", ".current", ".lock", "work"
-PROBLEM = "problem"
-_ROW = "row"
-KEPT = 120.0
-"""Seconds that a round is kept after another has taken its place."""
-BUCKETED = frozenset({COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE, ADVISED})
-"""The tables whose files a run that follows has by bucket."""
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
-_FAILURES = {
+BUCKETS = 16
+
+#: Layers: what rounds add, and what is by bucket; above are larger ones.
+LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
+
+#: So many files that rounds added are put together.
+MERGE_ADDED_FILES = 16
+
+#: So many files of a layer are.
+MERGE_LEVEL_FILES = 8
+
+#: Files of so many bytes are left as they are.
+MAX_MERGE_BYTES = 16 << 20
+
+#: A file without rows: a folder without files is no table.
+EMPTY_FILE = "none.parquet"
+
+_BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
+
+_SPARK_FILE_NAME = re.compile(r"part-(\d+)-.*\.parquet")
+
+
+def bucket_of_group(group: str) -> int:
+    """The bucket of a group."""
+    return zlib.crc32(group.encode()) % BUCKETS
+
+
+def repartition_by_bucket(frame: DataFrame) -> DataFrame:
+    """Rows in as many tasks as there are buckets, each with the groups of its own."""
+    number = fn.crc32(fn.col("group").cast("binary")) % BUCKETS
+    return frame.repartitionById(BUCKETS, number.cast("int"))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _BucketFile:
+    layer: int
+    #: The round that made it.
+    number: int
+    path: Path
+    #: None: of any group.
+    bucket: int | None
+
+
+def _parse_file_name(path: Path) -> _BucketFile | None:
+    found = _BUCKET_FILE_NAME.fullmatch(path.name)
+    if found is None:
+        return None
+    which = None if found[1] == "xx" else int(found[1])
+    return _BucketFile(int(found[2]), int(found[3]), path, which)
+
+
+class BucketFiles:
+    """The Parquet files of one table in the folder of a micro-batch, by bucket and level."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, number: int) -> None:
+        """:param number: the round's"""
+        self._folder = folder
+        self._schema = schema
+        self._number = number
+        self._made = 0
+
+    def adopt(self, *, bucketed: bool) -> None:
+        """Takes the files that Spark has written, by :func:`by_bucket` or in any way."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(self._folder.iterdir()):
+            found = _SPARK_FILE_NAME.fullmatch(path.name)
+            if found is None:
+                path.unlink()
+            else:
+                path.rename(self._new(int(found[1]) if bucketed else None, LEVEL_BUCKETED))
+        parquet.write_table(self._schema.empty_table(), self._folder / EMPTY_FILE)
+
+    def link(self, old: Path) -> None:
+        """Begins with the files of an earlier round."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in old.iterdir():
+            _link_or_copy(path, self._folder / path.name)
+
+    def read(
+        self, groups: Collection[str] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of groups, or all."""
+        if groups is None:
+            return self._rows(
+                [path for path in self._folder.iterdir() if _parse_file_name(path)], columns
+            )
+        wanted = {bucket_of_group(group) for group in groups}
+        files = [
+            file.path for file in self._files() if file.bucket is None or file.bucket in wanted
+        ]
+        return self._rows(files, columns, groups)
+
+    def append(self, rows: pa.Table) -> None:
+        """Adds rows."""
+        if rows.num_rows:
+            self._write(rows, None, LEVEL_ADDED)
+
+    def replace(self, groups: Collection[str], rows: pa.Table) -> None:
+        """Puts rows of groups in the place of all rows that they have."""
+        listed = pa.array(sorted(groups), pa.string())
+        by_number: dict[int, list[pa.Table]] = {
+            number: [part] for number, part in _split_by_bucket(rows)
+        }
+        touched = {bucket_of_group(group) for group in groups}
+        for file in self._files():
+            if file.bucket is not None and file.bucket not in touched:
+                continue
+            every = self._rows([file.path])
+            kept = every.filter(pc.invert(pc.is_in(every.column("group"), listed)))
+            if file.bucket is not None:
+                by_number.setdefault(file.bucket, []).append(kept)
+            elif kept.num_rows < every.num_rows:
+                self.append(kept)
+            else:
+                continue
+            file.path.unlink()
+        for number, parts in sorted(by_number.items()):
+            whole = pa.concat_tables(parts)
+            if whole.num_rows:
+                self._write(whole, number, LEVEL_BUCKETED)
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """A file of its own, in the place of the one of that name."""
+        path = self._folder / f"{name}.parquet"
+        path.unlink(missing_ok=True)  # it may be a link: others read what it leads to
+        parquet.write_table(rows.cast(self._schema), path, compression="zstd")
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(parquet.read_metadata(path).num_rows for path in self._folder.iterdir())
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of its own of that name."""
+        return (self._folder / f"{name}.parquet").exists()
+
+    def clear(self) -> None:
+        """Removes all rows."""
+        for path in self._folder.iterdir():
+            if path.name != EMPTY_FILE:
+                path.unlink()
+
+    def settle(self, *, bucketed: bool) -> None:
+        """Merges small files where there are many."""
+        kinds: dict[tuple[int, int | None], list[_BucketFile]] = defaultdict(list)
+        for file in self._files():
+            kinds[file.layer, file.bucket].append(file)
+        for (layer, which), files in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+            if len(files) < (MERGE_ADDED_FILES if layer == LEVEL_ADDED else MERGE_LEVEL_FILES):
+                continue
+            if sum(file.path.stat().st_size for file in files) > MAX_MERGE_BYTES:
+                continue
+            rows = self._rows([file.path for file in sorted(files)])
+            if layer == LEVEL_ADDED and bucketed:
+                for number, part in _split_by_bucket(rows):
+                    self._write(part, number, LEVEL_BUCKETED)
+            else:
+                self._write(rows, which, layer + 1)
+            for file in files:
+                file.path.unlink()
+
+    def _files(self) -> list[_BucketFile]:
+        found = (_parse_file_name(path) for path in self._folder.iterdir())
+        return [file for file in found if file is not None]
+
+    def _rows(
+        self,
+        paths: Iterable[Path],
+        columns: Sequence[str] | None = None,
+        groups: Collection[str] | None = None,
+    ) -> pa.Table:
+        names = self._schema.names if columns is None else list(columns)
+        schema = pa.schema([self._schema.field(name) for name in names])
+        wanted = None
+        if groups is not None:
+            wanted = pc.field("group").isin(pa.array(sorted(groups), pa.string()))
+        parts = [
+            parquet.read_table(path, columns=names, filters=wanted, partitioning=None).cast(schema)
+            for path in paths
+        ]
+        return pa.concat_tables([schema.empty_table(), *parts])
+
+    def _write(self, rows: pa.Table, which: int | None, layer: int) -> None:
+        parquet.write_table(rows.cast(self._schema), self._new(which, layer), compression="zstd")
+
+    def _new(self, which: int | None, layer: int) -> Path:
+        self._made += 1
+        told = "xx" if which is None else f"{which:02}"
+        return self._folder / f"{told}-{layer}-{self._number:09}-{self._made}.parquet"
+
+
+def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
+    """The rows of each bucket."""
+    coded = rows.column("group").combine_chunks().dictionary_encode()
+    numbers = np.array(
+        [bucket_of_group(group) for group in coded.dictionary.to_pylist()], dtype=np.int64
+    )
+    if not len(coded):
+        return
+    place = numbers[coded.indices.to_numpy()]
+    for number in np.unique(place).tolist():
+        yield number, rows.filter(pa.array(place == number))
+
+
+def _link_or_copy(path: Path, to: Path) -> None:
+    try:
+        os.link(path, to)
+    except OSError:  # there are file systems without links
+        shutil.copy2(path, to)
+
+
+TABLE_FOLDERS = ("bronze", "silver", "gold")
+
+RUNS_FOLDER, CURRENT_LINK, LOCK_FILE, WORK_FOLDER = ".runs", ".current", ".lock", "work"
+
+PROBLEM_COLUMN = "problem"
+
+_ROW_FILE = "row"
+
+#: Seconds that a round is kept after another has taken its place.
+REPLACED_RUN_SECONDS = 120.0
+
+#: The tables whose files a run that follows has by bucket.
+BUCKETED_TABLES = frozenset(
+    {COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE, ADVISED}
+)
+
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
+
+#: What Java says, and which error it is.
+_DISK_ERRORS = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
     "Permission denied": errno.EACCES,
     "Read-only file system": errno.EROFS,
 }
-"""What Java says, and which error it is."""
 
+#: What Spark says last of errors that it has a number for.
+_SQL_STATE = "SQLSTATE: "
 
-_STATE = "SQLSTATE: "
-"""What Spark says last of errors that it has a number for."""
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 
@@ -82,7 +312,7 @@ class SparkFailed(Exception):
     """Spark failed for a reason that is none of the user's."""
 
 
-class Store:
+class TableStore:
     """The tables of a run in progress. :func:`begin` makes one, and :class:`Shelf`.
 
     :param layered: it is a round of many: files are named and laid out for the next ones
@@ -104,12 +334,12 @@ class Store:
         wide, rows = Observation(), Observation()
         if counts:
             frame = frame.observe(wide, *(count.alias(name) for name, count in counts.items()))
-        if PROBLEM in frame.columns:
-            frame = frame.where(f"{PROBLEM} is null")
+        if PROBLEM_COLUMN in frame.columns:
+            frame = frame.where(f"{PROBLEM_COLUMN} is null")
         frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
-        bucketed = self._layered and table in BUCKETED
-        with failures(self.out):
-            (layer.by_bucket(frame) if bucketed else frame).write.parquet(self.folder(table))
+        bucketed = self._layered and table in BUCKETED_TABLES
+        with translate_spark_errors(self.out):
+            (repartition_by_bucket(frame) if bucketed else frame).write.parquet(self.folder(table))
         if self._layered:
             self.layers(table).adopt(bucketed=bucketed)
         return dict(rows.get) | (dict(wide.get) if counts else {})
@@ -125,36 +355,40 @@ class Store:
         for table in tables:
             folder = Path(self.folder(table))
             folder.mkdir(parents=True)
-            parquet.write_table(schema.arrow(table).empty_table(), folder / layer.NONE)
+            parquet.write_table(arrow.arrow_schema(table).empty_table(), folder / EMPTY_FILE)
 
-    def put(self, table: Table, row: schema.Row) -> None:
+    def put(self, table: Table, row: arrow.TableRow) -> None:
         """Writes the one row that a table has, in the place of the one before."""
         Path(self.folder(table)).mkdir(parents=True, exist_ok=True)
-        self.layers(table).put(_ROW, pa.Table.from_batches([schema.batch(table, [row])]))
+        self.layers(table).put(
+            _ROW_FILE, pa.Table.from_batches([arrow.rows_to_batch(table, [row])])
+        )
 
     def row(self, table: Table) -> dict[str, Any]:
         """The one row that a table has; times are milliseconds."""
-        (found,) = schema.rows(parquet.read_table(Path(self.folder(table), f"{_ROW}.parquet")))
+        (found,) = arrow.table_to_rows(
+            parquet.read_table(Path(self.folder(table), f"{_ROW_FILE}.parquet"))
+        )
         return found
 
     def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a frame that several tables are made of, once; it is gone with the run."""
-        path = str(self._folder / WORK / name)
-        with failures(self.out):
+        path = str(self._folder / WORK_FOLDER / name)
+        with translate_spark_errors(self.out):
             frame.write.parquet(path)
         return spark.read.schema(frame.schema).parquet(path)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """A table that this run has written."""
-        return _read(spark, self._folder, table)
+        return _read_table(spark, self._folder, table)
 
     def folder(self, table: Table) -> str:
         """Where a table is."""
         return str(self._folder / table.name)
 
-    def layers(self, table: Table) -> Layers:
+    def layers(self, table: Table) -> BucketFiles:
         """A table's files, where they are laid out for the next round."""
-        return Layers(self._folder / table.name, schema.arrow(table), self.number)
+        return BucketFiles(self._folder / table.name, arrow.arrow_schema(table), self.number)
 
     @property
     def number(self) -> int:
@@ -168,124 +402,126 @@ class Store:
 
     def publish(self) -> None:
         """Shows this run's tables in place of those that were there."""
-        _remove(self._folder / WORK)
-        for level in LEVELS:  # the first time they lead nowhere yet
-            _turn(self.out / level, Path(CURRENT, level))
-        _turn(self.out / CURRENT, Path(RUNS, self._folder.name))
+        _remove_folder(self._folder / WORK_FOLDER)
+        for level in TABLE_FOLDERS:  # the first time they lead nowhere yet
+            _point_link(self.out / level, Path(CURRENT_LINK, level))
+        _point_link(self.out / CURRENT_LINK, Path(RUNS_FOLDER, self._folder.name))
 
 
-class Shelf:
-    """A folder of tables that nobody else writes to. :func:`held` gives one."""
+class OutputFolder:
+    """The output folder of this process, locked against other runs. :func:`lock_output` gives
+    one.
+    """
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._runs = out / RUNS
+        self._runs = out / RUNS_FOLDER
         self._runs.mkdir(exist_ok=True)
         numbers = (int(run.name) for run in self._runs.iterdir() if run.name.isdecimal())
         self._last = max(numbers, default=0)
         self._replaced: list[tuple[float, Path]] = []
         for run in self._runs.iterdir():
             if run != self.shown:
-                _remove(run)
+                _remove_folder(run)
 
     @property
     def shown(self) -> Path | None:
         """The run that readers see."""
-        name = _shown(self.out)
+        name = _published_run(self.out)
         return None if name is None else self._runs / name
 
-    def open(self) -> Store | None:
+    def open(self) -> TableStore | None:
         """The tables of the run that readers see."""
-        return None if self.shown is None else Store(self.out, self.shown, layered=True)
+        return None if self.shown is None else TableStore(self.out, self.shown, layered=True)
 
     @contextmanager
-    def begin(self, *, layered: bool = False) -> Iterator[Store]:
+    def begin(self, *, layered: bool = False) -> Iterator[TableStore]:
         """A new run, which is gone if nobody has published it."""
         self._last += 1
         mine = self._runs / str(self._last)
         mine.mkdir()
         before = self.shown
         try:
-            yield Store(self.out, mine, layered=layered)
+            yield TableStore(self.out, mine, layered=layered)
         finally:
             if self.shown != mine:
-                _remove(mine)
+                _remove_folder(mine)
             elif before is not None:
                 self._replaced.append((time.monotonic(), before))
 
     def sweep(self) -> None:
         """Removes runs that readers have had enough time to leave."""
-        late = time.monotonic() - KEPT
+        late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
-            _remove(self._replaced.pop(0)[1])
+            _remove_folder(self._replaced.pop(0)[1])
 
 
 @contextmanager
-def held(out: str) -> Iterator[Shelf]:
+def lock_output(out: str) -> Iterator[OutputFolder]:
     """A folder for tables, for as long as the block lasts; what was left behind is removed.
 
     :raises InputError: the folder is no place for tables
     :raises Unreachable: another run is writing to it
     """
-    folder = checked(out).absolute()  # Spark may run elsewhere
+    folder = check_output_folder(out).absolute()  # Spark may run elsewhere
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        yield Shelf(folder)
+    with lock_folder(folder):
+        yield OutputFolder(folder)
 
 
 @contextmanager
-def begin(out: str) -> Iterator[Store]:
+def begin_run(out: str) -> Iterator[TableStore]:
     """One run's store in the folder: see :func:`held`."""
-    with held(out) as shelf, shelf.begin() as store:
+    with lock_output(out) as shelf, shelf.begin() as store:
         yield store
 
 
-def read(spark: SparkSession, out: str, table: Table) -> DataFrame:
+def read_published(spark: SparkSession, out: str, table: Table) -> DataFrame:
     """A table of the run that is shown, now and for as long as the frame is used.
 
     :raises Unreachable: there is none
     """
-    shown = _shown(Path(out))
+    shown = _published_run(Path(out))
     if shown is None:
         raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
-    return _read(spark, Path(out, RUNS, shown), table)
+    return _read_table(spark, Path(out, RUNS_FOLDER, shown), table)
 
 
-def _read(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
+def _read_table(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
     # the schema is given, not asked for: Spark need not open a file to plan
-    return spark.read.schema(schema.ddl(table)).parquet(str(folder / table.name))
+    return spark.read.schema(arrow.spark_ddl(table)).parquet(str(folder / table.name))
 
 
-def checked(out: str) -> Path:
+def check_output_folder(out: str) -> Path:
     """The folder that was given for tables.
 
     :raises InputError: it is no place for them
     """
-    if _ADDRESS.match(out):
+    if _URL.match(out):
         raise InputError(f"--out {out}: tables are written to a folder of this machine, or a mount")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {out}: this is a file, not a folder")
-    for level in LEVELS:
+    for level in TABLE_FOLDERS:
         found = folder / level
-        if os.path.lexists(found) and not _ours(found, level):
+        if os.path.lexists(found) and not _is_our_link(found, level):
             raise InputError(
                 f"--out {out}: {level} in it is not Rota's; give another folder, or move it away"
             )
     return folder
 
 
-def _ours(link: Path, level: str) -> bool:
-    return link.is_symlink() and link.readlink() == Path(CURRENT, level)
+def _is_our_link(link: Path, level: str) -> bool:
+    return link.is_symlink() and link.readlink() == Path(CURRENT_LINK, level)
 
 
-def _shown(folder: Path) -> str | None:
+def _published_run(folder: Path) -> str | None:
     with suppress(OSError):
-        return (folder / CURRENT).readlink().name
+        return (folder / CURRENT_LINK).readlink().name
     return None
 
 
-def _turn(link: Path, target: Path) -> None:
+def _point_link(link: Path, target: Path) -> None:
     if link.is_symlink() and link.readlink() == target:
         return
     new = link.with_name(f"{link.name}.new")
@@ -294,18 +530,18 @@ def _turn(link: Path, target: Path) -> None:
     new.replace(link)
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     # the Java of a run that was killed may still be writing for a moment
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keeps other runs out of a folder.
 
     :raises Unreachable: another run is writing to it
     """
-    with (folder / LOCK).open("w") as lock:
+    with (folder / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -314,22 +550,22 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def failures(where: Path) -> Iterator[None]:
-    """Turns what Java says about a disk into the error that Python has for it, and what else went
-    wrong in Spark into an error of one line: Java's stacks are as long as books.
+def translate_spark_errors(where: Path) -> Iterator[None]:
+    """Turns Java's disk errors into Python's OSError, and other Spark errors into an error of
+    one line, without Java's stack traces.
     """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         said = str(error)
-        for words, number in _FAILURES.items():
+        for words, number in _DISK_ERRORS.items():
             if words in said:
                 raise OSError(number, os.strerror(number), str(where)) from error
-        line = root(said)
-        raise (_ours_again(line) or SparkFailed(line)) from error
+        line = root_cause_line(said)
+        raise (_restore_rota_error(line) or SparkFailed(line)) from error
 
 
-def _ours_again(line: str) -> RotaError | None:
+def _restore_rota_error(line: str) -> RotaError | None:
     """An error of Rota's that was raised in a task or by Spark's planner: there it becomes text."""
     kind, _, text = line.partition(": ")
     found = getattr(errors, kind.removeprefix("rota.errors."), None)
@@ -339,7 +575,7 @@ def _ours_again(line: str) -> RotaError | None:
     return InputError(text) if issubclass(found, InputError) else Unreachable(text)
 
 
-def root(said: str) -> str:
+def root_cause_line(said: str) -> str:
     """The line that names the root of an error: Python's last one, or Java's last cause."""
     lines = [line.strip() for line in said.splitlines()]
     python = [
@@ -347,7 +583,7 @@ def root(said: str) -> str:
         for before, line in pairwise(lines)
         if _PYTHON_ERROR.match(line)
         and not before.startswith("at ")
-        and not line.startswith(_STATE)
+        and not line.startswith(_SQL_STATE)
     ]
     java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return next(iter([*python[-1:], *java[-1:], *filter(None, lines)]), "no reason given")

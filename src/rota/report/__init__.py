@@ -1,1 +1,3 @@
-"""The report: the story that the gold tables tell, and one page that shows it."""
+"""The report: reads the gold tables of a run, finds the story of each group, and writes it as
+one HTML page.
+"""

@@ -1,56 +1,61 @@
-"""What the gold tables tell, in the order in which a person wants to know it."""
+"""The story of a run: its groups, the worst first, and a summary of the evidence that was read.
+
+:func:`build_story` makes it from the gold tables. The page and the terminal show the same story.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import compute
 
-from rota.replay.advice import CHANGE, KEEP
-from rota.replay.dialect import LIBRARIES, UNKNOWN
-from rota.replay.policy import THEN
-from rota.report import between, evidence, lag
-from rota.report.evidence import Evidence
-from rota.report.gold import Gold, milliseconds
-from rota.report.lag import Lag
-from rota.report.moment import moment, span
+from rota.engine.history.advice import CHANGE
+from rota.engine.history.client_settings import CLIENT_LIBRARIES, UNKNOWN_LIBRARY
+from rota.engine.history.policies import LABEL_SEPARATOR
+from rota.errors import InputError
+from rota.pipeline.tables import EVIDENCE
+from rota.report import lag_intervals
+from rota.report.gold_tables import GoldTables, to_milliseconds
+from rota.report.lag_intervals import WorstLag
 
-__all__ = ["CHANGE", "KEEP", "Causes", "Evidence", "Group", "Lag", "Mark", "Story", "tell"]
-
+#: A lag that is worth a sentence; clients commit every few seconds, and are so far behind then.
 NOTABLE_SECONDS = 10.0
-"""A lag that is worth a sentence; clients commit every few seconds, and are so far behind then."""
+
+#: The same where no ages of records are known.
 NOTABLE_RECORDS = 1_000
-"""The same where no ages of records are known."""
 
 
-class Mark(enum.StrEnum):
+class EvidenceMark(enum.StrEnum):
     """How a number is known."""
 
+    #: The broker's log says so, or an entry of the journal itself.
     STATED = "stated"
-    """The broker's log says so, or an entry of the journal itself."""
+    #: It follows from the journal.
     INFERRED = "inferred"
-    """It follows from the journal."""
+    #: It was asked for from outside, now and then.
     SAMPLED = "sampled"
-    """It was asked for from outside, now and then."""
+    #: It did not happen: the same history under another policy.
     REPLAYED = "replayed"
-    """It did not happen: the same history under another policy."""
 
 
-Causes: TypeAlias = tuple[tuple[str, Mark, int], ...]
-"""Cause, how it is known, how many rebalances; most first."""
-HAPPENED = ("damage", "rebalances", "moved", "moved_min", "stopped")
-"""Counts of what happened to a group; and of what would have happened under the best policy."""
-WOULD_HAPPEN = ("rebalances_after", "moved_after", "stopped_after")
+#: Cause, how it is known, how many rebalances; most first.
+CauseCounts: TypeAlias = tuple[tuple[str, EvidenceMark, int], ...]
+
+#: Counts of what happened to a group; and of what would have happened under the best policy.
+ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moved_min", "stopped")
+
+REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A group: the columns of gold/advice, and what else is told of it in one place."""
+class GroupStory:
+    """A group: its row of gold/advice, and what other tables say about it."""
 
     name: str
     verdict: str
@@ -67,31 +72,31 @@ class Group:
     libraries: tuple[str, ...]
     headline: str
     steps: tuple[str, ...]
-    mark: Mark
-    """Of the counts of what happened: inferred from the journal, or sampled."""
-    causes: Causes
-    lag: Lag | None
+    #: Of the counts of what happened: inferred from the journal, or sampled.
+    mark: EvidenceMark
+    causes: CauseCounts
+    lag: WorstLag | None
+    #: Burrow's verdict on the group at the end of the evidence.
     status: str | None
-    """Burrow's verdict on the group at the end of the evidence."""
+    #: From when on its records are all there; None: not known.
     complete_from: int | None
-    """From when on its records are all there; None: not known."""
+    #: Its first record is there.
     whole: bool
-    """Its first record is there."""
 
     @property
     def policies_used(self) -> tuple[str, ...]:
         """The policies that were in use, one after the other; the last of them is in use now."""
-        return tuple(self.policy_used.split(THEN))
+        return tuple(self.policy_used.split(LABEL_SEPARATOR))
 
     @property
     def used(self) -> str:
-        """The same, as people read it: ``range → cooperative-sticky``."""
+        """The same policies as text: ``range → cooperative-sticky``."""
         return " → ".join(self.policies_used)
 
     @property
-    def known_causes(self) -> dict[Mark, int]:
-        """How the causes are known: of how many rebalances in which way."""
-        found: dict[Mark, int] = {}
+    def known_causes(self) -> dict[EvidenceMark, int]:
+        """Number of rebalances by how their cause is known."""
+        found: dict[EvidenceMark, int] = {}
         for _, how, number in self.causes:
             found[how] = found.get(how, 0) + number
         return found
@@ -103,48 +108,52 @@ class Group:
         Those of causes are in their order, each for how many rebalances had that cause. A group
         that keeps its policy would have had what it had.
         """
-        would = Mark.REPLAYED if self.verdict == CHANGE else self.mark
-        counts = dict.fromkeys(HAPPENED, self.mark) | dict.fromkeys(WOULD_HAPPEN, would)
+        would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
+        counts = dict.fromkeys(ACTUAL_COUNTS, self.mark) | dict.fromkeys(REPLAYED_COUNTS, would)
         return {
             **{name: None if getattr(self, name) is None else counts[name] for name in counts},
             "causes": [how for _, how, _ in self.causes],
-            "lag": None if self.lag is None else Mark.SAMPLED,
-            "status": None if self.status is None else Mark.SAMPLED,
+            "lag": None if self.lag is None else EvidenceMark.SAMPLED,
+            "status": None if self.status is None else EvidenceMark.SAMPLED,
         }
 
     @property
     def first_line(self) -> str:
-        """What happened, what was needless, what it cost, what to change, for whom it works."""
+        """One line: what happened, what was needless, the cost, the advice, and the clients
+        that it works for.
+        """
         return " ".join(filter(None, (self.headline, self._cost(), self._for_whom())))
 
     def _cost(self) -> str:
-        """How far it fell behind, if that is worth a sentence."""
+        """Returns a sentence about the worst lag, or an empty text if it is not worth one."""
         lag = self.lag
         if lag is None:
             return ""
         notable, behind = lag.most >= NOTABLE_RECORDS, f"{lag.most:,} records"
         if lag.most_seconds is not None and lag.at_least:
             notable |= lag.most_seconds >= NOTABLE_SECONDS
-            behind = f"at least {span(lag.most_seconds)}, {behind}"
+            behind = f"at least {format_seconds(lag.most_seconds)}, {behind}"
         elif lag.most_seconds is not None:
             notable = lag.most_seconds >= NOTABLE_SECONDS
-            behind = span(lag.most_seconds)
+            behind = format_seconds(lag.most_seconds)
         when = "before any rebalance"
         if lag.after_rebalance is not None:
-            when = f"{span(lag.after_rebalance)} after a rebalance"
-        where = f"{lag.most_topic}-{lag.most_partition} at {moment(lag.most_at)}"
+            when = f"{format_seconds(lag.after_rebalance)} after a rebalance"
+        where = f"{lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}"
         return f"Most lag: {behind}, {where}, {when}." if notable else ""
 
     def _for_whom(self) -> str:
-        """The clients that can have what is advised."""
+        """Returns a sentence that names the clients that can apply the advice."""
         if self.verdict != CHANGE:
             return ""
-        seen = [name for name in self.libraries if name != UNKNOWN]
+        seen = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
         if not seen:
             return "The change works for Java's clients; which library these are could not be told."
-        names = ", ".join(LIBRARIES[name].name if name in LIBRARIES else name for name in seen)
+        names = ", ".join(
+            CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in seen
+        )
         others = ""
-        if UNKNOWN in self.libraries:
+        if UNKNOWN_LIBRARY in self.libraries:
             untold = "of some members the library could not be told"
             others = f"; {untold}: Java's settings stand for them"
         return f"The change works for the clients seen: {names}{others}."
@@ -152,49 +161,51 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """All of it."""
+    """Everything that the report shows."""
 
+    #: The folder of the tables, as it was given.
     out: str
-    """The folder of the tables, as it was given."""
-    groups: tuple[Group, ...]
-    """The worst first: by damage, then by name."""
+    #: The worst first: by damage, then by name.
+    groups: tuple[GroupStory, ...]
+    #: How many groups the tables have, those included that nobody asked for.
     every: int
-    """How many groups the tables have, those included that nobody asked for."""
-    evidence: Evidence
-    causes: Causes
-    """Of all these groups."""
-    lag: pa.Table = field(default_factory=between.STRETCHES.empty_table, repr=False)
-    """Of every group, from commit to commit: :data:`rota.report.between.STRETCHES`."""
+    evidence: EvidenceSummary
+    #: Of all these groups.
+    causes: CauseCounts
+    #: Of every group, from commit to commit: :data:`rota.report.lag_intervals.LAG_INTERVALS`.
+    lag: pa.Table = field(default_factory=lag_intervals.LAG_INTERVALS.empty_table, repr=False)
 
     @property
-    def marks(self) -> dict[str, tuple[Mark, ...]]:
+    def marks(self) -> dict[str, tuple[EvidenceMark, ...]]:
         """How the counts of what was read are known: entries of the journal are there to be
         counted, rebalances follow from them; both may be sampled, or partly so.
         """
         read = self.evidence
-        sampled = () if read.polled is None else (Mark.SAMPLED,)
+        sampled = () if read.polled is None else (EvidenceMark.SAMPLED,)
         of_journal = bool(read.records) or not sampled
-        entries = (Mark.STATED, *sampled) if of_journal else sampled
+        entries = (EvidenceMark.STATED, *sampled) if of_journal else sampled
         return {
-            "records": (Mark.STATED,),
+            "records": (EvidenceMark.STATED,),
             "commits": entries,
             "generations": entries,
-            "rebalances": (Mark.INFERRED, *sampled) if of_journal else sampled,
-            "lines": (Mark.STATED,),
-            "samples": (Mark.SAMPLED,),
+            "rebalances": (EvidenceMark.INFERRED, *sampled) if of_journal else sampled,
+            "lines": (EvidenceMark.STATED,),
+            "samples": (EvidenceMark.SAMPLED,),
         }
 
 
-def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
-    """The story of the groups whose names are like one of those wanted; of all, if none is."""
+def build_story(gold: GoldTables, wanted: Sequence[str] = ()) -> Story:
+    """Builds the story of the groups whose names match one of ``wanted``; of all groups if
+    ``wanted`` is empty.
+    """
 
     def is_wanted(name: str) -> bool:
         return not wanted or any(name == glob or fnmatchcase(name, glob) for glob in wanted)
 
-    read = evidence.read(gold.evidence)
+    read = read_evidence_summary(gold.evidence)
     if wanted:
-        read = _limited(read, is_wanted)
-    teller = _Teller(gold, read)
+        read = _only_wanted(read, is_wanted)
+    teller = _StoryBuilder(gold, read)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
     groups = tuple(map(teller.group, rows))
@@ -208,9 +219,9 @@ def tell(gold: Gold, wanted: Sequence[str] = ()) -> Story:
     )
 
 
-def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:
-    """The evidence without the names of other groups, which examples of what could not be read
-    may have.
+def _only_wanted(read: EvidenceSummary, is_wanted: Callable[[str], bool]) -> EvidenceSummary:
+    """Removes the names of other groups from the evidence, also the examples of unreadable
+    records, which may contain names.
     """
     windows = tuple(window for window in read.windows if is_wanted(window[0]))
     polled = read.polled
@@ -220,38 +231,42 @@ def _limited(read: Evidence, is_wanted: Callable[[str], bool]) -> Evidence:
     return replace(read, windows=windows, polled=polled, unread=unread)
 
 
-class _Teller:
-    """Puts together what the tables have about a group."""
+class _StoryBuilder:
+    """Combines what the tables have about each group."""
 
-    def __init__(self, gold: Gold, read: Evidence) -> None:
-        self._causes = _causes(gold.rebalances)
-        self._status = _status(gold.status)
+    def __init__(self, gold: GoldTables, read: EvidenceSummary) -> None:
+        self._causes = _causes_by_group(gold.rebalances)
+        self._status = _status_by_group(gold.status)
         self._windows = {group: (at, whole) for group, at, whole in read.windows}
         polled = read.polled or {"groups": ()}
         self._only_polled = set(polled["groups"]) - set(self._windows)
-        self.lag = between.stretches(
+        self.lag = lag_intervals.find_lag_intervals(
             gold.lag,
             gold.ends,
             gold.ownership,
             besides=pa.concat_tables([gold.earlier, gold.deletions], promote_options="default"),
-            seen=between.Seen(polled=self._only_polled, since=read.since, last=read.commits_until),
+            seen=lag_intervals.CommitCoverage(
+                polled=self._only_polled, since=read.since, last=read.commits_until
+            ),
         )
-        self._lag = lag.worst(self.lag, _times(gold.rebalances))
+        self._lag = lag_intervals.find_worst_lags(self.lag, _rebalance_times(gold.rebalances))
 
-    def group(self, row: Mapping[str, Any]) -> Group:
-        """A row of gold/advice, with what the others add."""
+    def group(self, row: Mapping[str, Any]) -> GroupStory:
+        """Builds a group from its row of gold/advice and the other tables."""
         name = row["group"]
         causes = self._causes.get(name, ())
-        sampled = name in self._only_polled or any(how is Mark.SAMPLED for _, how, _ in causes)
+        sampled = name in self._only_polled or any(
+            how is EvidenceMark.SAMPLED for _, how, _ in causes
+        )
         complete_from, whole = self._windows.get(name, (None, False))
         advice = {column: value for column, value in row.items() if column != "group"}
-        return Group(
+        return GroupStory(
             **advice
             | {
                 "name": name,
                 "libraries": tuple(row["libraries"]),
                 "steps": tuple(row["steps"]),
-                "mark": Mark.SAMPLED if sampled else Mark.INFERRED,
+                "mark": EvidenceMark.SAMPLED if sampled else EvidenceMark.INFERRED,
                 "causes": causes,
                 "lag": self._lag.get(name),
                 "status": self._status.get(name),
@@ -260,40 +275,154 @@ class _Teller:
             }
         )
 
-    def all_causes(self, is_wanted: Callable[[str], bool]) -> Causes:
-        """Those of all groups that are wanted, together."""
-        total: dict[tuple[str, Mark], int] = {}
+    def all_causes(self, is_wanted: Callable[[str], bool]) -> CauseCounts:
+        """Counts the causes of all wanted groups together."""
+        total: dict[tuple[str, EvidenceMark], int] = {}
         for group, causes in self._causes.items():
             for cause, how, number in causes if is_wanted(group) else ():
                 total[cause, how] = total.get((cause, how), 0) + number
-        return _ranked((cause, how, number) for (cause, how), number in total.items())
+        return _rank_causes((cause, how, number) for (cause, how), number in total.items())
 
 
-def _causes(rebalances: pa.Table) -> dict[str, Causes]:
+def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
     """By group."""
     counted = rebalances.group_by(["group", "cause", "evidence"]).aggregate([([], "count_all")])
-    found: dict[str, list[tuple[str, Mark, int]]] = {}
+    found: dict[str, list[tuple[str, EvidenceMark, int]]] = {}
     for row in counted.to_pylist():
-        cause = (row["cause"], Mark(row["evidence"]), row["count_all"])
+        cause = (row["cause"], EvidenceMark(row["evidence"]), row["count_all"])
         found.setdefault(row["group"], []).append(cause)
-    return {group: _ranked(causes) for group, causes in found.items()}
+    return {group: _rank_causes(causes) for group, causes in found.items()}
 
 
-def _times(rebalances: pa.Table) -> dict[str, list[int]]:
-    """When each group had rebalances, rising."""
-    times = milliseconds(rebalances["at"]).to_pylist()
+def _rebalance_times(rebalances: pa.Table) -> dict[str, list[int]]:
+    """Returns the times of each group's rebalances, in ascending order."""
+    times = to_milliseconds(rebalances["at"]).to_pylist()
     found: dict[str, list[int]] = {}
     for at, group in sorted(zip(times, rebalances["group"].to_pylist(), strict=True)):
         found.setdefault(group, []).append(at)
     return found
 
 
-def _ranked(causes: Iterable[tuple[str, Mark, int]]) -> Causes:
+def _rank_causes(causes: Iterable[tuple[str, EvidenceMark, int]]) -> CauseCounts:
     return tuple(sorted(causes, key=lambda one: (-one[2], one[0], one[1])))
 
 
-def _status(status: pa.Table) -> dict[str, str]:
+def _status_by_group(status: pa.Table) -> dict[str, str]:
     """The last verdict on each group as a whole."""
     whole = status.filter(compute.is_null(status["topic"])).select(["group", "at", "verdict"])
-    whole = whole.set_column(1, "at", milliseconds(whole["at"])).sort_by("at")
+    whole = whole.set_column(1, "at", to_milliseconds(whole["at"])).sort_by("at")
     return dict(zip(whole["group"].to_pylist(), whole["verdict"].to_pylist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceSummary:
+    """What a run has read, from the one row of gold/evidence. Times are milliseconds since 1970."""
+
+    #: A simulated day, no cluster of anybody's.
+    demo: bool
+    #: The first record's time, and the last one's.
+    first: int | None
+    last: int | None
+    #: What was asked for.
+    since: int | None
+    until: int | None
+    records: int
+    commits: int
+    generations: int
+    rebalances: int
+    #: Files of brokers' logs that were given.
+    logs: int
+    lines: int
+    samples: int
+    #: What there was to read in a live cluster, what came of look-ups, and of polling: with the
+    #: names that gold/evidence has for it.
+    cluster: dict[str, Any] | None
+    lookups: dict[str, Any] | None
+    polled: dict[str, Any] | None
+    #: Each group, from when on its records are all there, and whether its first one is.
+    windows: tuple[tuple[str, int, bool], ...]
+    #: Each partition of the journal, the offset from which on all its records are there, and when
+    #: that was.
+    complete: tuple[tuple[int, int, int], ...]
+    #: What could not be read, how often, and examples.
+    unread: tuple[tuple[str, int, tuple[str, ...]], ...]
+
+    @property
+    def commits_until(self) -> int | None:
+        """Up to when all commits are known; None: to the last sample of an end.
+
+        A cluster that is read, or polled, tells its ends after its commits. Copied folders end with
+        their last record, however much later ends were sampled.
+        """
+        copied = self.cluster is None and self.polled is None
+        bounds = [self.until, self.last if copied else None]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def read_evidence_summary(table: pa.Table) -> EvidenceSummary:
+    """Reads the evidence of the run.
+
+    :raises InputError: the table does not have exactly one row
+    """
+    if table.num_rows != 1:
+        raise InputError(f"{EVIDENCE.name}: it has {table.num_rows} rows, not one")
+    (row,) = _times_to_milliseconds(table).to_pylist()
+    lookups = row["lookups"]
+    if lookups is not None:
+        lookups["not_to_be_had"] = dict(lookups["not_to_be_had"])
+    return EvidenceSummary(
+        **{
+            **row,
+            "windows": tuple((one["group"], one["at"], one["whole"]) for one in row["windows"]),
+            "complete": tuple(
+                (one["journal_partition"], one["offset"], one["at"]) for one in row["complete"]
+            ),
+            "unread": tuple(
+                (one["what"], one["count"], tuple(one["examples"])) for one in row["unread"]
+            ),
+        }
+    )
+
+
+def _times_to_milliseconds(table: pa.Table) -> pa.Table:
+    """Converts all times to milliseconds, also those inside nested columns."""
+    for unit in (pa.timestamp("ms", tz="UTC"), pa.int64()):
+        fields = [(field.name, _replace_time_type(field.type, unit)) for field in table.schema]
+        table = table.cast(pa.schema(fields), safe=False)
+    return table
+
+
+def _replace_time_type(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
+    """A type with another in the place of times."""
+    if pa.types.is_timestamp(kind):
+        return time
+    if pa.types.is_list(kind):
+        return pa.list_(_replace_time_type(kind.value_type, time))
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return pa.struct([(field.name, _replace_time_type(field.type, time)) for field in fields])
+    return kind
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def format_time(milliseconds: int) -> str:
+    """Formats a time as ``2026-11-15 06:00:00Z``. A time out of datetime's range is printed
+    as a number.
+    """
+    try:
+        return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
+    except OverflowError:
+        return f"{milliseconds} ms after 1970"
+
+
+def format_seconds(seconds: float) -> str:
+    """``108 s``, ``45 min``, ``5 h``, ``3 d``: two figures or three are enough."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 120 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3_600:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{seconds / 86_400:,.0f} d"

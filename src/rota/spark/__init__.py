@@ -1,4 +1,11 @@
-"""Kafka in Spark: ``format("rota")``, and groups that see what a query has read."""
+"""Kafka in Spark: ``format("rota")``, and ``commit_to_group`` for the offsets of streaming queries.
+
+On the driver: :mod:`.source` is the data source and plans the tasks of batch and streaming queries.
+It reads its options with :mod:`.option`, finds partitions and offsets with :mod:`.lookup`, and
+divides them with :mod:`.plan`; :mod:`.query` has the checked options. On an executor: :mod:`.task`
+reads the ranges of one task as Arrow; it loads no pyspark. Beside the source: :mod:`.commit`
+commits to a consumer group what :mod:`.progress` says that queries have finished.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rota import wire
 from rota.errors import MissingExtra
+from rota.protocol import requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rota.spark.commit.committer import Committer, commit_to_group
+    from rota.spark.commit import Committer, commit_to_group
 
 __all__ = ["Committer", "commit_to_group", "register"]
 
@@ -35,16 +42,20 @@ def register(spark: SparkSession) -> None:
 
     :raises MissingExtra: a package is missing that ``rota[spark]`` brings
     """
-    with _complete():
-        from rota.spark.parallelism import parallelism  # noqa: PLC0415 (loads pyspark)
-        from rota.spark.source import sized  # noqa: PLC0415 as above
-    spark.dataSource.register(sized(parallelism(spark)))
+    with _require_spark_extra():
+        from rota.spark.source import (  # noqa: PLC0415 (loads pyspark)
+            make_source_class,
+            session_parallelism,
+        )
+    spark.dataSource.register(make_source_class(session_parallelism(spark)))
 
 
 @contextmanager
-def _complete() -> Iterator[None]:
-    """What is loaded in it says how to get what is missing."""
-    if problem := wire.missing("Spark source", "spark"):
+def _require_spark_extra() -> Iterator[None]:
+    """Raises MissingExtra, with the command that installs it, when a package is missing that
+    the block imports.
+    """
+    if problem := requirements.explain_missing_packages("Spark source", "spark"):
         raise MissingExtra(problem)
     try:
         yield
@@ -60,9 +71,9 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module 'rota.spark' has no attribute {name!r}")
-        with _complete():
-            from rota.spark.commit import committer  # noqa: PLC0415 as above
-        return getattr(committer, name)
+        with _require_spark_extra():
+            from rota.spark import commit  # noqa: PLC0415 as above
+        return getattr(commit, name)
 
     def __dir__() -> list[str]:
         return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The driver's questions to a cluster: which partitions there are, where they begin and end."""
+"""Asks the cluster, on the driver, which partitions a query reads and where they begin and end."""
 
 from __future__ import annotations
 
@@ -8,76 +8,77 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from rota.client.admin import Admin
-from rota.client.cluster import Client
-from rota.client.metadata import Metadata
-from rota.client.offset import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.client.cluster import ClusterClient
+from rota.client.metadata import ClusterMetadata
+from rota.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from rota.engine.model.text import suggest_names
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, InputError, UnknownTopic, Unreachable
-from rota.model.offset import OffsetAndMetadata
-from rota.model.text import nearest
-from rota.model.topic import TopicPartition
-from rota.spark import pattern, query, spec
-from rota.spark.loss import LOGGER
-from rota.spark.query import Options, Where
+from rota.spark import query
+from rota.spark.query import LOGGER, OffsetRangeLimit, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-Listed = dict[TopicPartition, ListedOffset | None]
+
+ListedOffsets = dict[TopicPartition, ListedOffset | None]
+
 T = TypeVar("T")
-NEW = 1.0
-"""Seconds for which it is believed that topics that were there still are."""
+
+#: Seconds for which it is believed that topics that were there still are.
+METADATA_MAX_AGE = 1.0
 
 
-class Lookup:
-    """Asks, and waits for the answer. Connections stay open until :meth:`close`."""
+class OffsetLookup:
+    """Asks the cluster and blocks until it answers. Connections stay open until :meth:`close`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         """Nothing is opened yet."""
         self._options = options
         self._loop = asyncio.new_event_loop()
-        self._client: Client | None = None
-        self._looked = -NEW
-        """When the topics were looked at, by the loop's clock."""
+        self._client: ClusterClient | None = None
+        #: When the topics were looked at, by the loop's clock.
+        self._looked = -METADATA_MAX_AGE
 
     def partitions(self) -> list[TopicPartition]:
-        """What the query reads, as far as it exists now.
+        """Returns the partitions that the query reads, as far as they exist now.
 
-        :raises UnknownTopic: a topic or a partition that it names does not exist
-        :raises AuthorizationFailed: one may not be read
+        :raises UnknownTopic: a topic or a partition that the query names does not exist
+        :raises AuthorizationFailed: one of them may not be read
         """
         return self._ask(self._partitions)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where they begin; those that there are not are left out."""
+        """Returns where the partitions begin; partitions that do not exist are left out."""
         return self._list(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Where they end: with ``read_committed``, where the first open transaction begins. Those
-        that there are not are left out.
+        """Returns where the partitions end: with ``read_committed``, where the first open
+        transaction begins. Partitions that do not exist are left out.
         """
         return self._list(dict.fromkeys(partitions, LATEST))
 
     def offsets(
-        self, where: Where, partitions: Iterable[TopicPartition], *, ending: bool = False
+        self, where: OffsetRangeLimit, partitions: Iterable[TopicPartition], *, ending: bool = False
     ) -> Offsets:
-        """The offsets that an option means, for all of these partitions.
+        """Returns the offsets that an option means, for all of these partitions.
 
-        :param ending: a time that no record has reached is the end, whatever was asked for
-        :raises InputError: the option does not fit to the partitions that there are
+        :param ending: a timestamp later than all records means the end, whatever the options say
+        :raises InputError: the option does not fit the existing partitions
         """
         every = list(partitions)
         match where:
-            case query.Earliest():
+            case query.EarliestOffsets():
                 return self.earliest(every)
-            case query.Latest():
+            case query.LatestOffsets():
                 return self.latest(every)
-            case query.Committed(group):
+            case query.CommittedOffsets(group):
                 return self._committed(group, every)
-            case query.Given(name, given):
-                _check_same(name, given, every)
+            case query.SpecificOffsets(name, given):
+                _check_all_partitions(name, given, every)
                 return self._given(given)
-            case query.At(name, moment):
+            case query.GlobalTimestamp(name, moment):
                 return self._by_time(name, dict.fromkeys(every, moment), ending=ending)
-            case query.AtEach(name, times):
-                _check_same(name, times, every)
+            case query.SpecificTimestamps(name, times):
+                _check_all_partitions(name, times, every)
                 return self._by_time(name, times, ending=ending)
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class Lookup:
             self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
 
-    def __enter__(self) -> Lookup:
+    def __enter__(self) -> OffsetLookup:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,7 +102,9 @@ class Lookup:
         return dict(given) | self._list(open_ones)
 
     def _committed(self, group: str, partitions: list[TopicPartition]) -> Offsets:
-        async def ask(client: Client, timeout: float) -> dict[TopicPartition, OffsetAndMetadata]:
+        async def ask(
+            client: ClusterClient, timeout: float
+        ) -> dict[TopicPartition, OffsetAndMetadata]:
             return await Admin(client, timeout).committed(group)
 
         found = self._ask(ask)
@@ -111,7 +114,7 @@ class Lookup:
             LOGGER.warning(
                 "group %r has committed nothing for %s: read from the beginning",
                 group,
-                spec.named(fresh),
+                query.format_partitions(fresh),
             )
         return known | self.earliest(fresh)
 
@@ -120,7 +123,7 @@ class Lookup:
         late = [each for each, listed in found.items() if listed is None]
         if late and not ending and not self._options.late_is_latest:
             raise InputError(
-                f"{name}: no record of {spec.named(late)} is as young as that; with "
+                f"{name}: no record of {query.format_partitions(late)} is as young as that; with "
                 "startingOffsetsByTimestampStrategy=latest they are read from their ends"
             )
         known = {each: listed.offset for each, listed in found.items() if listed is not None}
@@ -130,13 +133,13 @@ class Lookup:
         found = self._listed(targets)
         return {each: listed.offset for each, listed in found.items() if listed is not None}
 
-    def _listed(self, targets: Mapping[TopicPartition, int]) -> Listed:
+    def _listed(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
         """None: no record is as young as that. Partitions that there are not are left out."""
         if not targets:
             return {}
         isolation = self._options.read.isolation
 
-        async def ask(client: Client, timeout: float) -> Listed:
+        async def ask(client: ClusterClient, timeout: float) -> ListedOffsets:
             deadline = client.deadline(timeout)
             metadata = await self._known(client, {each.topic for each in targets}, deadline)
             there = {
@@ -146,32 +149,36 @@ class Lookup:
 
         return self._ask(ask)
 
-    async def _known(self, client: Client, topics: set[str], deadline: float) -> Metadata:
-        """What is known of topics: who waits for the offsets of one that is gone waits long."""
-        new = self._loop.time() - self._looked < NEW
+    async def _known(
+        self, client: ClusterClient, topics: set[str], deadline: float
+    ) -> ClusterMetadata:
+        """Returns metadata that is fresh enough to tell whether topics exist: waiting for the
+        offsets of a deleted topic takes long.
+        """
+        new = self._loop.time() - self._looked < METADATA_MAX_AGE
         if new and topics <= client.metadata.topics.keys():
             return client.metadata
         return await client.refresh(topics, deadline=deadline)
 
-    async def _partitions(self, client: Client, timeout: float) -> list[TopicPartition]:
+    async def _partitions(self, client: ClusterClient, timeout: float) -> list[TopicPartition]:
         deadline = client.deadline(timeout)
         self._looked = self._loop.time()
         match self._options.subscription:
-            case query.Partitions(partitions):
+            case query.AssignPartitions(partitions):
                 wanted = {each.topic for each in partitions}
-                counts = await _counts(client, wanted, deadline)
+                counts = await _partition_counts(client, wanted, deadline)
                 gone = [each for each in partitions if each.partition >= counts[each.topic]]
                 if gone:
                     there = ", ".join(f"{name} has {counts[name]}" for name, _ in gone[:1])
                     raise UnknownTopic(
                         Code.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"assign: there is no partition {spec.named(gone)}: {there}",
+                        f"assign: there is no partition {query.format_partitions(gone)}: {there}",
                     )
                 return sorted(partitions)
-            case query.Topics(names):
-                counts = await _counts(client, set(names), deadline)
-            case query.Pattern(text, internal):
-                like = pattern.compiled("subscribePattern", text)
+            case query.SubscribeTopics(names):
+                counts = await _partition_counts(client, set(names), deadline)
+            case query.SubscribePattern(text, internal):
+                like = query.compile_java_pattern("subscribePattern", text)
                 metadata = await client.refresh(None, deadline=deadline)
                 counts = {
                     name: len(each.partitions)
@@ -184,8 +191,8 @@ class Lookup:
             for number in range(count)
         ]
 
-    def _ask(self, ask: Callable[[Client, float], Awaitable[T]]) -> T:
-        """Several tries, as the options say; one has ``default.api.timeout.ms``."""
+    def _ask(self, ask: Callable[[ClusterClient, float], Awaitable[T]]) -> T:
+        """Asks, with as many attempts as the options say; each has ``default.api.timeout.ms``."""
         options = self._options
         timeout = options.client.api_timeout / 1000
         for attempt in range(1, options.tries + 1):
@@ -197,13 +204,17 @@ class Lookup:
                 time.sleep(options.pause / 1000)
         raise AssertionError("there is at least one try")
 
-    async def _with_client(self, ask: Callable[[Client, float], Awaitable[T]], timeout: float) -> T:
+    async def _with_client(
+        self, ask: Callable[[ClusterClient, float], Awaitable[T]], timeout: float
+    ) -> T:
         if self._client is None:
-            self._client = Client(self._options.client)
+            self._client = ClusterClient(self._options.client)
         return await ask(self._client, timeout)
 
 
-async def _counts(client: Client, names: set[str], deadline: float) -> dict[str, int]:
+async def _partition_counts(
+    client: ClusterClient, names: set[str], deadline: float
+) -> dict[str, int]:
     """How many partitions these topics have."""
     if not names:
         return {}
@@ -214,14 +225,14 @@ async def _counts(client: Client, names: set[str], deadline: float) -> dict[str,
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             every = await client.refresh(None, deadline=deadline)
-            near = nearest(name, sorted(every.topics.keys() - {name}))
+            near = suggest_names(name, sorted(every.topics.keys() - {name}))
             raise UnknownTopic(Code(code), f"there is no topic {name!r}{near}")
-        _check_topic(name, code)
+        _check_topic_error(name, code)
         counts[name] = 0 if topic is None else len(topic.partitions)
     return counts
 
 
-def _check_topic(name: str, error: int) -> None:
+def _check_topic_error(name: str, error: int) -> None:
     match error:
         case Code.NONE:
             return
@@ -235,16 +246,18 @@ def _check_topic(name: str, error: int) -> None:
             raise Unreachable(f"topic {name!r} cannot be told of now: error {error}")
 
 
-def _check_same(
+def _check_all_partitions(
     name: str, given: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition]
 ) -> None:
-    """All partitions are needed, and no others."""
+    """Checks that an option names all partitions and no others."""
     wanted, known = set(partitions), set(given)
     problems = []
     if wanted - known:
-        problems.append(f"{spec.named(wanted - known)} missing")
+        problems.append(f"{query.format_partitions(wanted - known)} missing")
     if known - wanted:
-        problems.append(f"{spec.named(known - wanted)} not subscribed to, or not there")
+        problems.append(
+            f"{query.format_partitions(known - wanted)} not subscribed to, or not there"
+        )
     if problems:
         hint = "; use -2 for the earliest and -1 for the latest" if name.endswith("Offsets") else ""
         raise InputError(f"{name}: names all partitions and no others: {'; '.join(problems)}{hint}")

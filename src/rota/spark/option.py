@@ -1,4 +1,7 @@
-"""The options of the source, under the names that Spark's own Kafka source has for them."""
+"""Reads the options of ``format("rota")``, which have the names of Spark's own Kafka source.
+
+Strings come in; out comes :class:`rota.spark.query.SourceOptions`, checked.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,36 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypedDict
 
-from rota.client import alias, setting
-from rota.client.setting import Settings
-from rota.client.table import KEYS
+from rota.client import config, config_keys
+from rota.client.config import Settings
+from rota.client.config_keys import KEYS
+from rota.engine.model.config import FetchConfig
+from rota.engine.model.text import quote_shortened, suggest_names
 from rota.errors import InputError, Unreachable
-from rota.model.client import ReadConfig
-from rota.model.text import nearest, shortened
-from rota.spark import pattern, spec
+from rota.spark import query
 from rota.spark.query import (
-    At,
-    AtEach,
-    Committed,
-    Earliest,
-    Given,
-    Latest,
-    Options,
-    Partitions,
-    Pattern,
-    Subscription,
-    Topics,
-    Where,
+    AssignPartitions,
+    CommittedOffsets,
+    EarliestOffsets,
+    GlobalTimestamp,
+    LatestOffsets,
+    OffsetRangeLimit,
+    SourceOptions,
+    SpecificOffsets,
+    SpecificTimestamps,
+    SubscribePattern,
+    SubscribeTopics,
+    TopicSelection,
 )
 
-PREFIX: Final = "kafka."
+KAFKA_PREFIX: Final = "kafka."
+
 CLIENT_ID: Final = "rota-spark"
-INTERNAL: Final = "exclude.internal.topics"
-NAMES: Final = (
+
+EXCLUDE_INTERNAL_TOPICS: Final = "exclude.internal.topics"
+
+#: Every option but Kafka's own.
+OPTION_NAMES: Final = (
     *("subscribe", "subscribePattern", "assign"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
@@ -43,11 +50,15 @@ NAMES: Final = (
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
     "groupIdPrefix",
 )
-"""Every option but Kafka's own."""
-STARTING: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-REFUSED: Final[Mapping[str, str]] = {
+
+STARTING_OPTIONS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+
+ENDING_OPTIONS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+TRIGGER_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+#: Settings of Kafka that make no sense here, and what to do instead.
+REFUSED_SETTINGS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "where to begin is said by startingOffsets",
     "enable.auto.commit": "Spark's checkpoint has the offsets; rota.spark.commit_to_group mirrors "
     "them to a group",
@@ -55,8 +66,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "key.deserializer": "keys come as bytes; use cast, from_json and the like",
     "value.deserializer": "values come as bytes; use cast, from_json and the like",
 }
-"""Settings of Kafka that make no sense here, and what to do instead."""
-IDLE: Final[Mapping[str, str]] = {
+
+#: Settings of Kafka that are taken, and do nothing here: why.
+IGNORED_SETTINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             *("group.instance.id", "group.protocol", "group.remote.assignor"),
@@ -71,9 +83,11 @@ IDLE: Final[Mapping[str, str]] = {
         "keys and values come as bytes",
     ),
 }
-"""Settings of Kafka that are taken, and do nothing here: why."""
-_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_SPAN = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+
 _UNITS = {  # in microseconds
     "us": 1,
     **dict.fromkeys(("", "ms"), 1_000),
@@ -84,83 +98,91 @@ _UNITS = {  # in microseconds
 }
 
 
-class _Limits(TypedDict):
+class _TriggerLimits(TypedDict):
     most_offsets: int | None
     least_offsets: int | None
     longest_delay: int
 
 
-def read(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
-    """The options that a query was given.
+def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+    """Parses and checks the options of a query.
 
-    :param streaming: None: not known yet; what only one kind of query has is taken from both
-    :raises InputError: one is unknown, malformed, refused, or does not fit to the others
+    :param streaming: None: not known yet; options that only one kind of query has are accepted
+    :raises InputError: an option is unknown, malformed, refused, or does not fit the others
     :raises Unreachable: a file that one of them names cannot be read
     """
-    own, kafka = _split(given)
+    own, kafka = _split_options(given)
     if streaming:
-        _check_endless(own)
-    idle = [f"{PREFIX}{name}: without effect here: {IDLE[name]}" for name in kafka if name in IDLE]
-    settings = _settings({name: kafka[name] for name in kafka if name not in IDLE})
-    batch_info = _flag(own, "includeBatchInfo", default=False)
+        _check_no_end(own)
+    idle = [
+        f"{KAFKA_PREFIX}{name}: without effect here: {IGNORED_SETTINGS[name]}"
+        for name in kafka
+        if name in IGNORED_SETTINGS
+    ]
+    settings = _client_settings(
+        {name: kafka[name] for name in kafka if name not in IGNORED_SETTINGS}
+    )
+    batch_info = _parse_flag(own, "includeBatchInfo", default=False)
     reading = settings.read
     if batch_info:
         reading = replace(reading, isolation="read_uncommitted")
-    return Options(
+    return SourceOptions(
         client=settings.client,
         read=reading,
-        subscription=_subscription(own, kafka),
-        start=_start(own, kafka, Latest() if streaming else Earliest()),
-        end=_place(own, ENDING, Latest()),
-        late_is_latest=_strategy(own),
-        **_limits(own),
-        least_tasks=_count(own, "minPartitions"),
-        most_records=_count(own, "maxRecordsPerPartition"),
-        slots=_count(own, "slots"),
-        fail_on_loss=_flag(own, "failOnDataLoss", default=True),
-        headers=_flag(own, "includeHeaders", default=False),
+        subscription=_parse_topic_selection(own, kafka),
+        start=_parse_start(own, kafka, LatestOffsets() if streaming else EarliestOffsets()),
+        end=_parse_range_limit(own, ENDING_OPTIONS, LatestOffsets()),
+        late_is_latest=_parse_timestamp_strategy(own),
+        **_parse_trigger_limits(own),
+        least_tasks=_parse_count(own, "minPartitions"),
+        most_records=_parse_count(own, "maxRecordsPerPartition"),
+        slots=_parse_count(own, "slots"),
+        fail_on_loss=_parse_flag(own, "failOnDataLoss", default=True),
+        headers=_parse_flag(own, "includeHeaders", default=False),
         batch_info=batch_info,
-        patience=_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
-        tries=_count(own, "fetchOffset.numRetries") or 3,
-        pause=_number(own, "fetchOffset.retryIntervalMs", least=0, default=1_000),
+        patience=_parse_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        tries=_parse_count(own, "fetchOffset.numRetries") or 3,
+        pause=_parse_number(own, "fetchOffset.retryIntervalMs", least=0, default=1_000),
         warnings=(
-            *(f"{PREFIX}{each}" for each in settings.warnings),
+            *(f"{KAFKA_PREFIX}{each}" for each in settings.warnings),
             *idle,
-            *_unwise(own, settings.read, batch_info=batch_info),
+            *_find_ineffective_options(own, settings.read, batch_info=batch_info),
         ),
         batch_warnings=tuple(
             f"{name}: without effect: a batch query has no triggers"
-            for name in TRIGGER
+            for name in TRIGGER_OPTIONS
             if name in own
         ),
     )
 
 
-def _split(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Ours by their names, and Kafka's. Spark's options know no upper and lower case."""
-    names = {name.lower(): name for name in NAMES}
+def _split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Splits options into Rota's and Kafka's. Option names in Spark are case-insensitive."""
+    names = {name.lower(): name for name in OPTION_NAMES}
     own: dict[str, str] = {}
     kafka: dict[str, str] = {}
     for name, value in given.items():
         low = name.lower()
-        if low.startswith(PREFIX):
-            key = low.removeprefix(PREFIX)
-            if key in REFUSED:
-                raise InputError(f"{PREFIX}{key}: not for this source: {REFUSED[key]}")
+        if low.startswith(KAFKA_PREFIX):
+            key = low.removeprefix(KAFKA_PREFIX)
+            if key in REFUSED_SETTINGS:
+                raise InputError(
+                    f"{KAFKA_PREFIX}{key}: not for this source: {REFUSED_SETTINGS[key]}"
+                )
             if key not in KEYS:
-                why = alias.unknown(key).removeprefix(f"{key}: ")
-                raise InputError(f"{PREFIX}{key}: {why}")
+                why = config_keys.explain_unknown_key(key).removeprefix(f"{key}: ")
+                raise InputError(f"{KAFKA_PREFIX}{key}: {why}")
             kafka[key] = value
         elif low in names:
             own[names[low]] = value
         else:
-            raise InputError(_unknown(name))
+            raise InputError(_explain_unknown_option(name))
     if "bootstrap.servers" not in kafka:
         raise InputError("kafka.bootstrap.servers: is needed, like host:9092")
     return own, kafka
 
 
-def _unknown(name: str) -> str:
+def _explain_unknown_option(name: str) -> str:
     match name.lower():
         case "group.membership":
             return (
@@ -172,27 +194,29 @@ def _unknown(name: str) -> str:
                 "assign"
             )
         case low if low in KEYS:
-            return f"{name}: Kafka's settings begin with {PREFIX} here: {PREFIX}{low}"
+            return f"{name}: Kafka's settings begin with {KAFKA_PREFIX} here: {KAFKA_PREFIX}{low}"
         case low:
-            return f"{name}: there is no such option{nearest(low, NAMES)}"
+            return f"{name}: there is no such option{suggest_names(low, OPTION_NAMES)}"
 
 
-def _settings(kafka: Mapping[str, str]) -> Settings:
-    """Kafka's own settings; errors name them as they are named here."""
+def _client_settings(kafka: Mapping[str, str]) -> Settings:
+    """Parses Kafka's own settings; errors name them with the prefix ``kafka.``."""
     try:
-        return setting.read({"client.id": CLIENT_ID, **kafka})
+        return config.read_settings({"client.id": CLIENT_ID, **kafka})
     except (InputError, Unreachable) as error:
-        raise type(error)(f"{PREFIX}{error}") from None
+        raise type(error)(f"{KAFKA_PREFIX}{error}") from None
 
 
-def _check_endless(own: Mapping[str, str]) -> None:
-    for name in ENDING:
+def _check_no_end(own: Mapping[str, str]) -> None:
+    for name in ENDING_OPTIONS:
         if name in own:
             raise InputError(f"{name}: a stream has no end")
 
 
-def _unwise(own: Mapping[str, str], reading: ReadConfig, *, batch_info: bool) -> Iterator[str]:
-    for offsets, time, times in (STARTING, ENDING):
+def _find_ineffective_options(
+    own: Mapping[str, str], reading: FetchConfig, *, batch_info: bool
+) -> Iterator[str]:
+    for offsets, time, times in (STARTING_OPTIONS, ENDING_OPTIONS):
         given = [name for name in (time, times, offsets) if name in own]
         for name in given[1:]:
             yield f"{name}: without effect beside {given[0]}"
@@ -200,22 +224,25 @@ def _unwise(own: Mapping[str, str], reading: ReadConfig, *, batch_info: bool) ->
         yield "groupIdPrefix: without effect: nothing is read as a group"
     if batch_info and reading.committed_only:
         yield (
-            f"{PREFIX}isolation.level: without effect beside includeBatchInfo, which shows "
+            f"{KAFKA_PREFIX}isolation.level: without effect beside includeBatchInfo, which shows "
             "records of aborted transactions, too"
         )
 
 
-def _limits(own: Mapping[str, str]) -> _Limits:
-    most, least = _count(own, "maxOffsetsPerTrigger"), _count(own, "minOffsetsPerTrigger")
+def _parse_trigger_limits(own: Mapping[str, str]) -> _TriggerLimits:
+    most, least = (
+        _parse_count(own, "maxOffsetsPerTrigger"),
+        _parse_count(own, "minOffsetsPerTrigger"),
+    )
     if most is not None and least is not None and least > most:
         raise InputError(
             f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}"
         )
-    delay = _span(own, "maxTriggerDelay", 15 * 60_000)
+    delay = _parse_duration(own, "maxTriggerDelay", 15 * 60_000)
     return {"most_offsets": most, "least_offsets": least, "longest_delay": delay}
 
 
-def _subscription(own: Mapping[str, str], kafka: Mapping[str, str]) -> Subscription:
+def _parse_topic_selection(own: Mapping[str, str], kafka: Mapping[str, str]) -> TopicSelection:
     names = ("subscribe", "subscribePattern", "assign")
     found = [name for name in names if name in own]
     if len(found) != 1:
@@ -229,78 +256,89 @@ def _subscription(own: Mapping[str, str], kafka: Mapping[str, str]) -> Subscript
             topics = tuple(filter(None, (each.strip() for each in text.split(","))))
             if not topics:
                 raise InputError("subscribe: names no topic")
-            return Topics(tuple(dict.fromkeys(topics)))
+            return SubscribeTopics(tuple(dict.fromkeys(topics)))
         case "subscribePattern":
-            pattern.compiled("subscribePattern", text)
-            internal = INTERNAL in kafka and not KEYS[INTERNAL].parse(kafka[INTERNAL])
-            return Pattern(text, internal)
+            query.compile_java_pattern("subscribePattern", text)
+            internal = EXCLUDE_INTERNAL_TOPICS in kafka and not KEYS[EXCLUDE_INTERNAL_TOPICS].parse(
+                kafka[EXCLUDE_INTERNAL_TOPICS]
+            )
+            return SubscribePattern(text, internal)
         case _:
-            return Partitions(spec.partitions("assign", text))
+            return AssignPartitions(query.parse_partitions("assign", text))
 
 
-def _start(own: Mapping[str, str], kafka: Mapping[str, str], default: Where) -> Where:
-    offsets, time, times = STARTING
+def _parse_start(
+    own: Mapping[str, str], kafka: Mapping[str, str], default: OffsetRangeLimit
+) -> OffsetRangeLimit:
+    offsets, time, times = STARTING_OPTIONS
     if own.get(offsets, "").strip().lower() != "committed" or time in own or times in own:
-        return _place(own, STARTING, default)
+        return _parse_range_limit(own, STARTING_OPTIONS, default)
     if "group.id" not in kafka:
         raise InputError("startingOffsets: committed needs kafka.group.id: whose offsets?")
-    return Committed(kafka["group.id"].strip())
+    return CommittedOffsets(kafka["group.id"].strip())
 
 
-def _place(own: Mapping[str, str], names: tuple[str, str, str], default: Where) -> Where:
-    """A time for all comes before times for each, and those before offsets, as in Spark's own."""
+def _parse_range_limit(
+    own: Mapping[str, str], names: tuple[str, str, str], default: OffsetRangeLimit
+) -> OffsetRangeLimit:
+    """Parses a start or an end. A timestamp for all partitions wins over timestamps for each,
+    and those over offsets, as in Spark's own source.
+    """
     offsets, time, times = names
     if time in own:
-        return At(time, _number(own, time, least=spec.EARLIEST, default=0))
+        return GlobalTimestamp(
+            time, _parse_number(own, time, least=query.EARLIEST_OFFSET, default=0)
+        )
     if times in own:
-        return AtEach(times, spec.times(times, own[times]))
+        return SpecificTimestamps(times, query.parse_timestamps(times, own[times]))
     if offsets not in own:
         return default
     text = own[offsets].strip()
-    words: dict[str, Where] = {"earliest": Earliest(), "latest": Latest()}
+    words: dict[str, OffsetRangeLimit] = {"earliest": EarliestOffsets(), "latest": LatestOffsets()}
     if text.lower() in words:
         return words[text.lower()]
     if text.startswith("{"):
-        return Given(offsets, spec.offsets(offsets, text))
-    known = [*words, *(["committed"] if offsets == STARTING[0] else [])]
+        return SpecificOffsets(offsets, query.parse_offsets(offsets, text))
+    known = [*words, *(["committed"] if offsets == STARTING_OPTIONS[0] else [])]
     raise InputError(
-        f"{offsets}: {shortened(text)} is none of {', '.join(known)} and JSON like {spec.EXAMPLE}"
+        f"{offsets}: {quote_shortened(text)} is none of {', '.join(known)} and JSON like "
+        f"{query.OFFSETS_EXAMPLE}"
     )
 
 
-def _strategy(own: Mapping[str, str]) -> bool:
+def _parse_timestamp_strategy(own: Mapping[str, str]) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     text = own.get(name, "error").strip().lower()
     if text not in {"error", "latest"}:
-        raise InputError(f"{name}: {shortened(text)} is neither error nor latest")
+        raise InputError(f"{name}: {quote_shortened(text)} is neither error nor latest")
     return text == "latest"
 
 
-def _flag(own: Mapping[str, str], name: str, *, default: bool) -> bool:
+def _parse_flag(own: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = own.get(name, str(default)).strip().lower()
     if text not in {"true", "false"}:
-        raise InputError(f"{name}: {shortened(own[name])} is neither true nor false")
+        raise InputError(f"{name}: {quote_shortened(own[name])} is neither true nor false")
     return text == "true"
 
 
-def _count(own: Mapping[str, str], name: str) -> int | None:
-    return _number(own, name, least=1, default=0) if name in own else None
+def _parse_count(own: Mapping[str, str], name: str) -> int | None:
+    return _parse_number(own, name, least=1, default=0) if name in own else None
 
 
-def _number(own: Mapping[str, str], name: str, *, least: int, default: int) -> int:
+def _parse_number(own: Mapping[str, str], name: str, *, least: int, default: int) -> int:
     text = own.get(name, str(default))
-    if _NUMBER.fullmatch(text.strip()) is None:
-        raise InputError(f"{name}: {shortened(text)} is no whole number")
+    if _INTEGER.fullmatch(text.strip()) is None:
+        raise InputError(f"{name}: {quote_shortened(text)} is no whole number")
     found = int(text)
-    if not least <= found <= spec.LARGEST:
-        raise InputError(f"{name}: {found} is out of bounds: from {least} to {spec.LARGEST}")
+    if not least <= found <= query.MAX_OFFSET:
+        raise InputError(f"{name}: {found} is out of bounds: from {least} to {query.MAX_OFFSET}")
     return found
 
 
-def _span(own: Mapping[str, str], name: str, default: int) -> int:
+def _parse_duration(own: Mapping[str, str], name: str, default: int) -> int:
     if name not in own:
         return default
-    found = _SPAN.fullmatch(own[name].strip().lower())
+    found = _DURATION.fullmatch(own[name].strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise InputError(f"{name}: {shortened(own[name])} is no time like 15m, 30s or 500ms")
+        raise InputError(f"{name}: {quote_shortened(own[name])} is no time like 15m, 30s or 500ms")
     return int(found[1]) * _UNITS[found[2]] // 1_000

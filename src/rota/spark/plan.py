@@ -1,17 +1,24 @@
-"""Which task reads what: partitions weighted by what is to be read of them."""
+"""How many offsets a trigger reads, and which task reads which of them.
+
+A trigger is limited to the same offsets that Spark's own Kafka source would choose. The offsets are
+then split into ranges and packed into tasks of about the same size.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import TopicPartition
+from rota.spark.query import MAX_OFFSET
 
 
-class Range(NamedTuple):
-    """Offsets of a partition; the last is not one of them."""
+class OffsetRange(NamedTuple):
+    """A range of offsets of one partition; ``until`` is exclusive."""
 
     partition: TopicPartition
     start: int
@@ -19,37 +26,42 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets, which may be more than there are records."""
+        """Number of offsets, which may be more than the number of records."""
         return self.until - self.start
 
 
-Task = tuple[Range, ...]
+TaskRanges = tuple[OffsetRange, ...]
 
 
-def tasks(
-    ranges: Iterable[Range],
+def plan_tasks(
+    ranges: Iterable[OffsetRange],
     *,
     slots: int,
     least: int | None = None,
     most_records: int | None = None,
-) -> list[Task]:
-    """Every offset in one task, in few tasks of about the same size.
+) -> list[TaskRanges]:
+    """Divides ranges into few tasks of about the same size; every offset is in one task.
 
-    :param slots: how many tasks there should be, if there is enough to do
-    :param least: how many there must be (``minPartitions``); large partitions are split for it
-    :param most_records: what a task may have (``maxRecordsPerPartition``)
+    :param slots: number of tasks, if there is enough to read
+    :param least: minimum number of tasks (``minPartitions``); large partitions are split to reach
+        it
+    :param most_records: maximum number of offsets in a task (``maxRecordsPerPartition``)
     """
     pieces = [each for each in ranges if each.size > 0]
     if most_records is not None:
-        pieces = [part for each in pieces for part in _split(each, -(-each.size // most_records))]
+        pieces = [
+            part for each in pieces for part in _split_range(each, -(-each.size // most_records))
+        ]
     if least is not None:
-        pieces = _at_least(pieces, least)
-    packed = _pack(pieces, max(slots, least or 0), most_records)
-    return [_joined(task) for task in packed]
+        pieces = _split_to_count(pieces, least)
+    packed = _pack_ranges(pieces, max(slots, least or 0), most_records)
+    return [_join_neighbours(task) for task in packed]
 
 
-def _at_least(pieces: Sequence[Range], count: int) -> list[Range]:
-    """So many pieces, if there are so many offsets: always the largest part is made smaller."""
+def _split_to_count(pieces: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
+    """Splits ranges until there are this many, if there are enough offsets: always the
+    largest part is split.
+    """
     parts = dict.fromkeys(pieces, 1)
     largest = [(-each.size, each) for each in pieces]
     heapq.heapify(largest)
@@ -58,18 +70,23 @@ def _at_least(pieces: Sequence[Range], count: int) -> list[Range]:
             break
         _, each = largest[0]
         parts[each] += 1
-        heapq.heapreplace(largest, (-(each.size // parts[each]), each))
-    return [part for each, number in parts.items() for part in _split(each, number)]
+        largest_part = -(-each.size // parts[each])
+        heapq.heapreplace(largest, (-largest_part, each))
+    return [part for each, number in parts.items() for part in _split_range(each, number)]
 
 
-def _split(whole: Range, parts: int) -> list[Range]:
+def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     bounds = [whole.start + whole.size * number // parts for number in range(parts + 1)]
-    return [Range(whole.partition, start, until) for start, until in pairwise(bounds)]
+    return [OffsetRange(whole.partition, start, until) for start, until in pairwise(bounds)]
 
 
-def _pack(pieces: Sequence[Range], count: int, most: int | None) -> list[list[Range]]:
-    """The largest first, each to the task that has the least."""
-    packed: list[list[Range]] = [[] for _ in range(min(count, len(pieces)))]
+def _pack_ranges(
+    pieces: Sequence[OffsetRange], count: int, most: int | None
+) -> list[list[OffsetRange]]:
+    """Packs ranges into tasks: the largest range first, each into the task with the fewest
+    offsets.
+    """
+    packed: list[list[OffsetRange]] = [[] for _ in range(min(count, len(pieces)))]
     loads = [(0, number) for number in range(len(packed))]
     for each in sorted(pieces, key=lambda piece: (-piece.size, piece)):
         load, number = loads[0]
@@ -82,12 +99,55 @@ def _pack(pieces: Sequence[Range], count: int, most: int | None) -> list[list[Ra
     return packed
 
 
-def _joined(task: Iterable[Range]) -> Task:
-    """In order; neighbours are one."""
-    found: list[Range] = []
+def _join_neighbours(task: Iterable[OffsetRange]) -> TaskRanges:
+    """Sorts the ranges of a task and joins neighbours."""
+    found: list[OffsetRange] = []
     for each in sorted(task):
         if found and (found[-1].partition, found[-1].until) == (each.partition, each.start):
             found[-1] = found[-1]._replace(until=each.until)
         else:
             found.append(each)
     return tuple(found)
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+def limit_offsets(most: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+    """Returns ends that read at most this many offsets, divided in proportion to what each
+    partition has.
+
+    :param start: has all partitions of the end
+    """
+    sizes = {each: end[each] - start[each] for each in end if end[each] > start[each]}
+    total = float(sum(sizes.values()))
+    found = dict(end)
+    for each, size in sizes.items():
+        share = most * (size / total)
+        # small partitions are not to starve
+        whole = math.ceil(share) if share < 1 else math.floor(share)
+        found[each] = min(end[each], start[each] + min(whole, MAX_OFFSET - start[each]))
+    return found
+
+
+@dataclass(slots=True)
+class TriggerDelay:
+    """Waits for ``minOffsetsPerTrigger``, but not longer than ``maxTriggerDelay``."""
+
+    least: int
+    #: Milliseconds.
+    longest: int
+    #: When there was a trigger, in milliseconds: the first one of a process does not wait.
+    last: int = 0
+
+    def holds(self, start: Offsets, end: Offsets, now: int) -> bool:
+        """Returns whether to wait longer; if not, the delay starts again."""
+        if now - self.last >= self.longest or _count_new_offsets(start, end) >= self.least:
+            self.last = now
+            return False
+        return True
+
+
+def _count_new_offsets(start: Offsets, end: Offsets) -> int:
+    """Counts new offsets. A new partition counts from offset 0, as in Spark's own source."""
+    return sum(max(until - start.get(each, 0), 0) for each, until in end.items())

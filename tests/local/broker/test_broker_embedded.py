@@ -17,15 +17,15 @@ from kafka.partitioner.default import murmur2
 
 import rota
 from rota.broker.embedded import Broker
-from rota.broker.event import Command, Event
-from rota.broker.node import Node
+from rota.broker.events import NodeCommand, NodeEvent
+from rota.broker.node import BrokerNode
 from rota.broker.server import Server
+from rota.engine.formats.consumer_protocol import encode_subscription as encoded_subscription
+from rota.engine.formats.record_batch import BatchRecord, encode_batch
+from rota.engine.model.member import Subscription
 from rota.errors import Code, InputError, Refused, RotaError, Unreachable
-from rota.formats.batch import Record, encode
-from rota.formats.subscription import encode as encoded_subscription
-from rota.model.membership import Subscription
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -81,7 +81,7 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
     assert running is not None
     busy, done = threading.Event(), threading.Event()
 
-    def hold(_: Node, __: Server) -> None:
+    def hold(_: BrokerNode, __: Server) -> None:
         busy.set()
         done.wait(30)
 
@@ -89,7 +89,7 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
     work.start()
     assert busy.wait(10)
     with monkeypatch.context() as patience:
-        patience.setattr("rota.broker.running.PATIENCE", 0.05)
+        patience.setattr("rota.broker.embedded.STOP_TIMEOUT", 0.05)
         with pytest.raises(TimeoutError, match="not stopped in 0.05 s: it is busy"):
             broker.stop()
     assert broker.running
@@ -522,7 +522,7 @@ def test_a_delay_and_an_error_go_together(broker: Broker, client: RawClient) -> 
 
 def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:
     topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.TopicProduceData
-    records = encode([Record(0, 1_000, None, value)])
+    records = encode_batch([BatchRecord(0, 1_000, None, value)])
     client.send(
         Api.PRODUCE,
         9,
@@ -599,14 +599,14 @@ def test_weeks_are_advanced_without_a_stop_at_each_minute(
     for _ in range(3):
         broker.produce("t", b"x" * 600_000)
     stops = 0
-    handle = Node.handle
+    handle = BrokerNode.handle
 
-    def counted(node: Node, event: Event, now: int, room: int) -> list[Command]:
+    def counted(node: BrokerNode, event: NodeEvent, now: int, room: int) -> list[NodeCommand]:
         nonlocal stops
         stops += 1
         return handle(node, event, now, room)
 
-    monkeypatch.setattr(Node, "handle", counted)
+    monkeypatch.setattr(BrokerNode, "handle", counted)
     broker.clock.advance(30 * 86_400)
     assert 100 < stops < 1_000
     assert broker.read("t") == []

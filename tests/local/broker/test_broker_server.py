@@ -20,14 +20,12 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.broker.clock import Clock
-from rota.broker.connection import Connection
-from rota.broker.event import Closed, Received
-from rota.broker.repeat import Repeats
-from rota.broker.server import Server
-from rota.broker.tls import server_context
+from rota.broker.connection import ServerConnection, make_server_context
+from rota.broker.events import ConnectionClosed, FrameReceived
+from rota.broker.server import LogDeduplicator, Server
+from rota.broker.timers import Clock
+from rota.engine.model.config import BrokerConfig
 from rota.errors import InputError
-from rota.model.config import BrokerConfig
 from tests.support.echo_server import (
     Serving,
     allow_files,
@@ -130,7 +128,7 @@ def test_an_answer_before_the_end_goes_out(server: Serving) -> None:
 def test_the_node_learns_that_a_client_is_gone() -> None:
     with serving() as server:
         server.connect().close()
-        assert is_told(server, 1, Closed)
+        assert is_told(server, 1, ConnectionClosed)
 
 
 def test_what_the_node_logs_is_logged() -> None:
@@ -164,24 +162,24 @@ def test_one_who_is_gone_in_the_middle_of_an_answer_is_told_of_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio logs it if its own writing meets with an end that was told inside of it."""
-    resume = Connection.resume_writing
-    resumed: list[Connection] = []
+    resume = ServerConnection.resume_writing
+    resumed: list[ServerConnection] = []
 
-    def gone_by_then(connection: Connection) -> None:
+    def gone_by_then(connection: ServerConnection) -> None:
         client.close()
         resumed.append(connection)
         resume(connection)
 
-    monkeypatch.setattr(Connection, "resume_writing", gone_by_then)
+    monkeypatch.setattr(ServerConnection, "resume_writing", gone_by_then)
     with serving() as server, server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.sendall(framed(b"big %d" % (40 * MIB)))
-        assert is_told(server, 1, Received)
+        assert is_told(server, 1, FrameReceived)
         client.setblocking(False)  # or it would be closed only once it has something to read
         while not resumed:
             with suppress(OSError):  # nothing there, or closed meanwhile
                 client.recv(MIB)
-        assert is_told(server, 1, Closed)
+        assert is_told(server, 1, ConnectionClosed)
         assert len(resumed) == 1
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
@@ -190,7 +188,7 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
     """Also if a turn was asked for before the client has read."""
     with serving() as server, server.connect() as client:
         client.sendall(framed(b"big %d" % (20 * MIB)) + framed(b"=next"))
-        assert is_told(server, 1, Received)
+        assert is_told(server, 1, FrameReceived)
 
         def has_read(one: Server) -> None:
             (connection,) = one._connections.values()
@@ -238,8 +236,8 @@ def test_one_who_does_not_read_is_not_read_either() -> None:
 
 def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests wait until there is room; who does not read at all makes room by going."""
-    monkeypatch.setattr("rota.broker.server.MOST_UNSENT", 20 * MIB)
-    monkeypatch.setattr("rota.broker.server.STALLED", 0.1)
+    monkeypatch.setattr("rota.broker.server.MAX_UNSENT_BYTES", 20 * MIB)
+    monkeypatch.setattr("rota.broker.server.STALLED_CLIENT_TIMEOUT", 0.1)
     with serving() as server:
         tracemalloc.start()
         deaf = [server.connect() for _ in range(20)]
@@ -259,7 +257,7 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.Mo
 def test_slow_readers_get_all_however_little_room_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.broker.server.MOST_UNSENT", MIB)
+    monkeypatch.setattr("rota.broker.server.MAX_UNSENT_BYTES", MIB)
     with serving() as server:
         clients = [server.connect() for _ in range(8)]
         for client in clients:
@@ -305,9 +303,9 @@ def under_way(server: Serving) -> tuple[int, int]:
 
 def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not read on, but for one at a time; who stands still makes room by going."""
-    monkeypatch.setattr("rota.broker.intake.MOST", 20 * MIB)
-    monkeypatch.setattr("rota.broker.intake.STALLED", 0.2)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.6)
+    monkeypatch.setattr("rota.broker.connection.MAX_REQUEST_MEMORY", 20 * MIB)
+    monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 0.6)
     beginning, request = framed(bytes(9 * MIB))[: 8 * MIB], framed(b"=" * 5 * MIB)
     with serving(BrokerConfig(max_request_bytes=10 * MIB)) as server:
         tracemalloc.start()
@@ -322,7 +320,7 @@ def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
             for client in honest:
                 pool.submit(client.sendall, request)
             assert [len(read_frame(client)) for client in honest] == [5 * MIB] * 4
-            assert is_told(server, 17, Closed)
+            assert is_told(server, 17, ConnectionClosed)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 100 * MIB  # with the answers; 144 in requests alone without a limit
@@ -335,7 +333,7 @@ def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
 def test_all_requests_get_done_however_little_room_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.broker.intake.MOST", MIB)
+    monkeypatch.setattr("rota.broker.connection.MAX_REQUEST_MEMORY", MIB)
     with serving(BrokerConfig(max_request_bytes=4 * MIB)) as server:
         bodies = [b"=" * size for size in (3 * MIB, 100, 4 * MIB, 300_000, 2 * MIB, 1)] * 3
 
@@ -347,7 +345,7 @@ def test_all_requests_get_done_however_little_room_there_is(
         with ThreadPoolExecutor(len(bodies)) as pool:
             answers = list(pool.map(ask, bodies))
         assert answers == [len(body) + len(body[:1_000]) for body in bodies]
-        assert is_told(server, len(bodies), Closed)
+        assert is_told(server, len(bodies), ConnectionClosed)
         assert under_way(server) == (0, 0)
         assert server.lines == []
 
@@ -355,9 +353,9 @@ def test_all_requests_get_done_however_little_room_there_is(
 def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.broker.intake.STALLED", 1.0)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 1.5)
-    monkeypatch.setattr("rota.broker.intake.PACE", 1_000)
+    monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 1.5)
+    monkeypatch.setattr("rota.broker.connection.MIN_PROGRESS_BYTES", 1_000)
     with serving() as server, server.connect() as dribbling, server.connect() as slow:
         whole = framed(b"=" * 40_000)
         for client in (dribbling, slow):
@@ -375,12 +373,12 @@ def test_a_request_that_dribbles_is_given_up_and_a_slow_one_is_not(
 
 def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the broker that does not read on."""
-    monkeypatch.setattr("rota.broker.intake.STALLED", 0.05)
-    monkeypatch.setattr("rota.broker.intake.DRIBBLED", 0.1)
+    monkeypatch.setattr("rota.broker.connection.STALLED_REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr("rota.broker.connection.SLOW_REQUEST_TIMEOUT", 0.1)
     with serving() as server, server.connect() as waiting, server.connect() as other:
         rest = framed(b"=" * 10_000)
         waiting.sendall(framed(b"hold") + rest[:50])
-        assert is_told(server, 1, Received)
+        assert is_told(server, 1, FrameReceived)
         time.sleep(0.5)
         other.sendall(framed(b"free"))
         assert read_frame(other) == b"freed"
@@ -390,7 +388,7 @@ def test_a_request_behind_one_that_waits_is_not_given_up(monkeypatch: pytest.Mon
 
 
 def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.broker.connection.LOGIN", 0.3)
+    monkeypatch.setattr("rota.broker.connection.LOGIN_TIMEOUT", 0.3)
     with serving() as server:
         server.core.login_needed = True
         with server.connect() as stranger, server.connect() as client:
@@ -447,7 +445,7 @@ def test_no_more_connections_than_allowed() -> None:
         assert [line.partition(" is ")[2] for line in server.lines] == [
             "turned away, as others will be: max.connections is 2"
         ]
-        assert is_told(server, 2, Closed)
+        assert is_told(server, 2, ConnectionClosed)
         with server.connect() as client:
             client.sendall(framed(b"=room"))
             assert read_frame(client) == b"=room"
@@ -478,13 +476,13 @@ def test_a_silent_connection_is_closed_though_a_request_waits() -> None:
 
 
 def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.broker.connection.LINGERING", 0.05)
+    monkeypatch.setattr("rota.broker.connection.HALF_CLOSED_TIMEOUT", 0.05)
     with serving() as server:
         for _ in range(5):
             with server.connect() as client:
                 client.sendall(framed(b"hold"))
-                assert is_told(server, 1, Received)
-        assert is_told(server, 5, Closed)
+                assert is_told(server, 1, FrameReceived)
+        assert is_told(server, 5, ConnectionClosed)
 
 
 # The log
@@ -502,7 +500,7 @@ def test_what_one_client_does_again_and_again_is_said_once() -> None:
 
 def test_how_often_it_was_is_said_a_minute_later() -> None:
     said: list[str] = []
-    repeats = Repeats(lambda _, text: said.append(text))
+    repeats = LogDeduplicator(lambda _, text: said.append(text))
     for at in (0, 1, 2, 59, 61):
         repeats.tell(30, "wrong", float(at))
     repeats.tell(30, "other", 62.0)
@@ -515,7 +513,7 @@ def test_how_often_it_was_is_said_a_minute_later() -> None:
 def test_one_who_never_reads_its_answer_is_closed_too() -> None:
     with serving(BrokerConfig(idle_connection=300)) as server, server.connect() as deaf:
         deaf.sendall(framed(b"big %d" % (40 * MIB)))
-        assert is_told(server, 1, Closed)
+        assert is_told(server, 1, ConnectionClosed)
 
 
 def idle(server: Serving, count: int) -> tuple[int, float]:
@@ -578,7 +576,7 @@ def test_time_that_is_advanced_rings_alarms_in_order_each_at_its_own_time() -> N
         start = clock.now()
         for after, client in zip((3_000, 1_000, 2_000), clients, strict=True):
             client.sendall(framed(b"wake %d" % after))
-        assert is_told(server, 3, Received)
+        assert is_told(server, 3, FrameReceived)
         server.run(lambda one: one.advance(2_500))
         assert int(read_frame(clients[1])) == start + 1_000
         assert int(read_frame(clients[2])) == start + 2_000
@@ -594,7 +592,7 @@ def test_time_goes_on_from_where_it_was_frozen() -> None:
         server.run(lambda one: one.freeze())
         at = server.clock.now()
         client.sendall(framed(b"wake 20"))
-        assert is_told(server, 1, Received)
+        assert is_told(server, 1, FrameReceived)
         assert server.clock.now() == at
         server.run(lambda one: one.resume())
         assert at + 20 <= int(read_frame(client))
@@ -615,7 +613,7 @@ def secure(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> I
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     for number, blob in enumerate(certificate.cert_chain_pems):
         blob.write_to_path(folder / "cert.pem", append=number > 0)
-    with serving(context=server_context(folder / "cert.pem", folder / "key.pem")) as one:
+    with serving(context=make_server_context(folder / "cert.pem", folder / "key.pem")) as one:
         yield one
 
 
@@ -654,12 +652,12 @@ def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:
         client.sendall(framed(b"bye"))
         assert read_frame(client) == b"bye"
         assert is_closed(client)
-    before = secure.run(lambda _: sum(isinstance(e, Closed) for e in secure.core.events))
+    before = secure.run(lambda _: sum(isinstance(e, ConnectionClosed) for e in secure.core.events))
     with trusting(authority, secure) as client:
         client.sendall(framed(b"=x"))
         assert read_frame(client) == b"=x"
         client.unwrap().close()
-    assert is_told(secure, before + 1, Closed)
+    assert is_told(secure, before + 1, ConnectionClosed)
 
 
 @pytest.mark.parametrize(
@@ -685,7 +683,7 @@ def test_bytes_without_tls_on_a_port_with_it(
 
 
 def test_a_handshake_may_not_take_long(secure: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.broker.connection.HANDSHAKE", 0.2)
+    monkeypatch.setattr("rota.broker.connection.TLS_HANDSHAKE_TIMEOUT", 0.2)
     before = len(secure.lines)
     with secure.connect() as silent, secure.connect() as slow:
         slow.sendall(bytes.fromhex("160301"))  # it begins, and goes no further
@@ -726,17 +724,17 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
     one.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     two.private_key_pem.write_to_path(tmp_path / "other.pem")
     with pytest.raises(Exception, match=r"missing\.pem: No such file"):
-        server_context(tmp_path / "missing.pem", None)
+        make_server_context(tmp_path / "missing.pem", None)
     with pytest.raises(InputError, match=r"no\.pem: it has no certificate in PEM"):
-        server_context(tmp_path / "no.pem", None)
+        make_server_context(tmp_path / "no.pem", None)
     with pytest.raises(InputError, match=r"cert\.pem: its key is missing: give its file"):
-        server_context(tmp_path / "cert.pem", None)
+        make_server_context(tmp_path / "cert.pem", None)
     with pytest.raises(InputError, match="the first file has no certificate"):
-        server_context(tmp_path / "other.pem", tmp_path / "cert.pem")
+        make_server_context(tmp_path / "other.pem", tmp_path / "cert.pem")
     with pytest.raises(InputError, match="the second file has no key"):
-        server_context(tmp_path / "cert.pem", tmp_path / "no.pem")
+        make_server_context(tmp_path / "cert.pem", tmp_path / "no.pem")
     with pytest.raises(Exception, match="does not belong"):
-        server_context(tmp_path / "cert.pem", tmp_path / "other.pem")
+        make_server_context(tmp_path / "cert.pem", tmp_path / "other.pem")
 
 
 def test_answers_are_not_held_back_until_earlier_ones_are_acknowledged(server: Serving) -> None:

@@ -9,23 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from rota.broker import address
-from rota.broker.configuration import (
-    configuration,
-    known,
-    read_properties,
-    without_effect,
-)
-from rota.broker.fault import api_of, code_of
+from rota.broker import listener
+from rota.broker.config import find_ignored_keys, known_keys, parse_config, parse_properties
+from rota.broker.faults import find_api, find_error_code
+from rota.engine.formats.hashing import choose_partition, murmur2
 from rota.errors import Code, InputError, Unreachable
-from rota.formats.murmur import murmur2, partition_of
-from rota.wire.api import ASKED_ONLY, Api
+from rota.protocol.messages import CLIENT_ONLY_APIS, Api
 
 # Settings
 
 
 def test_each_setting_finds_its_place() -> None:
-    found = configuration(
+    found = parse_config(
         {
             "auto.create.topics.enable": False,
             "num.partitions": "4",
@@ -55,7 +50,7 @@ def test_each_setting_finds_its_place() -> None:
 
 
 def test_kafkas_defaults_hold_but_that_nobody_waits_for_the_first_member() -> None:
-    found = configuration({})
+    found = parse_config({})
     assert found.group.initial_rebalance_delay == 0
     assert found.group.max_session_timeout == 1_800_000
     assert found.topic.retention == 7 * 86_400_000
@@ -64,8 +59,8 @@ def test_kafkas_defaults_hold_but_that_nobody_waits_for_the_first_member() -> No
 
 def test_of_several_names_for_one_setting_the_finest_holds() -> None:
     given = {"log.retention.hours": 1, "log.retention.ms": 5, "log.retention.minutes": 2}
-    assert configuration(given).topic.retention == 5
-    assert configuration({"log.retention.hours": -1}).topic.retention == -1
+    assert parse_config(given).topic.retention == 5
+    assert parse_config({"log.retention.hours": -1}).topic.retention == -1
 
 
 @pytest.mark.parametrize(
@@ -90,7 +85,7 @@ def test_of_several_names_for_one_setting_the_finest_holds() -> None:
 )
 def test_wrong_settings_are_named(given: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        configuration(given)
+        parse_config(given)
 
 
 def test_a_kafkas_own_file() -> None:
@@ -106,8 +101,8 @@ def test_a_kafkas_own_file() -> None:
     super.users=User:a;\\
 User:b
     """
-    given = read_properties(text)
-    idle = without_effect(given)
+    given = parse_properties(text)
+    idle = find_ignored_keys(given)
     assert idle == [
         "process.roles",
         "listeners",
@@ -115,34 +110,34 @@ User:b
         "log.dirs",
         "super.users",
     ]
-    assert configuration(given).idle == tuple(idle)
+    assert parse_config(given).idle == tuple(idle)
     with pytest.raises(InputError, match="line 1: 'no setting' is not KEY=VALUE"):
-        read_properties("no setting")
+        parse_properties("no setting")
 
 
 def refused_as_unknown(key: str) -> bool:
     try:
-        configuration({key: "1"})
+        parse_config({key: "1"})
     except InputError as error:
         return "is not a setting" in str(error)
     return False
 
 
 def test_every_known_name_is_taken() -> None:
-    assert not [key for key in known() if refused_as_unknown(key)]
+    assert not [key for key in known_keys() if refused_as_unknown(key)]
 
 
 # Addresses
 
 
 def test_a_taken_port_is_said() -> None:
-    (one,) = address.bind("127.0.0.1", 0)
+    (one,) = listener.bind_sockets("127.0.0.1", 0)
     with one, pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+: the port is taken"):
-        address.bind("127.0.0.1", one.getsockname()[1])
+        listener.bind_sockets("127.0.0.1", one.getsockname()[1])
 
 
 def test_all_addresses_of_a_host_have_one_port() -> None:
-    sockets = address.bind("localhost", 0)
+    sockets = listener.bind_sockets("localhost", 0)
     assert len({one.getsockname()[1] for one in sockets}) == 1
     for one in sockets:
         one.close()
@@ -158,63 +153,67 @@ def test_all_addresses_of_a_host_have_one_port() -> None:
 )
 def test_places_where_nobody_can_listen(host: str, port: int, problem: str) -> None:
     with pytest.raises((InputError, Unreachable), match=problem):
-        address.bind(host, port)
+        listener.bind_sockets(host, port)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3"])
 def test_this_machine_alone_needs_no_login(host: str) -> None:
-    address.check_exposure(host, guarded=False, allow_anonymous=False)
+    listener.check_exposure(host, guarded=False, allow_anonymous=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1"])
 def test_other_machines_do(host: str) -> None:
     with pytest.raises(InputError, match="can be reached from other machines"):
-        address.check_exposure(host, guarded=False, allow_anonymous=False)
-    address.check_exposure(host, guarded=True, allow_anonymous=False)
-    address.check_exposure(host, guarded=False, allow_anonymous=True)
+        listener.check_exposure(host, guarded=False, allow_anonymous=False)
+    listener.check_exposure(host, guarded=True, allow_anonymous=False)
+    listener.check_exposure(host, guarded=False, allow_anonymous=True)
 
 
 def test_what_clients_are_told() -> None:
-    assert address.advertised("127.0.0.1", 9) == ("127.0.0.1", 9)
-    assert address.advertised("0.0.0.0", 9) == (socket.gethostname(), 9)
-    assert address.parse("[::1]:92") == ("::1", 92)
-    assert address.joined(*address.parse("[::1]:92")) == "[::1]:92"
+    assert listener.advertised_address("127.0.0.1", 9) == ("127.0.0.1", 9)
+    assert listener.advertised_address("0.0.0.0", 9) == (socket.gethostname(), 9)
+    assert listener.parse_address("[::1]:92") == ("::1", 92)
+    assert listener.format_address(*listener.parse_address("[::1]:92")) == "[::1]:92"
     for text in ("host", "host:", ":9", "host:x", "host:99999"):
         with pytest.raises(InputError, match="is not HOST:PORT"):
-            address.parse(text)
+            listener.parse_address(text)
 
 
 # Names
 
 
-@pytest.mark.parametrize("api", sorted(set(Api) - ASKED_ONLY))
+@pytest.mark.parametrize("api", sorted(set(Api) - CLIENT_ONLY_APIS))
 def test_apis_by_name_and_key(api: Api) -> None:
-    assert api_of(int(api)) is api_of(api.name) is api_of(api.name.replace("_", "")) is api
+    assert find_api(int(api)) is find_api(api.name) is find_api(api.name.replace("_", "")) is api
 
 
 def test_errors_by_name_and_code() -> None:
-    assert code_of("NOT_COORDINATOR") is code_of("NotCoordinator") is code_of(16)
-    assert code_of(-1) is Code.UNKNOWN
+    assert (
+        find_error_code("NOT_COORDINATOR")
+        is find_error_code("NotCoordinator")
+        is find_error_code(16)
+    )
+    assert find_error_code(-1) is Code.UNKNOWN
 
 
 def test_the_nearest_names_are_told() -> None:
     with pytest.raises(InputError, match="'JoinGruop'.*did you mean JoinGroup"):
-        api_of("JoinGruop")
+        find_api("JoinGruop")
     with pytest.raises(InputError, match="'NOT_CORDINATOR'.*did you mean NOT_COORDINATOR"):
-        code_of("NOT_CORDINATOR")
+        find_error_code("NOT_CORDINATOR")
     with pytest.raises(InputError, match="API 999.*0 Produce, 1 Fetch"):
-        api_of(999)
+        find_api(999)
     with pytest.raises(InputError, match="^API 'TxnOffsetCommit': Rota's broker does not serve it"):
-        api_of("TxnOffsetCommit")
+        find_api("TxnOffsetCommit")
     with pytest.raises(InputError, match="^API 'ConsumerGroupDescribe': Rota's broker does not se"):
-        api_of("ConsumerGroupDescribe")
+        find_api("ConsumerGroupDescribe")
     for nothing in (0, "NONE"):
         with pytest.raises(InputError, match="this one is no error"):
-            code_of(nothing)
+            find_error_code(nothing)
     with pytest.raises(InputError, match=r"^error 999: .{,60}from -1 to \d+$"):
-        code_of(999)
+        find_error_code(999)
     with pytest.raises(InputError, match="name or its number"):
-        code_of(True)
+        find_error_code(True)
 
 
 # Keys
@@ -223,4 +222,4 @@ def test_the_nearest_names_are_told() -> None:
 @given(st.binary(max_size=40))
 def test_keys_go_where_producers_put_them(key: bytes) -> None:
     assert murmur2(key) == their_murmur2(key) & 0xFFFFFFFF  # type: ignore[no-untyped-call]
-    assert 0 <= partition_of(key, 7) < 7
+    assert 0 <= choose_partition(key, 7) < 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from rota.broker.topic import Topic
-from rota.storage.disk import RealDisk
+from rota.broker.storage.disk import RealDisk
+from rota.broker.topics import Topic
 from tests.support.node import open_storage
 from tests.support.requests import START
 

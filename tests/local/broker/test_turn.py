@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.wire.api import Api
-from rota.wire.message import ApiVersionsRequest, FetchRequest
+from rota.protocol.messages import Api, ApiVersionsRequest, FetchRequest
 from tests.support.raw_client import RawClient
 
 MIB = 1 << 20
@@ -42,7 +41,7 @@ def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[rota.Broker]:
     """Twelve megabytes are there, and memory for little more."""
-    monkeypatch.setattr("rota.broker.server.MOST_RECORDS", 8 * MIB)
+    monkeypatch.setattr("rota.broker.server.FETCH_UNSENT_LIMIT", 8 * MIB)
     with rota.Broker(tmp_path) as one:
         one.create_topic("t")
         for _ in range(30):
@@ -53,7 +52,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[rota.Bro
 def test_those_who_do_not_read_take_little_memory_and_others_are_served(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.broker.server.STALLED", 0.1)
+    monkeypatch.setattr("rota.broker.server.STALLED_CLIENT_TIMEOUT", 0.1)
     deaf = waiting(broker, 20, min_bytes=12_200_000)
     for each in deaf:  # else the machine takes most of an answer
         each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)

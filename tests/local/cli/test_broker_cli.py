@@ -38,7 +38,7 @@ def test_wrong_words(
     rota_command: RotaCommand,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.cli.broker._log", lambda *, verbose: None)
+    monkeypatch.setattr("rota.cli.broker._set_up_logging", lambda *, verbose: None)
     ran = rota_command("broker", "--port", "0", *arguments)
     said = ran.err.splitlines()
     assert ran.code == code

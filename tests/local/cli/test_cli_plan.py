@@ -303,7 +303,7 @@ def test_a_bug_is_told_from_a_limit(
     assert "a bug in Rota: ZeroDivisionError" in err
 
 
-@pytest.mark.parametrize("where", ["rota.cli.plan.run", "rota.cli.main.parser"])
+@pytest.mark.parametrize("where", ["rota.cli.plan.run", "rota.cli.main.build_parser"])
 def test_interrupted(
     rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

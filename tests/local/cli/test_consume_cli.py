@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 import rota
-from rota.cli import reading
+from rota.cli import consume as consume_module
 from tests.support.command import RotaCommand
 from tests.support.process import CommandResult
 
@@ -240,7 +240,7 @@ def test_servers_must_be_named(rota_command: RotaCommand) -> None:
 def test_an_address_without_a_broker_is_named(
     consume: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "CONNECT", 0.5)
+    monkeypatch.setattr(consume_module, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -279,7 +279,7 @@ def test_log_in_over_tls(tmp_path: Path, rota_command: RotaCommand) -> None:
 def test_it_ends_although_nobody_stores_the_last_offsets(
     rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LAST", 0.5)
+    monkeypatch.setattr(consume_module, "LAST_COMMIT_TIMEOUT", 0.5)
     with rota.Broker() as broker:
         broker.produce("orders", "paid")
         broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)

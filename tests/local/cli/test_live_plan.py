@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.model.topic import Partitions
+from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
 from tests.support.live_group import Seat, commit, seat, waiting_broker
 

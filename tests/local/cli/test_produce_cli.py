@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.cli import writing
-from rota.formats.murmur import murmur2
+from rota.cli import produce_records
+from rota.engine.formats.hashing import murmur2
 from tests.support.command import RotaCommand
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_written_is_named(command: Run) -> None:
 def test_an_address_without_a_broker_is_named(
     command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "CONNECT", 0.5)
+    monkeypatch.setattr(produce_records, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -165,7 +165,7 @@ def test_an_address_without_a_broker_is_named(
 def test_a_wrong_password_is_said(
     command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "CONNECT", 2.0)
+    monkeypatch.setattr(produce_records, "CONNECT_TIMEOUT", 2.0)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     file = tmp_path / "client.properties"
     file.write_text(

@@ -21,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rota.cli.paragraph import WIDTH, cut, wrapped
-from rota.report import output
-from rota.report.moment import moment
-from rota.tables import ADVICE
+from rota.cli.render import TEXT_WIDTH, shorten_name, wrap_text
+from rota.pipeline.tables import ADVICE
+from rota.report.page import document
+from rota.report.story import format_time
 
 pytest.importorskip("pyarrow")
 
@@ -37,7 +37,7 @@ Told = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def told(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch) -> Told:
     """Runs ``rota report``: the exit code, and what it prints, however slow the machine is."""
-    monkeypatch.setattr("rota.cli.progress.SOON", 600.0)
+    monkeypatch.setattr("rota.cli.render.NOTICE_AFTER", 600.0)
     return partial(rota_command, "report")
 
 
@@ -47,8 +47,8 @@ def last_line(text: str) -> str:
 
 CLASSES = "org.apache.kafka.clients.consumer"
 COOPERATIVE = f"partition.assignment.strategy={CLASSES}.CooperativeStickyAssignor"
+#: Settings are not broken, however wide: somebody will copy them.
 BOTH = f"{COOPERATIVE},{CLASSES}.RangeAssignor"
-"""Settings are not broken, however wide: somebody will copy them."""
 SUMMARY = f"""\
 DEMO: a simulated day, no cluster of anybody's
 
@@ -189,7 +189,7 @@ def test_hostile_names_stay_in_their_lines(here: Path, told: Told) -> None:
     assert (code, err) == (0, "")
     assert all(sign == "\n" or sign.isprintable() for sign in out)
     for line in out.splitlines():
-        assert cell_len(line) <= WIDTH, line
+        assert cell_len(line) <= TEXT_WIDTH, line
     names = [line[3:37].rstrip() for line in out.splitlines() if line[:1].isdecimal()]
     assert names == [
         '"double" \'single…nerror=alert(1)>',
@@ -207,7 +207,7 @@ def test_of_many_groups_the_worst_eight_are_printed(here: Path, told: Told) -> N
     large(here / "out", groups=40, partitions=400, rebalances=800)
     _, out, _ = told("out")
     for line in out.splitlines():
-        assert cell_len(line) <= WIDTH, line
+        assert cell_len(line) <= TEXT_WIDTH, line
     table = out[out.index("#  group") : out.index("32 more groups")]
     ranks = [line[:2].strip() for line in table.splitlines()[2:]]
     assert list(filter(None, ranks)) == [str(rank) for rank in range(1, 9)]
@@ -287,18 +287,20 @@ def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
 
 
 def test_a_time_that_no_calendar_has_is_told_as_a_number() -> None:
-    assert moment(0) == "1970-01-01 00:00:00Z"
-    assert moment(-1_000) == "1969-12-31 23:59:59Z"
-    assert moment(1 << 62) == "4611686018427387904 ms after 1970"
+    assert format_time(0) == "1970-01-01 00:00:00Z"
+    assert format_time(-1_000) == "1969-12-31 23:59:59Z"
+    assert format_time(1 << 62) == "4611686018427387904 ms after 1970"
 
 
 def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
     pytest.importorskip("pyspark")
-    from rota.cli import follow
-    from rota.pipeline.round import Round
+    from rota.cli import run_pipeline
+    from rota.pipeline.follow import MicroBatchResult
 
     happened = (("evil\x1b]0;pwn\x07\u202e", "joined"),)
-    line = follow.said(Round(seconds=1.0, records=5, groups=1, rebalances=1, happened=happened))
+    line = run_pipeline.format_round(
+        MicroBatchResult(seconds=1.0, records=5, groups=1, rebalances=1, happened=happened)
+    )
     assert line == (
         "5 records, 1 group touched, 1 new rebalance: evil\\x1b]0;pwn\\x07\\u202e (joined)  (1.0 s)"
     )
@@ -427,11 +429,12 @@ def test_what_takes_long_is_said_beside_the_output(
     here: Path, told: Told, monkeypatch: pytest.MonkeyPatch, slow: int | None
 ) -> None:
     """From the slow part on; each part is made to wait until it has been told of."""
-    from rota.cli import bootstrap, progress, telling
-    from rota.report import gold, page
+    from rota.cli import render, report_summary
+    from rota.report import gold_tables
+    from rota.report.page import document
 
     said = threading.Event()
-    say = bootstrap.say
+    say = render.print_notice
 
     def heard(text: str) -> None:
         say(text)
@@ -444,9 +447,13 @@ def test_what_takes_long_is_said_beside_the_output(
 
         return run
 
-    monkeypatch.setattr(progress, "say", heard)
-    monkeypatch.setattr(progress, "SOON", 60.0 if slow is None else 0.2)
-    parts = ((gold, "read"), (telling, "tell"), (page, "write"))
+    monkeypatch.setattr(render, "print_notice", heard)
+    monkeypatch.setattr(render, "NOTICE_AFTER", 60.0 if slow is None else 0.2)
+    parts = (
+        (gold_tables, "read_gold_tables"),
+        (report_summary, "build_story"),
+        (document, "write_page"),
+    )
     for module, name in () if slow is None else parts[slow : slow + 1]:
         monkeypatch.setattr(module, name, waiting(getattr(module, name)))
     small(here / "out")
@@ -547,7 +554,7 @@ def test_nobody_listens_to_what_is_printed() -> None:
     read, write = os.pipe()
     os.close(read)
     os.close(write)
-    assert not output.is_stdout(Path(f"/dev/fd/{write}"))
+    assert not document.is_stdout(Path(f"/dev/fd/{write}"))
 
 
 def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
@@ -610,9 +617,11 @@ def test_a_run_ends_with_its_report(
     as_json: bool,
 ) -> None:
     pytest.importorskip("pyspark")
-    from rota.cli import evidence
+    from rota.cli import run_pipeline
 
-    monkeypatch.setattr(evidence, "run_pipeline", lambda read, out, options, told: small(Path(out)))
+    monkeypatch.setattr(
+        run_pipeline, "run_pipeline", lambda read, out, options, told: small(Path(out))
+    )
     words = ["run", "--segments", "logs", "--out", "out", *(["--json"] if as_json else [])]
     printed = rota_command(*words).checked().out
     assert rota_command("report", "out", *words[5:]).checked().out == printed
@@ -643,20 +652,20 @@ def test_an_interrupt_ends_following_with_the_story(
     as_json: bool,
 ) -> None:
     pytest.importorskip("pyspark")
-    from rota.cli import follow
-    from rota.pipeline.evidence import Evidence, Options
-    from rota.pipeline.round import Round
+    from rota.cli import run_pipeline
+    from rota.pipeline.evidence import EvidenceSources, RunOptions
+    from rota.pipeline.follow import MicroBatchResult
 
     def interrupted(evidence: object, out: str, options: object, listener: Any) -> None:
         for _ in range(rounds):
-            listener.round(Round(seconds=1.0, records=5, groups=1, rebalances=0))
+            listener.round(MicroBatchResult(seconds=1.0, records=5, groups=1, rebalances=0))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follow, "follow", interrupted)
+    monkeypatch.setattr("rota.pipeline.follow.follow_cluster", interrupted)
     small(here / "out")
     args = argparse.Namespace(json=as_json)
     with pytest.raises(KeyboardInterrupt):
-        follow.run(args, Evidence(), "out", Options(), Quiet())
+        run_pipeline.follow_and_report(args, EvidenceSources(), "out", RunOptions(), Quiet())
     printed = capsys.readouterr().out
     page = here / "out" / "report.html"
     assert page.exists() == bool(rounds)
@@ -676,12 +685,12 @@ JAVAS = "partition.assignment.strategy=org.apache.kafka.clients.consumer.Coopera
 
 def test_a_setting_is_never_broken() -> None:
     text = f"Restart the members one after the other with {JAVAS}: the group goes on with range."
-    assert wrapped(text, "  1. ", "     ") == [
+    assert wrap_text(text, "  1. ", "     ") == [
         "  1. Restart the members one after the other with",
         f"     {JAVAS}:",
         "     the group goes on with range.",
     ]
-    assert wrapped(f"/{'a' * 100}/b c") == [f"/{'a' * 100}/b", "c"]
+    assert wrap_text(f"/{'a' * 100}/b c") == [f"/{'a' * 100}/b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -695,11 +704,11 @@ def test_a_setting_is_never_broken() -> None:
 )
 def test_a_setting_of_another_language_is_not_broken_either(setting: str) -> None:
     text = f"Restart the members one after the other with {setting}: the group goes on."
-    assert f"     {setting}:" in "\n".join(wrapped(text, "  1. ", "     ", has_settings=True))
+    assert f"     {setting}:" in "\n".join(wrap_text(text, "  1. ", "     ", has_settings=True))
 
 
 def test_other_words_that_are_too_wide_are_broken() -> None:
-    assert wrapped(f"is {'x' * 170} behind") == [
+    assert wrap_text(f"is {'x' * 170} behind") == [
         "is",
         "x" * 80,
         "x" * 80,
@@ -709,16 +718,16 @@ def test_other_words_that_are_too_wide_are_broken() -> None:
 
 @pytest.mark.parametrize("name", ["a = b * " * 20, "[" + "x" * 150, "{" + "x" * 150])
 def test_a_name_is_no_setting(name: str) -> None:
-    assert all(cell_len(line) <= WIDTH for line in wrapped(f"{name}: 3 rebalances"))
+    assert all(cell_len(line) <= TEXT_WIDTH for line in wrap_text(f"{name}: 3 rebalances"))
 
 
 @given(st.text(), st.sampled_from(["", "  1. "]), st.booleans())
 def test_every_line_fits(text: str, first: str, has_settings: bool) -> None:
     words = wrapped_words(text, has_settings=has_settings)
     whole = {word for word in words if set(word) & set("=/[]{}" if has_settings else "=/")}
-    lines = wrapped(text, first, " " * len(first), has_settings=has_settings)
+    lines = wrap_text(text, first, " " * len(first), has_settings=has_settings)
     for line in lines:
-        assert cell_len(line) <= WIDTH or line.removeprefix(first).strip() in whole
+        assert cell_len(line) <= TEXT_WIDTH or line.removeprefix(first).strip() in whole
     shown = "".join(lines).removeprefix(first.rstrip())
     assert "".join(shown.split()) == "".join("".join(words).split())
 
@@ -740,9 +749,9 @@ def wrapped_words(text: str, *, has_settings: bool) -> list[str]:
     ],
 )
 def test_a_wide_name_is_cut_in_its_middle(name: str, width: int, shown: str) -> None:
-    assert cut(name, width) == shown
+    assert shorten_name(name, width) == shown
 
 
 @given(st.text(), st.integers(3, 60))
 def test_a_name_that_is_cut_fits(name: str, width: int) -> None:
-    assert cell_len(cut(name, width)) <= width
+    assert cell_len(shorten_name(name, width)) <= width

@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from rota.errors import Unreachable
-from rota.pipeline import cluster, segment
-from rota.pipeline.cluster import Cluster, look
-from rota.pipeline.evidence import Back, Found, Options, window
-from rota.pipeline.store import failures
+from rota.pipeline import cluster, ingest
+from rota.pipeline.cluster import LiveCluster, find_journal
+from rota.pipeline.evidence import BeforeEnd, FoundEvidence, RunOptions, time_window
+from rota.pipeline.store import translate_spark_errors
 from tests.support.command import RotaCommand
 from tests.support.journal_folder import batch_of, commit, write
 
@@ -54,7 +54,7 @@ def run(rota_command: RotaCommand) -> Run:
 
 
 def test_what_there_is_to_read(broker: rota.Broker) -> None:
-    found = look(Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
+    found = find_journal(LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
     assert dict(found.ends) == {0: 0, 1: 0, 2: 0, 3: 2}
     assert found.size is None, "Rota's broker does not tell of its disk"
     assert str(found).endswith(f"{JOURNAL}, 4 partitions, at most 2 records")
@@ -62,12 +62,12 @@ def test_what_there_is_to_read(broker: rota.Broker) -> None:
 
 def test_a_cluster_that_no_group_has_ever_used() -> None:
     with rota.Broker() as empty:
-        found = look(Cluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
+        found = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
         assert not found.ends
         assert "does not exist: no group has ever been here" in str(found)
         assert not found.records
         assert JOURNAL not in {*empty.topics}, "nothing is made by asking"
-        again = look(Cluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
+        again = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
         assert not again.ends
 
 
@@ -98,7 +98,7 @@ def test_it_is_said_first_what_it_needs(run: Run, broker: rota.Broker, tmp_path:
 
 
 def test_nobody_there(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cluster, "CONNECT", 0.3)
+    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 0.3)
     words = ("--bootstrap-servers", "127.0.0.1:1", "--out", str(tmp_path / "out"))
     code, _, text = run(*words)
     assert code == 3
@@ -179,8 +179,8 @@ def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
         "auto.offset.reset": "earliest",
         "security.protocol": "PLAINTEXT",
     }
-    live = cluster.Live(
-        cluster=Cluster(settings=settings), begins={0: 1}, ends={0: 3}, size=None, at=0
+    live = cluster.LiveJournal(
+        cluster=LiveCluster(settings=settings), begins={0: 1}, ends={0: 3}, size=None, at=0
     )
     options = live.options()
     assert {name for name in options if name.startswith("kafka.")} == {
@@ -196,18 +196,22 @@ def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
 
 def test_a_broker_that_dies_in_between_is_named(broker: rota.Broker) -> None:
     broker.lose_answer("ListOffsets", times=None)
-    found = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=1.5)
+    found = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=1.5)
     with pytest.raises(Unreachable, match=broker.bootstrap_servers):
-        look(found)
+        find_journal(found)
 
 
 def test_since_counts_back_from_now() -> None:
     """The folder's records are of another time."""
-    live = cluster.Live(
-        cluster=Cluster(settings={}), begins={0: 0}, ends={0: 3}, size=None, at=1_800_000_000_000
+    live = cluster.LiveJournal(
+        cluster=LiveCluster(settings={}),
+        begins={0: 0},
+        ends={0: 3},
+        size=None,
+        at=1_800_000_000_000,
     )
-    found = Found(segments=segment.find([]), live=live)
-    since, until = window(Options(since=Back(3_600_000)), found.last)
+    found = FoundEvidence(segments=ingest.find_segments([]), live=live)
+    since, until = time_window(RunOptions(since=BeforeEnd(3_600_000)), found.last)
     assert since == 1_800_000_000_000 - 3_600_000
     assert until is None
 
@@ -218,5 +222,8 @@ def test_an_error_of_a_task_is_told_as_ones_own(tmp_path: Path) -> None:
         raise TimedOut(self.trouble) from self.problem
     rota.errors.TimedOut: 127.0.0.1:1 of bootstrap.servers: the connection is refused
      SQLSTATE: 38000"""
-    with pytest.raises(Unreachable, match="^127.0.0.1:1 of bootstrap.servers"), failures(tmp_path):
+    with (
+        pytest.raises(Unreachable, match="^127.0.0.1:1 of bootstrap.servers"),
+        translate_spark_errors(tmp_path),
+    ):
         raise PySparkException(said)

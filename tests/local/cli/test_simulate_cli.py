@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rota.cli.picture import picture
-from rota.sim.simulate import simulate
+from rota.cli.simulate_scenario import draw_timeline
+from rota.engine.simulator.simulation import simulate
 from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
@@ -94,14 +94,14 @@ def test_the_partitions_that_stood_still_the_longest_are_named(rota_command: Rot
 
 def test_loads_beyond_nine_are_letters() -> None:
     found = simulate('duration = "1m"\n[topics]\nt = 40\n[[members]]\nname = "m"\ncount = 3\n')
-    rows = [str(line) for line in picture(found, 80)]
+    rows = [str(line) for line in draw_timeline(found, 80)]
     assert [rows[n].rstrip()[-1] for n in (3, 4, 5)] in (
         ["e", "d", "d"],
         ["d", "e", "d"],
         ["d", "d", "e"],
     )
     alone = simulate('duration = "1m"\n[topics]\nt = 40\n[[members]]\nname = "m"\n')
-    assert str(picture(alone, 80)[3]).endswith("+")
+    assert str(draw_timeline(alone, 80)[3]).endswith("+")
 
 
 def test_compare_shows_every_policy_and_the_best(rota_command: RotaCommand) -> None:
@@ -347,7 +347,7 @@ def test_interrupted(rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch)
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rota.sim.world.World.run_until", interrupted)
+    monkeypatch.setattr("rota.engine.simulator.world.World.run_until", interrupted)
     assert rota_command("simulate", CRASH) == (130, "", "rota: interrupted\n")
 
 
@@ -362,9 +362,9 @@ def test_progress_is_shown_where_somebody_looks(
     rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("rota.cli.play.PATIENCE", 3600.0)
+    monkeypatch.setattr("rota.cli.simulate_scenario.PROGRESS_AFTER", 3600.0)
     assert rota_command("simulate", CRASH, "--json")[2] == ""  # not for a moment's work
-    monkeypatch.setattr("rota.cli.play.PATIENCE", 0.0)
+    monkeypatch.setattr("rota.cli.simulate_scenario.PROGRESS_AFTER", 0.0)
     code, out, err = rota_command("simulate", CRASH, "--json")
     assert code == 0
     assert "simulating" in err

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 import rota
-from rota.client.admin import Admin, Listing
-from rota.client.offset import EARLIEST, LATEST
-from rota.client.overview import Overview
+from rota.client.admin import Admin, GroupList
+from rota.client.group_description import GroupDescription
+from rota.client.offsets import EARLIEST, LATEST
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, Unreachable
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     ApiVersionsResponse,
     Message,
     MetadataResponse,
-    read_head,
+    read_request_header,
     write_response,
 )
 from tests.support.client import address, client, run, server
@@ -36,7 +36,7 @@ async def signpost(brokers: Sequence[str]) -> AsyncIterator[str]:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
-            head = read_head(await reader.readexactly(size))
+            head = read_request_header(await reader.readexactly(size))
             api = Api(head.api)
             if api is Api.API_VERSIONS and head.version > VERSIONS[api]:
                 writer.write(write_response(api, 0, head.correlation, _versions(35)))
@@ -67,7 +67,7 @@ def _metadata(brokers: Sequence[str]) -> Message:
     return MetadataResponse(brokers=listed, cluster_id="c", controller_id=1)
 
 
-async def looked(brokers: Sequence[str]) -> tuple[Listing, list[Overview]]:
+async def looked(brokers: Sequence[str]) -> tuple[GroupList, list[GroupDescription]]:
     async with signpost(brokers) as where, client(where) as made:
         admin = Admin(made, 1.0)
         listing = await admin.listing()

@@ -9,10 +9,10 @@ import pytest
 
 import rota
 from rota.broker.embedded import Broker
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError, TimedOut, Unreachable
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     DescribeGroupsRequest,
     HeartbeatRequest,
     MetadataRequest,

@@ -21,16 +21,15 @@ from hypothesis import strategies as st
 
 import rota
 from rota.broker.embedded import Broker
-from rota.client import race
-from rota.client.cluster import Client
-from rota.client.connection import Connection, Means
-from rota.client.metadata import Metadata
-from rota.client.peer import Peer
+from rota.client import retry
+from rota.client.cluster import BrokerEndpoint, ClusterClient
+from rota.client.connection import BrokerConnection, ConnectionContext
+from rota.client.metadata import ClusterMetadata
+from rota.engine.formats.buffer import Bytes
+from rota.engine.model.config import SaslConfig, TlsConfig
 from rota.errors import TimedOut, Unreachable
-from rota.formats.buffer import Bytes
-from rota.model.client import Login, Tls
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     ApiVersionsResponse,
     FetchRequest,
     FetchResponse,
@@ -39,8 +38,8 @@ from rota.wire.message import (
     MetadataResponse,
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
-    read_head,
-    spoken,
+    read_request_header,
+    supported_versions,
     write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, sockets, soon
@@ -55,8 +54,8 @@ def broker() -> Iterator[Broker]:
 
 
 @asynccontextmanager
-async def connected(at: str, **fields: Any) -> AsyncIterator[Connection]:
-    connection = await Connection.open(address(at), config(at, **fields), soon())
+async def connected(at: str, **fields: Any) -> AsyncIterator[BrokerConnection]:
+    connection = await BrokerConnection.open(address(at), config(at, **fields), soon())
     try:
         yield connection
     finally:
@@ -66,7 +65,9 @@ async def connected(at: str, **fields: Any) -> AsyncIterator[Connection]:
 GREETING = ApiVersionsResponse(
     api_keys=[
         ApiVersionsResponse.ApiVersion(
-            api_key=api, min_version=spoken(api).low, max_version=spoken(api).high
+            api_key=api,
+            min_version=supported_versions(api).low,
+            max_version=supported_versions(api).high,
         )
         for api in (
             *(Api.API_VERSIONS, Api.METADATA, Api.FETCH),
@@ -81,8 +82,8 @@ class Script:
 
     def __init__(self, cut: random.Random | None = None, size: int = 0, lifetime: int = 0) -> None:
         self.cut = cut
+        #: Bytes of the records in an answer.
         self.size = size
-        """Bytes of the records in an answer."""
         self.lifetime = lifetime
         self.connections = 0
 
@@ -90,7 +91,7 @@ class Script:
         self.connections += 1
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
-            head = read_head(await reader.readexactly(size))
+            head = read_request_header(await reader.readexactly(size))
             await self.pause(Api(head.api))
             answer = self.answer(Api(head.api), head.correlation)
             data = bytes(write_response(Api(head.api), head.version, head.correlation, answer))
@@ -159,13 +160,13 @@ class Pieces(Script):
         super().__init__()
         self.body = body
         self.pieces = pieces
+        #: How much of it is said before the connection is closed; all of it, and it stays open.
         self.end = end
-        """How much of it is said before the connection is closed; all of it, and it stays open."""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
-            head = read_head(await reader.readexactly(size))
+            head = read_request_header(await reader.readexactly(size))
             api = Api(head.api)
             answer = self.answer(api, head.correlation)
             if api is Api.FETCH:
@@ -176,7 +177,7 @@ class Pieces(Script):
                 continue
             if self.end is None:
                 later = self.answer(Api.METADATA, head.correlation + 1)
-                version = spoken(Api.METADATA).high
+                version = supported_versions(Api.METADATA).high
                 data += bytes(write_response(Api.METADATA, version, head.correlation + 1, later))
             step = len(data) // self.pieces + 1
             data = data[: self.end]
@@ -222,12 +223,12 @@ class Line(asyncio.Transport):
 
 
 @contextlib.contextmanager
-def line() -> Iterator[tuple[Connection, socket.socket, socket.socket]]:
+def line() -> Iterator[tuple[BrokerConnection, socket.socket, socket.socket]]:
     """A connection that has greeted its broker, its socket, and the broker's."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        connection = Connection(address("a:1"), Means(config("a:1")), "a")
+        connection = BrokerConnection(address("a:1"), ConnectionContext(config("a:1")), "a")
         connection.connection_made(Line(ours))
         connection._head, connection._frames.limit = None, 1 << 20
         yield connection, ours, theirs
@@ -381,7 +382,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
 def test_a_session_that_ends_is_followed_by_a_new_one() -> None:
     async def main() -> None:
         script = Script(lifetime=40)
-        login = Login(mechanism="PLAIN", username="a", password="b")
+        login = SaslConfig(mechanism="PLAIN", username="a", password="b")
         async with server(script) as at, client(at, login=login) as one:
             connection = await one.connect(deadline=soon())
             await connection.gone
@@ -416,7 +417,7 @@ def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is(broker:
     run(main())
 
 
-def fetch_all(known: Metadata) -> Message:
+def fetch_all(known: ClusterMetadata) -> Message:
     """Asks for all there is in orders-0."""
     partition = FetchRequest.FetchTopic.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=64 << 20
@@ -446,9 +447,9 @@ def test_who_does_not_run_the_loop_for_long_finds_what_came_meanwhile(broker: Br
 def test_a_request_is_sent_while_the_loop_does_not_run(broker: Broker) -> None:
     loop = asyncio.new_event_loop()
 
-    async def opened() -> Connection:
+    async def opened() -> BrokerConnection:
         at = broker.bootstrap_servers
-        return await Connection.open(address(at), config(at), soon())
+        return await BrokerConnection.open(address(at), config(at), soon())
 
     try:
         connection = loop.run_until_complete(opened())
@@ -568,7 +569,7 @@ def silent() -> Talk:
 def test_a_client_is_closed_while_it_connects() -> None:
     async def main() -> None:
         async with server(silent()) as at:
-            one = Client(config(at))
+            one = ClusterClient(config(at))
             waiting = [
                 asyncio.ensure_future(one.connect(deadline=soon())),
                 asyncio.ensure_future(one.refresh([], deadline=soon())),
@@ -586,19 +587,19 @@ def test_a_client_is_closed_while_it_connects() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("security", [None, Tls()])
+@pytest.mark.parametrize("security", [None, TlsConfig()])
 @pytest.mark.parametrize("how", ["cancelled", "late"])
-def test_an_opening_that_is_given_up_leaves_nothing(security: Tls | None, how: str) -> None:
+def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, how: str) -> None:
     async def main() -> None:
         async with server(silent()) as at:
             settings = config(at, tls=security)
-            means = Means(settings)
+            means = ConnectionContext(settings)
             if how == "late":
                 with pytest.raises(Unreachable):
-                    await Connection.open(address(at), settings, soon(0.05), means=means)
+                    await BrokerConnection.open(address(at), settings, soon(0.05), means=means)
                 return
             opening = asyncio.ensure_future(
-                Connection.open(address(at), settings, soon(), means=means)
+                BrokerConnection.open(address(at), settings, soon(), means=means)
             )
             await asyncio.sleep(0.05)
             opening.cancel()
@@ -634,7 +635,7 @@ def test_nothing_is_left_open(broker: Broker) -> None:
 def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> None:
     """Whenever that happens: while it connects, is asked or is closed."""
 
-    async def use(made: Client) -> None:
+    async def use(made: ClusterClient) -> None:
         try:
             await made.refresh(["orders"], deadline=soon())
             made.request_refresh()
@@ -643,7 +644,7 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
 
     async def main() -> None:
         for turns in range(60):
-            made = Client(config(broker.bootstrap_servers))
+            made = ClusterClient(config(broker.bootstrap_servers))
             task = asyncio.ensure_future(use(made))
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -666,10 +667,10 @@ def test_nothing_is_left_open_by_a_close_that_is_cancelled(broker: Broker) -> No
 def test_a_peer_that_is_closed_opens_nothing() -> None:
     async def main() -> None:
         async with server(Script()) as at:
-            one = Client(config(at))
+            one = ClusterClient(config(at))
             await one.refresh([], deadline=soon())
             [peer] = one._peers.values()
-            assert isinstance(peer, Peer)
+            assert isinstance(peer, BrokerEndpoint)
             await one.close()
             with pytest.raises(Unreachable, match="this client is closed"):
                 await peer.connect(soon())
@@ -693,7 +694,7 @@ def test_the_first_to_succeed_wins_and_the_others_end() -> None:
                 raise Unreachable(name)
             return name
 
-        won, failed = await race.first(
+        won, failed = await retry.first_success(
             [
                 lambda: way("slow", 3600),
                 lambda: way("failing", 0, fails=True),
@@ -705,10 +706,10 @@ def test_the_first_to_succeed_wins_and_the_others_end() -> None:
         assert [str(each) for each in failed] == ["failing"]
         assert sorted(ended) == ["failing", "good", "slow"]
 
-        lost, failed = await race.first([lambda: way("a", 0, fails=True)] * 3)
+        lost, failed = await retry.first_success([lambda: way("a", 0, fails=True)] * 3)
         assert lost is None
         assert len(failed) == 3
-        assert await race.first([]) == (None, [])
+        assert await retry.first_success([]) == (None, [])
 
     run(main())
 
@@ -725,7 +726,9 @@ def test_what_is_won_twice_is_not_lost() -> None:
                 await go.wait()
             return number
 
-        won, _ = await race.first([lambda: way(0), lambda: way(1)], discard=discarded.append)
+        won, _ = await retry.first_success(
+            [lambda: way(0), lambda: way(1)], discard=discarded.append
+        )
         assert won is not None
         assert sorted([won, *discarded]) == [0, 1]
 
@@ -754,7 +757,7 @@ def test_what_was_won_is_not_lost_when_the_race_is_cancelled() -> None:
             partial(stubborn, 1),
             quick,
         ]
-        racing = asyncio.ensure_future(race.first(ways, discard=discarded.append))
+        racing = asyncio.ensure_future(retry.first_success(ways, discard=discarded.append))
         await ending.wait()
         racing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -788,7 +791,7 @@ def test_awaitables_that_run_together_have_all_ended_when_one_fails(cancelled: b
         together = [slow("b", 1), slow("c", 5)]
         if not cancelled:
             together[1:1] = [fails("first"), fails("second")]
-        running = asyncio.ensure_future(race.run_all(together))
+        running = asyncio.ensure_future(retry.run_all(together))
         if cancelled:
             await asyncio.sleep(0.01)
             running.cancel()
@@ -810,7 +813,7 @@ def test_a_shared_task_goes_on_when_one_stops_waiting() -> None:
 
     async def main() -> None:
         task = asyncio.ensure_future(shared())
-        waiting = [asyncio.ensure_future(race.wait_for_shared(task)) for _ in range(2)]
+        waiting = [asyncio.ensure_future(retry.wait_for_shared(task)) for _ in range(2)]
         await asyncio.sleep(0.01)
         waiting[0].cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -829,9 +832,9 @@ def test_awaitables_that_run_together_give_results_in_order() -> None:
             await asyncio.sleep(0)
         return turns
 
-    assert run(race.run_all([result(3), result(1), result(2)])) == [3, 1, 2]
+    assert run(retry.run_all([result(3), result(1), result(2)])) == [3, 1, 2]
     nothing: list[Coroutine[Any, Any, int]] = []
-    assert run(race.run_all(nothing)) == []
+    assert run(retry.run_all(nothing)) == []
 
 
 def test_an_error_of_another_kind_ends_a_race() -> None:
@@ -840,7 +843,7 @@ def test_an_error_of_another_kind_ends_a_race() -> None:
             raise ValueError("odd")
 
         with pytest.raises(ValueError, match="odd"):
-            await race.first([way, way])
+            await retry.first_success([way, way])
 
     run(main())
 
@@ -856,7 +859,7 @@ def test_a_connection_that_is_collected_while_it_opens_waits_for_nothing() -> No
 
     async def main() -> None:
         async with server(say_nothing) as at:
-            made = Connection(address(at), Means(config(at)), at)
+            made = BrokerConnection(address(at), ConnectionContext(config(at)), at)
             opening = made.establish(soon(), patience=10, silence=10)
             task = asyncio.create_task(opening)
             await asyncio.wait_for(accepted.wait(), 60)

@@ -9,78 +9,82 @@ from typing import TypeVar
 import pytest
 
 from rota import Broker
-from rota.client.connection import Connection
-from rota.client.group import MOST, from_wire, least, to_wire
-from rota.errors import Code
-from rota.formats import assignment
-from rota.model.membership import Assignment
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DeleteOffsetsReply,
-    DescribeGroupsReply,
-    FetchOffsetsReply,
-    HeartbeatReply,
-    JoinReply,
-    LeaveReply,
-    ListGroupsReply,
-    Reply,
-    SyncReply,
+from rota.client.connection import BrokerConnection
+from rota.client.group_requests import (
+    MAX_VERSIONS,
+    decode_group_response,
+    encode_group_request,
+    min_version,
 )
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import Assignment
+from rota.engine.model.request import (
     DeleteGroups,
-    DeleteOffsets,
     DescribeGroups,
-    FetchOffsets,
+    GroupRequest,
     Heartbeat,
-    Join,
-    Leave,
-    Leaver,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
-    Request,
-    Sync,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
 )
-from rota.model.topic import Partitions, TopicPartition
-from rota.wire.api import Api
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    DescribeGroupsResult,
+    GroupResponse,
+    HeartbeatResult,
+    JoinGroupResult,
+    LeaveGroupResult,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+    OffsetFetchResult,
+    SyncGroupResult,
+)
+from rota.engine.model.topic import OffsetAndMetadata, Partitions, TopicPartition
+from rota.errors import Code
+from rota.protocol.messages import Api
 from tests.support.client import JOIN, TOLD, address, config, run, soon
 
-R = TypeVar("R", bound=Reply)
-GIVEN = assignment.encode(Assignment(Partitions.of({"t": (0, 1)})))
+R = TypeVar("R", bound=GroupResponse)
+GIVEN = consumer_protocol.encode_assignment(Assignment(Partitions.of({"t": (0, 1)})))
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Talk:
     """A connection on which each API is spoken in one version, or the nearest that is served."""
 
-    def __init__(self, connection: Connection, version: int) -> None:
+    def __init__(self, connection: BrokerConnection, version: int) -> None:
         self.connection = connection
         self.version = version
         self.member_id, self.generation = "", -1
 
-    async def ask(self, request: Request, kind: type[R]) -> R:
-        api, message = to_wire(request)
+    async def ask(self, request: GroupRequest, kind: type[R]) -> R:
+        api, message = encode_group_request(request)
         low = self.connection.versions[api].low
-        most = min(max(self.version, low), MOST.get(api, 99))
+        most = min(max(self.version, low), MAX_VERSIONS.get(api, 99))
         answer = await self.connection.send(api, message, deadline=soon(), most=most)
-        reply = from_wire(request, answer)
+        reply = decode_group_response(request, answer)
         assert isinstance(reply, kind)
         return reply
 
     def speaks(self, api: Api) -> int:
         return self.connection.version(api, max(self.version, self.connection.versions[api].low))
 
-    async def join(self, request: Join = JOIN) -> JoinReply:
-        reply = await self.ask(request, JoinReply)
+    async def join(self, request: JoinGroup = JOIN) -> JoinGroupResult:
+        reply = await self.ask(request, JoinGroupResult)
         if reply.code is Code.MEMBER_ID_REQUIRED:
             assert self.speaks(Api.JOIN_GROUP) >= 4
-            reply = await self.ask(replace(request, member_id=reply.member_id), JoinReply)
+            reply = await self.ask(replace(request, member_id=reply.member_id), JoinGroupResult)
         self.member_id, self.generation = reply.member_id, reply.generation
         return reply
 
-    async def sync(self) -> SyncReply:
-        request = Sync(
+    async def sync(self) -> SyncGroupResult:
+        request = SyncGroup(
             group="g",
             generation=self.generation,
             member_id=self.member_id,
@@ -88,7 +92,7 @@ class Talk:
             protocol="range",
             assignments=((self.member_id, GIVEN),),
         )
-        return await self.ask(request, SyncReply)
+        return await self.ask(request, SyncGroupResult)
 
 
 @pytest.fixture
@@ -101,11 +105,11 @@ def broker() -> Iterator[Broker]:
 async def talk(broker: Broker, version: int) -> Talk:
     where = broker.bootstrap_servers
     settings = config(where, client_id="tester")
-    return Talk(await Connection.open(address(where), settings, soon()), version)
+    return Talk(await BrokerConnection.open(address(where), settings, soon()), version)
 
 
+#: From the lowest that is served up to the highest of JoinGroup.
 VERSIONS = range(10)
-"""From the lowest that is served up to the highest of JoinGroup."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -119,10 +123,13 @@ def test_a_members_life(broker: Broker, version: int) -> None:
         synced = await me.sync()
         assert (synced.code, synced.assignment) == (Code.NONE, GIVEN)
         beat = Heartbeat(group="g", generation=1, member_id=me.member_id)
-        assert await me.ask(beat, HeartbeatReply) == HeartbeatReply()
+        assert await me.ask(beat, HeartbeatResult) == HeartbeatResult()
         late = replace(beat, generation=0)
-        assert (await me.ask(late, HeartbeatReply)).code is Code.ILLEGAL_GENERATION
-        left = await me.ask(Leave(group="g", members=(Leaver(member_id=me.member_id),)), LeaveReply)
+        assert (await me.ask(late, HeartbeatResult)).code is Code.ILLEGAL_GENERATION
+        left = await me.ask(
+            LeaveGroup(group="g", members=(LeavingMember(member_id=me.member_id),)),
+            LeaveGroupResult,
+        )
         assert {left.code, *(one.code for one in left.members)} == {Code.NONE}
         await me.connection.abort()
 
@@ -136,20 +143,20 @@ def test_offsets(broker: Broker, version: int) -> None:
         me = await talk(broker, version)
         epoch = 3 if me.speaks(Api.OFFSET_COMMIT) >= 6 else None
         stored = OffsetAndMetadata(5, "a note", epoch)
-        commit = CommitOffsets(group="g", offsets={P0: stored, TopicPartition("odd", 7): stored})
-        done = await me.ask(commit, CommitReply)
+        commit = OffsetCommit(group="g", offsets={P0: stored, TopicPartition("odd", 7): stored})
+        done = await me.ask(commit, OffsetCommitResult)
         assert done.codes == {
             P0: Code.NONE,
             TopicPartition("odd", 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
         }
         told = stored if me.speaks(Api.OFFSET_FETCH) >= 5 else replace(stored, leader_epoch=None)
-        asked = FetchOffsets(group="g", partitions=(P0, P1), stable=True)
-        some = await me.ask(asked, FetchOffsetsReply)
-        assert some == FetchOffsetsReply(offsets={P0: told, P1: None})
-        if me.speaks(Api.OFFSET_FETCH) >= least(FetchOffsets(group="g")):
-            everything = await me.ask(FetchOffsets(group="g"), FetchOffsetsReply)
+        asked = OffsetFetch(group="g", partitions=(P0, P1), stable=True)
+        some = await me.ask(asked, OffsetFetchResult)
+        assert some == OffsetFetchResult(offsets={P0: told, P1: None})
+        if me.speaks(Api.OFFSET_FETCH) >= min_version(OffsetFetch(group="g")):
+            everything = await me.ask(OffsetFetch(group="g"), OffsetFetchResult)
             assert everything.offsets == {P0: told}
-        gone = await me.ask(DeleteOffsets(group="g", partitions=(P0, P1)), DeleteOffsetsReply)
+        gone = await me.ask(OffsetDelete(group="g", partitions=(P0, P1)), OffsetDeleteResult)
         assert gone.codes == {P0: Code.NONE, P1: Code.NONE}
         await me.connection.abort()
 
@@ -164,7 +171,7 @@ def test_offsets_that_are_refused_as_a_whole(broker: Broker, version: int, code:
 
     async def live() -> None:
         me = await talk(broker, version)
-        reply = await me.ask(FetchOffsets(group="g", partitions=(P0, P1)), FetchOffsetsReply)
+        reply = await me.ask(OffsetFetch(group="g", partitions=(P0, P1)), OffsetFetchResult)
         assert reply.code is Code[code]
         await me.connection.abort()
 
@@ -177,7 +184,7 @@ def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
         me = await talk(broker, version)
         await me.join()
         await me.sync()
-        reply = await me.ask(DescribeGroups(groups=("g", "none")), DescribeGroupsReply)
+        reply = await me.ask(DescribeGroups(groups=("g", "none")), DescribeGroupsResult)
         group, missing = reply.groups
         assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
         (member,) = group.members
@@ -186,14 +193,14 @@ def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
         assert missing.state == "Dead"
         unknown = me.speaks(Api.DESCRIBE_GROUPS) >= 6
         assert missing.code is (Code.GROUP_ID_NOT_FOUND if unknown else Code.NONE)
-        (listed,) = (await me.ask(ListGroups(), ListGroupsReply)).groups
+        (listed,) = (await me.ask(ListGroups(), ListGroupsResult)).groups
         speaks = me.speaks(Api.LIST_GROUPS)
         assert (listed.group, listed.protocol_type) == ("g", "consumer")
         assert listed.state == ("Stable" if speaks >= 4 else "")
         assert listed.kind == ("classic" if speaks >= 5 else "")
         if speaks >= 4:
-            assert not (await me.ask(ListGroups(states=("Empty",)), ListGroupsReply)).groups
-        gone = await me.ask(DeleteGroups(groups=("g", "none")), DeleteGroupsReply)
+            assert not (await me.ask(ListGroups(states=("Empty",)), ListGroupsResult)).groups
+        gone = await me.ask(DeleteGroups(groups=("g", "none")), DeleteGroupsResult)
         assert gone.codes == {"g": Code.NON_EMPTY_GROUP, "none": Code.GROUP_ID_NOT_FOUND}
         await me.connection.abort()
 

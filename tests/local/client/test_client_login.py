@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.client import tls
-from rota.client.login import begin
+from rota.client.login import make_sasl_client, make_tls_context
+from rota.engine.model.config import SaslConfig, TlsConfig
 from rota.errors import (
     AuthenticationFailed,
     FormatError,
@@ -23,17 +23,16 @@ from rota.errors import (
     Unreachable,
     Untrusted,
 )
-from rota.model.client import Login, Tls
-from rota.wire.sasl import FEWEST_ITERATIONS, Mechanism, Users
-from rota.wire.sasl import begin as served
+from rota.protocol.sasl import MIN_ITERATIONS, Mechanism, Users
+from rota.protocol.sasl import create_sasl_server as served
 from tests.support.client import client, run, soon
 
 ALICE = {"alice": "wonder,=land"}
 MECHANISMS = pytest.mark.parametrize("mechanism", list(Mechanism))
 
 
-def login(mechanism: str, user: str = "alice", password: str = "wonder,=land") -> Login:
-    return Login(mechanism=str(mechanism), username=user, password=password)
+def login(mechanism: str, user: str = "alice", password: str = "wonder,=land") -> SaslConfig:
+    return SaslConfig(mechanism=str(mechanism), username=user, password=password)
 
 
 async def reached(server: str, **fields: Any) -> int:
@@ -105,7 +104,7 @@ passwords = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_s
 @given(mechanism=st.sampled_from(list(Mechanism)), user=names, password=passwords)
 def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, password: str) -> None:
     users = Users({user: password}, lambda: b"salt" * 4)
-    ours = begin(login(mechanism, user, password), "ours")
+    ours = make_sasl_client(login(mechanism, user, password), "ours")
     theirs = served(mechanism, users, lambda: "theirs")
     said: bytes | None = ours.first()
     while said is not None:
@@ -126,7 +125,7 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
     ],
 )
 def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
-    exchange = begin(login("SCRAM-SHA-256"), "ours")
+    exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
     exchange.first()
     with pytest.raises(FormatError, match=said):
         exchange.step(challenge)
@@ -141,8 +140,8 @@ def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
     ],
 )
 def test_a_broker_that_does_not_know_the_password(last: bytes, said: str) -> None:
-    exchange = begin(login("SCRAM-SHA-256"), "ours")
-    exchange.step(f"r=ours+1,s=c2FsdA==,i={FEWEST_ITERATIONS}".encode())
+    exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
+    exchange.step(f"r=ours+1,s=c2FsdA==,i={MIN_ITERATIONS}".encode())
     with pytest.raises(FormatError, match=said):
         exchange.step(last)
 
@@ -171,33 +170,33 @@ def test_a_broker_is_reached_by_tls(authority: trustme.CA, tmp_path: Path) -> No
     file.write_text(trusted(authority))
     with rota.Broker(tls=secured(authority)) as broker:
         server = broker.bootstrap_servers
-        assert run(reached(server, tls=Tls(authorities=trusted(authority)))) == 1
-        assert run(reached(server, tls=Tls(authorities_file=str(file)))) == 1
+        assert run(reached(server, tls=TlsConfig(authorities=trusted(authority)))) == 1
+        assert run(reached(server, tls=TlsConfig(authorities_file=str(file)))) == 1
         by_name = server.replace("127.0.0.1", "localhost")
-        assert run(reached(by_name, tls=Tls(authorities=trusted(authority)))) == 1
+        assert run(reached(by_name, tls=TlsConfig(authorities=trusted(authority)))) == 1
 
 
 @MECHANISMS
 def test_a_user_logs_in_by_tls(authority: trustme.CA, mechanism: str) -> None:
     with rota.Broker(users=ALICE, tls=secured(authority)) as broker:
-        security = Tls(authorities=trusted(authority))
+        security = TlsConfig(authorities=trusted(authority))
         assert run(reached(broker.bootstrap_servers, tls=security, login=login(mechanism))) == 1
 
 
 def test_a_certificate_for_another_name(authority: trustme.CA) -> None:
     with rota.Broker(tls=secured(authority, "kafka.example")) as broker:
         server = broker.bootstrap_servers
-        said = problem(server, Untrusted, tls=Tls(authorities=trusted(authority)))
+        said = problem(server, Untrusted, tls=TlsConfig(authorities=trusted(authority)))
         assert server in said
         assert "its certificate is not for this name" in said
         assert "ssl.endpoint.identification.algorithm" in said
-        careless = Tls(authorities=trusted(authority), checks_name=False)
+        careless = TlsConfig(authorities=trusted(authority), checks_name=False)
         assert run(reached(server, tls=careless)) == 1
 
 
 def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
     with rota.Broker(tls=secured(authority)) as broker:
-        for security in (Tls(), Tls(authorities=trusted(trustme.CA()))):
+        for security in (TlsConfig(), TlsConfig(authorities=trusted(trustme.CA()))):
             said = problem(broker.bootstrap_servers, Untrusted, tls=security)
             assert "signed by nobody that is trusted here" in said
             assert "ssl.truststore.location" in said
@@ -206,7 +205,7 @@ def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
 def test_a_certificate_that_has_expired(authority: trustme.CA) -> None:
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     with rota.Broker(tls=secured(authority, not_after=past)) as broker:
-        security = Tls(authorities=trusted(authority))
+        security = TlsConfig(authorities=trusted(authority))
         said = problem(broker.bootstrap_servers, Untrusted, tls=security)
         assert "its certificate has expired" in said
 
@@ -215,19 +214,19 @@ def test_tls_where_there_is_none() -> None:
     with rota.Broker() as broker:
 
         async def main() -> None:
-            async with client(broker.bootstrap_servers, tls=Tls()) as one:
+            async with client(broker.bootstrap_servers, tls=TlsConfig()) as one:
                 with pytest.raises(Unreachable, match="may be a port without TLS"):
                     await one.refresh([], deadline=soon(1))
 
         run(main())
 
 
-def identified(authority: trustme.CA, folder: Path) -> Tls:
+def identified(authority: trustme.CA, folder: Path) -> TlsConfig:
     """A client that a broker knows by its certificate."""
     own = authority.issue_cert("client@example.org")
     file = folder / "client.pem"
     own.private_key_and_cert_chain_pem.write_to_path(file)
-    return Tls(authorities=trusted(authority), identity_file=str(file))
+    return TlsConfig(authorities=trusted(authority), identity_file=str(file))
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -241,11 +240,11 @@ def test_a_broker_that_wants_a_clients_certificate(
     with rota.Broker(tls=context) as broker:
         server = broker.bootstrap_servers
         assert run(reached(server, tls=identified(authority, tmp_path))) == 1
-        anonymous = Tls(authorities=trusted(authority))
+        anonymous = TlsConfig(authorities=trusted(authority))
         assert "want" in problem(server, Untrusted, tls=anonymous)
         assert "client's certificate" in problem(server, Untrusted, tls=anonymous)
         stranger = trustme.CA().issue_cert("client@example.org")
-        unknown = Tls(
+        unknown = TlsConfig(
             authorities=trusted(authority),
             chain=stranger.cert_chain_pems[0].bytes().decode(),
             key=stranger.private_key_pem.bytes().decode(),
@@ -255,8 +254,8 @@ def test_a_broker_that_wants_a_clients_certificate(
 
 def test_who_a_client_is_may_be_a_text(authority: trustme.CA) -> None:
     own = authority.issue_cert("client@example.org")
-    context = tls.context(
-        Tls(
+    context = make_tls_context(
+        TlsConfig(
             authorities=trusted(authority),
             chain="".join(each.bytes().decode() for each in own.cert_chain_pems),
             key=own.private_key_pem.bytes().decode(),
@@ -270,29 +269,41 @@ def test_files_that_are_not_what_they_should_be(authority: trustme.CA, tmp_path:
     empty.write_text("nothing")
     broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     one, other = (authority.issue_cert("a@b.org") for _ in range(2))
-    mixed = Tls(
+    mixed = TlsConfig(
         chain=one.cert_chain_pems[0].bytes().decode(), key=other.private_key_pem.bytes().decode()
     )
     trust, own = "ssl.truststore.location", "ssl.keystore.location"
     for given_, kind, said in (
         (
-            Tls(authorities_file="/no/such"),
+            TlsConfig(authorities_file="/no/such"),
             Unreachable,
             f"{trust}: /no/such: No such",
         ),
-        (Tls(authorities_file=str(empty)), InputError, "empty.pem: there is no certificate in PEM"),
         (
-            Tls(authorities=broken),
+            TlsConfig(authorities_file=str(empty)),
+            InputError,
+            "empty.pem: there is no certificate in PEM",
+        ),
+        (
+            TlsConfig(authorities=broken),
             InputError,
             "truststore.certificates: a certificate in it cannot",
         ),
-        (Tls(identity_file="/no/such"), Unreachable, f"{own}: /no/such: No such"),
-        (Tls(identity_file=str(empty)), InputError, "empty.pem: a certificate and its key in PEM"),
-        (Tls(chain="x"), InputError, "ssl.keystore.certificate.chain and ssl.keystore.key go"),
+        (TlsConfig(identity_file="/no/such"), Unreachable, f"{own}: /no/such: No such"),
+        (
+            TlsConfig(identity_file=str(empty)),
+            InputError,
+            "empty.pem: a certificate and its key in PEM",
+        ),
+        (
+            TlsConfig(chain="x"),
+            InputError,
+            "ssl.keystore.certificate.chain and ssl.keystore.key go",
+        ),
         (mixed, InputError, "the key does not belong to the certificate"),
     ):
         with pytest.raises(kind, match=said):
-            tls.context(given_)
+            make_tls_context(given_)
 
 
 def test_a_key_behind_a_password(authority: trustme.CA) -> None:
@@ -306,11 +317,11 @@ def test_a_key_behind_a_password(authority: trustme.CA) -> None:
         serialization.BestAvailableEncryption(b"open sesame"),
     ).decode()
     chain = own.cert_chain_pems[0].bytes().decode()
-    tls.context(Tls(chain=chain, key=locked, password="open sesame"))
+    make_tls_context(TlsConfig(chain=chain, key=locked, password="open sesame"))
     with pytest.raises(InputError, match="the key is locked; ssl.key.password opens it"):
-        tls.context(Tls(chain=chain, key=locked))
+        make_tls_context(TlsConfig(chain=chain, key=locked))
     with pytest.raises(InputError, match="ssl.key.password must open the key"):
-        tls.context(Tls(chain=chain, key=locked, password="wrong"))
+        make_tls_context(TlsConfig(chain=chain, key=locked, password="wrong"))
 
 
 def test_no_secret_is_shown() -> None:

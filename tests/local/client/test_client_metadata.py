@@ -9,8 +9,8 @@ import pytest
 
 import rota
 from rota.broker.embedded import Broker
+from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, TimedOut, UnknownTopic
-from rota.model.topic import TopicPartition
 from tests.support.client import client, run, soon
 
 

@@ -18,18 +18,16 @@ from itertools import repeat
 import pytest
 
 import rota
-from rota.client.connection import LARGE_ANSWER, Connection
-from rota.client.receiver import Outcome, Receiver
+from rota.client.connection import LARGE_RESPONSE, BrokerConnection, ReceiveResult, ReceiverThread
 from rota.errors import FormatError, TimedOut, Unreachable
-from rota.wire.api import Api
-from rota.wire.frame import LENGTH_SIZE, Frames
-from rota.wire.message import FetchRequest, FetchResponse, Message, MetadataRequest
+from rota.protocol.frames import LENGTH_SIZE, FrameReader
+from rota.protocol.messages import Api, FetchRequest, FetchResponse, Message, MetadataRequest
 from tests.local.client.test_client_connection import Script, connected, fetch_all
 from tests.support.client import client, run, server, sockets, soon
 from tests.support.waiting import until
 
 LIMIT = 100 << 20
-ANSWER = LARGE_ANSWER + 1_000
+ANSWER = LARGE_RESPONSE + 1_000
 
 
 def receivers() -> list[threading.Thread]:
@@ -57,7 +55,7 @@ class Fetches(Script):
         return FetchResponse(session_id=correlation, responses=[topic])
 
 
-def ask(connection: Connection, patience: float = 10) -> asyncio.Future[Message]:
+def ask(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[Message]:
     request = FetchRequest()
     return connection.send(Api.FETCH, request, deadline=soon(patience), large=True)
 
@@ -69,7 +67,7 @@ def body(answer: Message) -> bytes:
 def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:
     sizes = [10, ANSWER, ANSWER, 3 * ANSWER, 10, 20, ANSWER, 0]
     bodies = [random.Random(size).randbytes(size) for size in sizes]
-    by_thread = [size >= LARGE_ANSWER for size in [0, *sizes[:-1]]]
+    by_thread = [size >= LARGE_RESPONSE for size in [0, *sizes[:-1]]]
 
     async def main() -> None:
         async with server(Fetches(*bodies)) as at, connected(at) as connection:
@@ -161,7 +159,7 @@ def test_an_answer_that_there_is_no_memory_for_ends_the_connection(
     async def main() -> None:
         async with server(Fetches(*[bytes(ANSWER)] * 2)) as at, connected(at) as connection:
             await ask(connection)
-            monkeypatch.setattr("rota.wire.frame.roomy", fail)
+            monkeypatch.setattr("rota.protocol.frames.allocate_padded", fail)
             with pytest.raises(Unreachable, match=r"cannot be received: MemoryError\(\)"):
                 await ask(connection)
 
@@ -188,7 +186,7 @@ def test_a_thread_receives_while_the_loop_does_not_run() -> None:
         run(main())
 
 
-def _noticed(connection: Connection) -> threading.Event:
+def _noticed(connection: BrokerConnection) -> threading.Event:
     """Set as soon as the thread has the answer."""
     event = threading.Event()
     loop = connection._loop
@@ -229,7 +227,7 @@ class _Cut:
         self.large = 0
 
     def write(self, data: bytes) -> None:
-        self.large += len(data) >= LARGE_ANSWER
+        self.large += len(data) >= LARGE_RESPONSE
         self.writer.write(data[: self.upto] if self.large == 2 else data)
 
     async def drain(self) -> None:
@@ -293,7 +291,7 @@ def test_what_is_no_answer_ends_the_connection_from_a_thread_too() -> None:
 
     class _Foreign(_Cut):
         def write(self, data: bytes) -> None:
-            self.large += len(data) >= LARGE_ANSWER
+            self.large += len(data) >= LARGE_RESPONSE
             self.writer.write(b"\x7f\xff\xff\xff" + data if self.large == 2 else data)
 
         async def drain(self) -> None:
@@ -315,33 +313,33 @@ class Post:
     """Gets what a thread delivers."""
 
     def __init__(self) -> None:
-        self.got: list[Outcome] = []
+        self.got: list[ReceiveResult] = []
         self.news = threading.Event()
 
-    def deliver(self, outcome: Outcome) -> None:
+    def deliver(self, outcome: ReceiveResult) -> None:
         self.got.append(outcome if isinstance(outcome, Exception | None) else bytes(outcome))
         self.news.set()
 
-    def wait(self) -> Outcome:
+    def wait(self) -> ReceiveResult:
         assert self.news.wait(10)
         self.news.clear()
         return self.got[-1]
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[Receiver, Post, socket.socket, socket.socket]]:
+def line() -> Iterator[tuple[ReceiverThread, Post, socket.socket, socket.socket]]:
     """A receiver, what it delivers, the socket it shares, and its other end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         post = Post()
-        frames = Frames(LIMIT, bytearray(LENGTH_SIZE), "the limit", 1 << 20)
-        receiver = Receiver(ours.dup(), frames, post.deliver, "test")
+        frames = FrameReader(LIMIT, bytearray(LENGTH_SIZE), "the limit", 1 << 20)
+        receiver = ReceiverThread(ours.dup(), frames, post.deliver, "test")
         yield receiver, post, ours, theirs
         receiver.close()
 
 
-Line = tuple[Receiver, Post, socket.socket, socket.socket]
+Line = tuple[ReceiverThread, Post, socket.socket, socket.socket]
 
 
 def framed(data: bytes) -> bytes:
@@ -399,8 +397,8 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         post = Post()
-        frames = Frames(LIMIT, bytearray(LENGTH_SIZE))
-        receiver = Receiver(ours.dup(), frames, post.deliver, "test")
+        frames = FrameReader(LIMIT, bytearray(LENGTH_SIZE))
+        receiver = ReceiverThread(ours.dup(), frames, post.deliver, "test")
         receiver.expect()
         theirs.sendall(b"\0\0\1\0 and no more")
         forgotten = weakref.ref(post)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from rota.client.setting import read
+from rota.client.config import read_settings
+from rota.engine.model.config import TlsConfig
 from rota.errors import InputError
-from rota.model.client import Tls
 
 WHERE = {"bootstrap.servers": "localhost:9092"}
 SECRET = "hunter2"
@@ -19,7 +19,7 @@ BLOCK = "-----BEGIN K-----\nx\n-----END K-----"
 
 def refused(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
-        read(settings)
+        read_settings(settings)
     assert SECRET not in str(caught.value)
     return str(caught.value)
 
@@ -33,7 +33,7 @@ def test_pem_stores(authority: trustme.CA, tmp_path: Path) -> None:
     trusted, identity = tmp_path / "ca.pem", tmp_path / "me.pem"
     authority.cert_pem.write_to_path(trusted)
     authority.issue_cert("me").private_key_and_cert_chain_pem.write_to_path(identity)
-    found = read(
+    found = read_settings(
         WHERE
         | {
             "security.protocol": "SSL",
@@ -46,7 +46,7 @@ def test_pem_stores(authority: trustme.CA, tmp_path: Path) -> None:
             "ssl.enabled.protocols": "TLSv1.3",
         }
     )
-    assert found.client.tls == Tls(
+    assert found.client.tls == TlsConfig(
         authorities_file=str(trusted),
         identity_file=str(identity),
         password=SECRET,

@@ -17,15 +17,15 @@ import pytest
 import trustme
 
 import rota
-from rota.client.connection import LARGEST, Connection
+from rota.client.connection import MAX_RESPONSE_BYTES, BrokerConnection
+from rota.engine.model.config import TlsConfig
 from rota.errors import Code, NotKafka, Refused, TimedOut, Unreachable
-from rota.model.client import Tls
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     ApiVersionsResponse,
     MetadataRequest,
     MetadataResponse,
-    read_head,
+    read_request_header,
     write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, soon
@@ -49,7 +49,7 @@ def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) 
     async def main() -> str:
         async with server(talk) as at:
             with pytest.raises(kind) as caught:
-                await Connection.open(address(at), config(at), soon(patience))
+                await BrokerConnection.open(address(at), config(at), soon(patience))
             assert at in str(caught.value)
             return str(caught.value)
 
@@ -130,7 +130,7 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
     if speaks_tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
-        tls = Tls(authorities=authority.cert_pem.bytes().decode())
+        tls = TlsConfig(authorities=authority.cert_pem.bytes().decode())
 
     async def main(at: str) -> None:
         async with client(at, tls=tls, **SHORT) as one:
@@ -181,7 +181,7 @@ def test_a_server_that_says_nothing_whatever_it_hears(closes: bool) -> None:
     async def main() -> None:
         async with server(talk) as at:
             with pytest.raises(NotKafka, match=f"{at}: nothing is said within") as caught:
-                await Connection.open(address(at), config(at, **SHORT), soon(3600))
+                await BrokerConnection.open(address(at), config(at, **SHORT), soon(3600))
             assert not caught.value.certain
 
     run(main())
@@ -193,7 +193,7 @@ def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tries.append(writer)
         (size,) = struct.unpack(">i", await reader.readexactly(4))
-        asked = read_head(await reader.readexactly(size))
+        asked = read_request_header(await reader.readexactly(size))
         ended = asyncio.ensure_future(reader.read())
         await asyncio.wait([ended], timeout=0.3)
         offer = serving(API_VERSIONS=(0, 4))
@@ -256,7 +256,7 @@ def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
         async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
             with pytest.raises(NotKafka, match="no TLS is spoken there: it may be a port without"):
-                await Connection.open(address(at), config(at, tls=Tls()), soon())
+                await BrokerConnection.open(address(at), config(at, tls=TlsConfig()), soon())
 
     run(main())
 
@@ -269,7 +269,7 @@ def test_a_plain_client_where_tls_is_spoken(tmp_path: Path) -> None:
         async def main() -> None:
             at = broker.bootstrap_servers
             with pytest.raises(NotKafka, match="TLS"):
-                await Connection.open(address(at), config(at), soon())
+                await BrokerConnection.open(address(at), config(at), soon())
 
         run(main())
 
@@ -383,7 +383,7 @@ def brokerlike(api_versions: object, *answers: bytes) -> Talk:
         left = list(answers)
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
-            head = read_head(await reader.readexactly(size))
+            head = read_request_header(await reader.readexactly(size))
             if head.api != Api.API_VERSIONS:
                 writer.write(left.pop(0) if left else b"")
             elif head.version > 2:
@@ -410,7 +410,7 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
     async def main() -> None:
         offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5), FETCH=(0, 3), PRODUCE=(90, 99))
         async with server(brokerlike(offer)) as at:
-            connection = await Connection.open(address(at), config(at), soon())
+            connection = await BrokerConnection.open(address(at), config(at), soon())
             assert connection.version(Api.METADATA) == 5
             assert connection.version(Api.METADATA, most=2) == 2
             for api, said in (
@@ -435,7 +435,7 @@ def metadata(correlation: int, **fields: object) -> bytes:
     [
         (b"HTTP/1.1 500\r\n\r\n", Unreachable, "no answer: a frame of 1213486160"),
         (
-            struct.pack(">i", LARGEST + 1),
+            struct.pack(">i", MAX_RESPONSE_BYTES + 1),
             Unreachable,
             "the limit is 1073741824 .the largest that a",
         ),
@@ -454,7 +454,7 @@ def test_what_is_no_answer_ends_the_connection(
     async def main() -> None:
         offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
         async with server(brokerlike(offer, answer)) as at:
-            connection = await Connection.open(address(at), config(at), soon())
+            connection = await BrokerConnection.open(address(at), config(at), soon())
             asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             behind = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             with pytest.raises(Exception, match=said) as caught:
@@ -472,7 +472,7 @@ def test_what_comes_without_a_question_ends_the_connection() -> None:
     async def main() -> None:
         offer = serving(API_VERSIONS=(0, 2), METADATA=(0, 5))
         async with server(brokerlike(offer, metadata(3) + metadata(4))) as at:
-            connection = await Connection.open(address(at), config(at), soon())
+            connection = await BrokerConnection.open(address(at), config(at), soon())
             await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             await connection.gone
             with pytest.raises(Unreachable, match="nothing was asked"):

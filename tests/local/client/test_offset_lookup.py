@@ -9,11 +9,18 @@ from typing import TypeVar
 import pytest
 
 from rota import Broker
-from rota.client.cluster import Client
-from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, epoch_ends, list_offsets
+from rota.client.cluster import ClusterClient
+from rota.client.offsets import (
+    EARLIEST,
+    LATEST,
+    EpochEndOffset,
+    ListedOffset,
+    find_epoch_ends,
+    list_offsets,
+)
+from rota.engine.model.config import Address, ClientConfig
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Refused, TimedOut, UnknownTopic
-from rota.model.client import Address, ClientConfig
-from rota.model.topic import TopicPartition
 
 T = TypeVar("T")
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -26,7 +33,7 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def ask(broker: Broker, question: Callable[[Client], Awaitable[T]]) -> T:
+def ask(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
     """What a client of its own is told."""
 
     async def asked() -> T:
@@ -34,7 +41,7 @@ def ask(broker: Broker, question: Callable[[Client], Awaitable[T]]) -> T:
         config = ClientConfig(
             bootstrap=(Address(host, int(port)),), retry_backoff=5, retry_backoff_max=20
         )
-        client = Client(config)
+        client = ClusterClient(config)
         try:
             return await question(client)
         finally:
@@ -80,7 +87,7 @@ def test_leaders_that_have_changed_are_asked_again(broker: Broker) -> None:
 def test_a_topic_that_comes_in_time(broker: Broker) -> None:
     late = TopicPartition("late", 0)
 
-    async def look(client: Client) -> dict[TopicPartition, ListedOffset | None]:
+    async def look(client: ClusterClient) -> dict[TopicPartition, ListedOffset | None]:
         looking = asyncio.ensure_future(
             list_offsets(client, {late: LATEST}, deadline=client.deadline(20))
         )
@@ -109,5 +116,5 @@ def test_refusals(broker: Broker, code: int, error: type[Exception], text: str) 
 
 def test_where_epochs_end(broker: Broker) -> None:
     broker.produce("t", "x", "y", partition=0)
-    ends = ask(broker, lambda c: epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline(20)))
-    assert ends == {T0: EpochEnd(0, 2), T1: EpochEnd(-1, -1)}
+    ends = ask(broker, lambda c: find_epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline(20)))
+    assert ends == {T0: EpochEndOffset(0, 2), T1: EpochEndOffset(-1, -1)}

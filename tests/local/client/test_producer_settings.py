@@ -7,7 +7,7 @@ from pathlib import Path
 import trustme
 from confluent_kafka import Producer
 
-from rota.cli.producer import configuration
+from rota.cli.produce_records import librdkafka_settings
 
 WHERE = {"bootstrap.servers": "a:1, b:2"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -18,7 +18,7 @@ def test_log_in_and_tls(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     identity = authority.issue_cert("me")
     identity.private_key_and_cert_chain_pem.write_to_path(tmp_path / "me.pem")
-    found, warnings = configuration(
+    found, warnings = librdkafka_settings(
         WHERE
         | {
             "security.protocol": "SASL_SSL",

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rota.consumer.bell import Bell
+from rota.consumer.core import Waker
 
+#: Seconds that nobody waits.
 LATE = 10.0
-"""Seconds that nobody waits."""
 
 
 def never() -> bool:
@@ -37,7 +37,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
-async def waiting(bell: Bell, count: int = 1) -> list[asyncio.Task[None]]:
+async def waiting(bell: Waker, count: int = 1) -> list[asyncio.Task[None]]:
     """So many who wait."""
     until = asyncio.get_running_loop().time() + LATE
     tasks = [asyncio.ensure_future(bell.wait(until, never)) for _ in range(count)]
@@ -49,7 +49,7 @@ def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
     called: list[object],
 ) -> None:
     async def main() -> None:
-        bell = Bell()
+        bell = Waker()
         tasks = await waiting(bell, 3)
         called.clear()
         bell.ring_here()
@@ -65,7 +65,7 @@ def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
 
 def test_a_ring_from_another_thread_wakes() -> None:
     async def main() -> None:
-        bell = Bell()
+        bell = Waker()
         (task,) = await waiting(bell)
         threading.Timer(0.02, bell.ring).start()
         await asyncio.wait([task], timeout=LATE / 2)
@@ -76,7 +76,7 @@ def test_a_ring_from_another_thread_wakes() -> None:
 
 def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -> None:
     async def main() -> None:
-        bell = Bell()
+        bell = Waker()
         (task,) = await waiting(bell)
         before = signal.signal(signal.SIGUSR1, lambda *_: bell.ring())
         threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
@@ -91,12 +91,12 @@ def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -
 
 
 def test_a_ring_in_another_threads_loop_wakes() -> None:
-    async def ringing(bell: Bell) -> None:
+    async def ringing(bell: Waker) -> None:
         await asyncio.sleep(0.02)
         bell.ring()
 
     async def main() -> None:
-        bell = Bell()
+        bell = Waker()
         (task,) = await waiting(bell)
         other = threading.Thread(target=lambda: asyncio.run(ringing(bell)))
         other.start()
@@ -108,7 +108,7 @@ def test_a_ring_in_another_threads_loop_wakes() -> None:
 
 
 def test_a_ring_where_nobody_waits_does_nothing_and_is_forgotten(called: list[object]) -> None:
-    bell = Bell()
+    bell = Waker()
     bell.ring()
 
     async def main() -> None:
@@ -134,8 +134,8 @@ def test_what_is_due_already_is_not_waited_for() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        await Bell().wait(begun + LATE, lambda: True)
-        await Bell().wait(begun + 0.02, never)
+        await Waker().wait(begun + LATE, lambda: True)
+        await Waker().wait(begun + 0.02, never)
         assert begun + 0.02 <= loop.time() < begun + LATE / 2
 
     asyncio.run(main())
@@ -143,7 +143,7 @@ def test_what_is_due_already_is_not_waited_for() -> None:
 
 def test_who_is_woken_may_wait_again_at_once() -> None:
     async def main() -> None:
-        bell = Bell()
+        bell = Waker()
         until = asyncio.get_running_loop().time() + LATE
         rounds = 0
 

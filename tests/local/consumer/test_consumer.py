@@ -20,21 +20,14 @@ import pytest
 
 import rota
 from rota.broker.embedded import Broker
-from rota.client import answer
-from rota.consumer.buffer import Buffer
-from rota.consumer.core import Core
-from rota.consumer.listener import Offsets
-from rota.errors import (
-    AuthorizationFailed,
-    Code,
-    InputError,
-    Interrupted,
-    RecordError,
-)
-from rota.member.event import SetAssignment, Withhold
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply
-from rota.model.topic import TopicPartition
+from rota.client import fetch
+from rota.consumer.buffer import FetchBuffer
+from rota.consumer.core import ConsumerCore
+from rota.consumer.records import Offsets
+from rota.engine.member.events import MarkPendingRevocation, SetAssignment
+from rota.engine.model.response import OffsetFetchResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import AuthorizationFailed, Code, InputError, Interrupted, RecordError
 from tests.support.waiting import until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -632,13 +625,13 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
 def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
     consumer: rota.BlockingConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Core._take_in_poll
+    take = ConsumerCore._take_in_poll
 
-    def slowly(core: Core, taken: Callable[[], bool]) -> bool:
+    def slowly(core: ConsumerCore, taken: Callable[[], bool]) -> bool:
         time.sleep(0.05)  # what the member has asked for is answered meanwhile
         return take(core, taken)
 
-    monkeypatch.setattr(Core, "_take_in_poll", slowly)
+    monkeypatch.setattr(ConsumerCore, "_take_in_poll", slowly)
     diary = Diary()
     consumer.subscribe(["t"], listener=diary)
     until(
@@ -765,7 +758,7 @@ def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
     with rota.BlockingConsumer(settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
-            patch.setattr(Buffer, "_hand", stopped)
+            patch.setattr(FetchBuffer, "_hand", stopped)
             with pytest.raises(KeyboardInterrupt):
                 forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
         consumer.commit_sync()
@@ -806,7 +799,7 @@ def test_ctrl_c_while_decoding_loses_nothing(
     with rota.BlockingConsumer(settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
-            patch.setattr(answer, "decode", stopped)
+            patch.setattr(fetch, "decode_batches", stopped)
             with pytest.raises(KeyboardInterrupt):
                 values(consumer, 1)
         assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
@@ -1161,7 +1154,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
             prepare(most)
             if core.fetcher.has_records and not told:
                 told.append(True)
-                inbox.append(Withhold((T0,)))
+                inbox.append(MarkPendingRevocation((T0,)))
 
         told: list[bool] = []
         monkeypatch.setattr(core.fetcher, "prepare", withheld)
@@ -1188,8 +1181,8 @@ def test_no_permission_for_a_topics_offsets_is_said(
     membership = consumer._core.membership
     assert membership is not None
 
-    async def refused(request: object, *, timeout: float | None = None) -> FetchOffsetsReply:
-        return FetchOffsetsReply(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
+    async def refused(request: object, *, timeout: float | None = None) -> OffsetFetchResult:
+        return OffsetFetchResult(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
 
     monkeypatch.setattr(membership.driver, "ask", refused)
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):

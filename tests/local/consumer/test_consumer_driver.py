@@ -16,10 +16,24 @@ from functools import partial
 import pytest
 
 from rota import Broker
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import resolve_all
-from rota.client.group import from_wire
-from rota.consumer import link
+from rota.client.group_requests import decode_group_response
+from rota.consumer import coordinator
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.member.events import (
+    CallListener,
+    FinishSyncCommit,
+    ListenerMethod,
+    PollBegan,
+    PollEnded,
+    RunCommitCallback,
+)
+from rota.engine.member.state import MemberState
+from rota.engine.model.config import SaslConfig
+from rota.engine.model.member import GroupAssignment, Subscription
+from rota.engine.model.request import GroupRequest, OffsetFetch
+from rota.engine.model.response import GroupResponse, OffsetFetchResult
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 from rota.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -33,15 +47,7 @@ from rota.errors import (
     StrategyFailed,
     TimedOut,
 )
-from rota.member.event import Call, CallListener, FinishCommit, PollBegan, PollEnded, RunCallback
-from rota.member.state import State
-from rota.model.client import Login
-from rota.model.membership import GroupAssignment, Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import FetchOffsetsReply, Reply
-from rota.model.request import FetchOffsets, Request
-from rota.model.topic import Cluster, TopicPartition
-from rota.wire.message import Message
+from rota.protocol.messages import Message
 from tests.support.client import sockets
 from tests.support.consumer_driver import QUICK, Application, no_thread_left, quick_broker
 from tests.support.waiting import pause, until
@@ -66,10 +72,10 @@ def application(broker: Broker, **settings: object) -> Application:
     return Application(broker.bootstrap_servers, **settings)  # type: ignore[arg-type]
 
 
-def committed(app: Application, timeout: float | None = None) -> FetchOffsetsReply:
-    request = FetchOffsets(group="g", partitions=(P0,), stable=True)
+def committed(app: Application, timeout: float | None = None) -> OffsetFetchResult:
+    request = OffsetFetch(group="g", partitions=(P0,), stable=True)
     reply = asyncio.run(app.driver.ask(request, timeout=timeout))
-    assert isinstance(reply, FetchOffsetsReply)
+    assert isinstance(reply, OffsetFetchResult)
     return reply
 
 
@@ -108,7 +114,14 @@ def test_each_request_is_told_at_debug(broker: Broker, caplog: pytest.LogCapture
         assert app.commit_and_wait(SEVEN) is None
     told = [one.getMessage() for one in caplog.records if one.levelno == logging.DEBUG]
     assert f"its coordinator is broker 1 at {broker.bootstrap_servers}" in told[0]
-    for kind in ("Join(", "JoinReply(", "Sync(", "SyncReply(", "CommitOffsets(", "CommitReply("):
+    for kind in (
+        "JoinGroup(",
+        "JoinGroupResult(",
+        "SyncGroup(",
+        "SyncGroupResult(",
+        "OffsetCommit(",
+        "OffsetCommitResult(",
+    ):
         assert any(f": {kind}" in text for text in told), kind
 
 
@@ -138,7 +151,7 @@ def test_after_its_end_it_says_so(broker: Broker) -> None:
     with application(broker) as app:
         app.driver.stop()
         with pytest.raises(RotaError, match="closed"):
-            asyncio.run(app.driver.ask(FetchOffsets(group="g")))
+            asyncio.run(app.driver.ask(OffsetFetch(group="g")))
 
 
 # Heartbeats
@@ -150,7 +163,7 @@ def sessions_pass(
     """Puts the broker's clock forward by five halves of a session, with a heartbeat in each."""
 
     def count() -> int:
-        return sum(": HeartbeatReply(" in each.getMessage() for each in caplog.records)
+        return sum(": HeartbeatResult(" in each.getMessage() for each in caplog.records)
 
     def has_more(before: int) -> bool:
         return count() > before
@@ -175,7 +188,7 @@ def test_heartbeats_go_on_while_the_application_is_busy(
         app.join()
         sessions_pass(broker, caplog)  # the application's work
         assert [one.id for one in broker.group("g").members] == [app.member_id]
-        assert (app.state, app.generation) == (State.STABLE, 1)
+        assert (app.state, app.generation) == (MemberState.STABLE, 1)
         assert app.commit_and_wait(SEVEN) is None
 
 
@@ -200,7 +213,7 @@ def test_an_application_that_polls_too_late_is_out_and_its_commit_says_why(broke
         assert "longer than max.poll.interval.ms = 150 allows" in str(error)
         assert "max.poll.records" in str(error)
         app.poll(lambda: app.generation > 1 and app.is_settled)
-        assert Call.LOST in [one.call for one in app.log if isinstance(one, CallListener)]
+        assert ListenerMethod.LOST in [one.call for one in app.log if isinstance(one, CallListener)]
         assert app.commit_and_wait(SEVEN) is None
 
 
@@ -208,7 +221,7 @@ def test_one_that_is_expired_hears_of_it_by_its_heartbeat(broker: Broker) -> Non
     with application(broker, heartbeat_interval=20) as app:
         app.join()
         broker.expire(app.member_id)
-        app.wait(lambda: app.state is State.UNJOINED)
+        app.wait(lambda: app.state is MemberState.UNJOINED)
         error = app.commit_and_wait(SEVEN)
         assert isinstance(error, CommitFailed)
         assert "25 UNKNOWN_MEMBER_ID" in str(error)
@@ -226,7 +239,7 @@ def test_the_coordinator_moves_without_a_rebalance(broker: Broker) -> None:
         assert app.commit_and_wait(SEVEN) is None
         broker.move_coordinator("g")
         assert committed(app).offsets == SEVEN
-        assert (app.state, app.generation) == (State.STABLE, 1)
+        assert (app.state, app.generation) == (MemberState.STABLE, 1)
 
 
 def test_the_broker_stops_and_is_back_at_the_same_port(broker: Broker) -> None:
@@ -235,7 +248,7 @@ def test_the_broker_stops_and_is_back_at_the_same_port(broker: Broker) -> None:
         broker.restart()
         assert app.commit_and_wait(SEVEN) is None
         assert broker.committed("g") == {P0: 7}
-        assert (app.state, app.generation) == (State.STABLE, 1)
+        assert (app.state, app.generation) == (MemberState.STABLE, 1)
         assert len(broker.group("g", members=1).members) == 1
 
 
@@ -345,7 +358,7 @@ def test_callbacks_come_before_a_commit_that_waits(broker: Broker) -> None:
         broker.delay("OffsetCommit", 0.05)
         third = app.commit(SEVEN, 10_000)
         app.wait(lambda: third in app.returned)
-        ends = [one for one in app.log if isinstance(one, RunCallback | FinishCommit)]
+        ends = [one for one in app.log if isinstance(one, RunCommitCallback | FinishSyncCommit)]
         assert [one.commit_id for one in ends] == [first, second, third]
         assert broker.committed("g") == {P0: 7}
 
@@ -364,7 +377,7 @@ def test_a_rebalance_between_a_commit_and_its_answer(broker: Broker) -> None:
             # it was sent first on its connection: the join waited behind it
             assert app.returned[number] is None
             assert broker.committed("g") == {P0: 7}
-            assert (app.state, other.state) == (State.STABLE, State.STABLE)
+            assert (app.state, other.state) == (MemberState.STABLE, MemberState.STABLE)
 
 
 # Questions
@@ -404,7 +417,7 @@ def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None
         other.driver.tell(PollBegan())
         until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
         assert committed(other, timeout=5).offsets == {P0: None}
-        assert (other.state, broker.groups["g"]) == (State.JOINING, "PreparingRebalance")
+        assert (other.state, broker.groups["g"]) == (MemberState.JOINING, "PreparingRebalance")
 
 
 def test_a_short_question_leaves_the_members_connection_alone(broker: Broker) -> None:
@@ -434,7 +447,7 @@ def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broke
 
 
 def test_wrong_credentials_are_raised_by_poll_and_by_commits() -> None:
-    login = Login(mechanism="PLAIN", username="ann", password="wrong")
+    login = SaslConfig(mechanism="PLAIN", username="ann", password="wrong")
     with Broker(config=QUICK, users={"ann": "right"}) as broker:
         with application(broker, client={"login": login}) as app:
             app.subscribe()
@@ -503,7 +516,7 @@ def test_who_has_the_static_id_last_fences_the_other(broker: Broker) -> None:
     ):
         app.join()
         other.join()
-        app.wait(lambda: app.state is State.FENCED)
+        app.wait(lambda: app.state is MemberState.FENCED)
         app.poll(lambda: bool(app.raised))
         assert isinstance(app.raised[0], Fenced)
         assert "group.instance.id = 's'" in str(app.raised[0])
@@ -550,7 +563,7 @@ class Stuck(Assignor):
         self.free.wait(30)
         if self.problem is not None:
             raise self.problem
-        return resolve_all("range")[0].assign(cluster, group)
+        return resolve_strategies("range")[0].assign(cluster, group)
 
 
 def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(
@@ -564,7 +577,7 @@ def test_heartbeats_and_polls_go_on_while_a_strategy_is_at_work(
         app.subscribe()
         app.poll(strategy.begun.is_set)
         sessions_pass(broker, caplog, lambda: app.poll(lambda: True))
-        assert (app.state, app.generation) == (State.SYNCING, 1)
+        assert (app.state, app.generation) == (MemberState.SYNCING, 1)
         assert [one.id for one in broker.group("g").members] == [app.member_id]
         strategy.free.set()
         app.poll(lambda: app.is_settled)
@@ -649,7 +662,7 @@ def test_an_error_inside_is_told_and_heartbeats_go_on(broker: Broker) -> None:
             app.failure = None
             app.poll(lambda: app.generation == 2 and app.is_settled)
             joining.join()
-            assert (app.state, other.state) == (State.STABLE, State.STABLE)
+            assert (app.state, other.state) == (MemberState.STABLE, MemberState.STABLE)
 
 
 def test_an_answer_that_cannot_be_understood_is_told_and_asked_for_again(
@@ -659,13 +672,13 @@ def test_an_answer_that_cannot_be_understood_is_told_and_asked_for_again(
         app.join()
         problem, failures = ValueError("what is this?"), [True]
 
-        def once(request: Request, response: Message) -> Reply:
+        def once(request: GroupRequest, response: Message) -> GroupResponse:
             if failures:
                 failures.pop()
                 raise problem
-            return from_wire(request, response)
+            return decode_group_response(request, response)
 
-        monkeypatch.setattr(link, "from_wire", once)
+        monkeypatch.setattr(coordinator, "decode_group_response", once)
         app.wait(lambda: bool(app.raised))
         assert app.raised == [problem]
         assert app.commit_and_wait(SEVEN) is None

@@ -13,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota import Broker
+from rota.engine.member.events import PollBegan, PollEnded
+from rota.engine.member.state import MemberState
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import (
     AuthorizationFailed,
     Code,
@@ -21,10 +24,6 @@ from rota.errors import (
     InputError,
     RebalanceInProgress,
 )
-from rota.member.event import PollBegan, PollEnded
-from rota.member.state import State
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 from tests.support.consumer_driver import Application
 
 APIS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "LeaveGroup")
@@ -136,7 +135,7 @@ class Chaos:
 
     def is_settled(self) -> bool:
         owned = [one for app in self.apps for one in app.owned]
-        stable = all(app.is_settled and app.state is State.STABLE for app in self.apps)
+        stable = all(app.is_settled and app.state is MemberState.STABLE for app in self.apps)
         return (
             stable
             and len({app.generation for app in self.apps}) == 1

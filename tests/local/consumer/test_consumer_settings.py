@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rota.client.setting import load_properties, read
+from rota.client.config import load_properties, read_settings
+from rota.engine.model.config import MemberConfig
 from rota.errors import InputError, Unreachable
-from rota.model.config import MemberConfig
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         b"group.id:caf\\u00e9\n"
         b"client.id caf\xe9\n"
     )
-    found = read(load_properties(file))
+    found = read_settings(load_properties(file))
     assert list(map(str, found.client.bootstrap)) == ["a:1", "b:2"]
     assert found.member == MemberConfig(group="café", client_id="café")
 

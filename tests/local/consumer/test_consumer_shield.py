@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from rota import Broker
-from rota.consumer.shield import Shield
-from rota.member.event import Command, Event
-from rota.member.state import State
+from rota.consumer.member_driver import SigintGuard
+from rota.engine.member.events import MemberCommand, MemberEvent
+from rota.engine.member.state import MemberState
 from tests.support.consumer_driver import Application, press_control_c, usual_control_c
 
 
@@ -27,9 +27,9 @@ def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         broker.create_topic("t", 4)
         with Application(broker.bootstrap_servers) as app:
             handle = app.driver.machine.handle
-            met: set[type[Event]] = set()
+            met: set[type[MemberEvent]] = set()
 
-            def pressed(event: Event, now_ms: int) -> list[Command]:
+            def pressed(event: MemberEvent, now_ms: int) -> list[MemberCommand]:
                 here = threading.current_thread() is threading.main_thread()
                 if here and type(event) not in met:
                     met.add(type(event))
@@ -46,7 +46,7 @@ def test_a_member_that_met_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
                 except KeyboardInterrupt:
                     cuts += 1
             assert cuts == 3, "a poll, metadata, a listener's return"
-            assert (app.state, app.generation) == (State.STABLE, 1)
+            assert (app.state, app.generation) == (MemberState.STABLE, 1)
             monkeypatch.undo()
             app.close()
             assert not broker.group("g").members
@@ -56,7 +56,7 @@ def test_other_threads_need_none() -> None:
     done = []
 
     def work() -> None:
-        with Shield():
+        with SigintGuard():
             done.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

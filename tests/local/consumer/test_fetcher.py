@@ -10,24 +10,15 @@ from typing import Any
 import pytest
 
 from rota import Broker
-from rota.client.connection import Connection
-from rota.client.fetch import Fetch, Fetched
-from rota.consumer import schedule
-from rota.consumer.buffer import Buffer
-from rota.consumer.entry import Entry
-from rota.consumer.record import ConsumerRecord
-from rota.errors import (
-    AuthorizationFailed,
-    Code,
-    NoOffset,
-    Refused,
-    TimedOut,
-    UnknownTopic,
-)
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import Message
+from rota.client.connection import BrokerConnection
+from rota.client.fetch import FetchedPartition, PreparedFetch
+from rota.consumer import positions
+from rota.consumer.buffer import FetchBuffer
+from rota.consumer.positions import PartitionState
+from rota.consumer.records import ConsumerRecord
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import AuthorizationFailed, Code, NoOffset, Refused, TimedOut, UnknownTopic
+from rota.protocol.messages import Api, Message
 from tests.support.fetching import PATIENCE, Reader, committed_as, values
 
 MIB = 1 << 20
@@ -45,13 +36,13 @@ def broker() -> Iterator[Broker]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[Api]:
     """How many requests were sent, by their API."""
     counts: Counter[Api] = Counter()
-    send = Connection.send
+    send = BrokerConnection.send
 
-    def counted(self: Connection, api: Api, *given: Any, **options: Any) -> Any:
+    def counted(self: BrokerConnection, api: Api, *given: Any, **options: Any) -> Any:
         counts[api] += 1
         return send(self, api, *given, **options)
 
-    monkeypatch.setattr(Connection, "send", counted)
+    monkeypatch.setattr(BrokerConnection, "send", counted)
     return counts
 
 
@@ -323,9 +314,9 @@ def test_few_are_looked_at_where_little_changes(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    place = schedule._place
+    place = positions._queue_key
 
-    def counted(entry: Entry, now: float) -> schedule.Place | None:
+    def counted(entry: PartitionState, now: float) -> positions.QueueKey | None:
         nonlocal looks
         looks += 1
         return place(entry, now)
@@ -335,7 +326,7 @@ def test_few_are_looked_at_where_little_changes(
         everyone = [TopicPartition("many", number) for number in range(200)]
         for each in everyone:
             fill(broker, each, 1)
-        monkeypatch.setattr(schedule, "_place", counted)
+        monkeypatch.setattr(positions, "_queue_key", counted)
         async with Reader(broker.bootstrap_servers, fetch_max_wait=60_000) as reader:
             reader.fetcher.assign(everyone)
             assert len(await reader.read(200, most=1)) == 200
@@ -395,9 +386,9 @@ def test_what_is_paused_for_a_while_is_not_fetched_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    add = Buffer.add
+    add = FetchBuffer.add
 
-    def noted(self: Buffer, fetched: Fetched) -> None:
+    def noted(self: FetchBuffer, fetched: FetchedPartition) -> None:
         kept.append((fetched.partition, fetched.fetch_offset))
         add(self, fetched)
 
@@ -418,7 +409,7 @@ def test_what_is_paused_for_a_while_is_not_fetched_again(
                 await asyncio.sleep(0.02)
                 fetcher.resume([T0, T1])
 
-    monkeypatch.setattr(Buffer, "add", noted)
+    monkeypatch.setattr(FetchBuffer, "add", noted)
     asyncio.run(read())
     assert len(kept) == len(set(kept)) >= 12
 
@@ -462,9 +453,9 @@ def test_answers_under_way_share_what_may_come(
     of_partition: int, of_all: int, asked: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    send = Connection.send
+    send = BrokerConnection.send
 
-    def noted(self: Connection, api: Api, message: Message, **options: Any) -> Any:
+    def noted(self: BrokerConnection, api: Api, message: Message, **options: Any) -> Any:
         if api is Api.FETCH:
             sizes.append(message.max_bytes)
         return send(self, api, message, **options)
@@ -476,7 +467,7 @@ def test_answers_under_way_share_what_may_come(
             reader.fetcher.assign([T0])
             await reader.read(1)
 
-    monkeypatch.setattr(Connection, "send", noted)
+    monkeypatch.setattr(BrokerConnection, "send", noted)
     asyncio.run(read())
     assert set(sizes) == {asked}
 
@@ -632,8 +623,8 @@ def test_a_broker_that_is_restarted(broker: Broker) -> None:
 def test_an_answer_that_tells_of_a_partition_twice(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse = Fetch.parse
-    monkeypatch.setattr(Fetch, "parse", lambda self, response: parse(self, response) * 2)
+    parse = PreparedFetch.parse
+    monkeypatch.setattr(PreparedFetch, "parse", lambda self, response: parse(self, response) * 2)
 
     async def read() -> None:
         async with Reader(broker.bootstrap_servers) as reader:
@@ -649,10 +640,10 @@ def test_an_answer_that_tells_of_a_partition_twice(
 def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse = Fetch.parse
+    parse = PreparedFetch.parse
 
-    def broken(self: Fetch, response: Message) -> list[Fetched]:
-        monkeypatch.setattr(Fetch, "parse", parse)
+    def broken(self: PreparedFetch, response: Message) -> list[FetchedPartition]:
+        monkeypatch.setattr(PreparedFetch, "parse", parse)
         raise ValueError("nonsense")
 
     async def read() -> None:
@@ -663,7 +654,7 @@ def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
                 await reader.poll()
             assert len(await reader.read(2)) == 2
 
-    monkeypatch.setattr(Fetch, "parse", broken)
+    monkeypatch.setattr(PreparedFetch, "parse", broken)
     asyncio.run(read())
 
 

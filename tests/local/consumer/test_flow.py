@@ -11,15 +11,14 @@ from itertools import islice
 import pytest
 
 import rota
-from rota.consumer.flow import Flow
-from rota.consumer.record import ConsumerRecord, Records
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
+from rota.consumer.buffer import PolledRecords
+from rota.consumer.records import ConsumerRecord, Records
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 A, B = (TopicPartition("orders", number) for number in range(2))
 
 
-def taken(flow: Flow, count: int) -> list[tuple[int, int]]:
+def taken(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in islice(flow.rest, count)]
 
 
@@ -27,7 +26,7 @@ def records(at: TopicPartition, count: int) -> dict[TopicPartition, list[Consume
     return {at: [ConsumerRecord(*at, offset, 0, 0, None, b"", (), 7) for offset in range(count)]}
 
 
-def covered(flow: Flow) -> int:
+def covered(flow: PolledRecords) -> int:
     """What a commit would store of the first partition, whose position is at 10."""
     positions = {at: OffsetAndMetadata(10) for at in (A, B)}
     flow.correct(positions)
@@ -36,7 +35,7 @@ def covered(flow: Flow) -> int:
 
 def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
     """It never sees more than was handed out, or nothing that there is."""
-    flow = Flow()
+    flow = PolledRecords()
     seen: list[str] = []
     goes_on = True
 

@@ -125,8 +125,8 @@ def test_a_toml_block_is_valid_and_plays_if_it_is_a_scenario(text: str) -> None:
         assert (len(played.rebalances), played.failed) == (1, ())
 
 
+#: The files that a workflow on a page names, and the examples that stand for them.
 WORKFLOW = {"deploy/billing.json": "orders.json", "deploy/rollout.toml": "rolling-deploy.toml"}
-"""The files that a workflow on a page names, and the examples that stand for them."""
 
 
 def steps(page: Path) -> list[str]:

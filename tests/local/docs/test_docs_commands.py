@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from docs import generate_commands
 
-from rota.cli.main import COMMANDS, main, parser
+from rota.cli.main import COMMANDS, build_parser, main
 from tests.support import gold_tables
 from tests.support.gold_history import History
 from tests.support.gold_layout import MORNING
@@ -30,6 +30,7 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+#: What is only parsed: a pattern of the command line, and the reason.
 PARSED = {
     r"^rota run --demo": "a minute of Spark; tests/system/spark and tests/system/package run it",
     r"^rota run .*--bootstrap-servers ": "a cluster, and Spark; tests/system/spark has both",
@@ -40,7 +41,6 @@ PARSED = {
     r"^rota plan .*--group ": "a cluster with a group that runs; tests/local/cli/test_live_plan.py",
     r"^rota (consume|produce) ": "two clusters, or standard input; tests/local/cli has both",
 }
-"""What is only parsed: a pattern of the command line, and the reason."""
 KINDS = {"", "console", "sh", "text", "yaml", "output", "python", "json", "toml", "sql", "mermaid"}
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n|\n)+", re.MULTILINE)
@@ -54,8 +54,8 @@ class Line:
 
     page: str
     words: tuple[str, ...]
+    #: What it prints is on the page, too.
     shown: bool
-    """What it prints is on the page, too."""
 
     def __str__(self) -> str:
         return " ".join(self.words)
@@ -122,7 +122,7 @@ def test_there_are_command_lines_on_the_pages() -> None:
 @pytest.mark.parametrize("line", dict.fromkeys(LINES), ids=str)
 def test_a_command_line_parses(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        parser(line.words[1]).parse_args(line.words[1:])
+        build_parser(line.words[1]).parse_args(line.words[1:])
     except SystemExit as ended:
         if ended.code:
             pytest.fail(f"{line.page}: {capsys.readouterr().err}")
@@ -185,7 +185,7 @@ def test_options_named_in_the_text_are_there(page: Path) -> None:
 
 def _options() -> dict[str, set[str]]:
     found = {}
-    for name, command in generate_commands._commands(parser()).items():
+    for name, command in generate_commands._commands(build_parser()).items():
         found[name] = _named(command)
         for inner, one in generate_commands._commands(command).items():
             found[f"{name} {inner}"] = _named(one)
@@ -207,4 +207,4 @@ def test_an_option_that_is_not_there_is_found() -> None:
     assert found[0][:2] == ("rota", "plan")
     assert found[2] == ("rota", "groups", "list", "--sate", "Stable")
     with pytest.raises(SystemExit, match="2"):
-        parser("groups").parse_args(found[2][1:])
+        build_parser("groups").parse_args(found[2][1:])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from rota.formats import batch
-from rota.formats.batch import Record
+from rota.engine.formats import record_batch, record_batch_columns, record_batch_scan
+from rota.engine.formats.record_batch import BatchRecord
 
 NOW = 1_790_000_000_000
-ONE = Record(7, NOW, b"key", b"value")
-TWO = Record(8, NOW + 5, None, b"more", ((b"trace", b"1"), (b"empty", None)))
-THREE = Record(9, NOW + 3, b"gone", None)
-BATCH = batch.encode([ONE, TWO, THREE])
+ONE = BatchRecord(7, NOW, b"key", b"value")
+TWO = BatchRecord(8, NOW + 5, None, b"more", ((b"trace", b"1"), (b"empty", None)))
+THREE = BatchRecord(9, NOW + 3, b"gone", None)
+BATCH = record_batch.encode_batch([ONE, TWO, THREE])
 
 
 def test_a_mapped_file_can_be_walked_read_and_closed(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_mapped_file_can_be_walked_read_and_closed(tmp_path: Path) -> None:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as view,
     ):
-        steps = batch.walk(view)
-        columns = batch.decode(view)
+        steps = record_batch_scan.find_batches(view)
+        columns = record_batch_columns.decode_batches(view)
     assert (len(steps), steps.end, len(columns)) == (3, 3 * len(BATCH), 9)
     assert columns.problems == steps.problems

@@ -15,16 +15,20 @@ from typing import Any
 import pytest
 
 import rota
+from rota.engine.history import client_settings
+from rota.engine.history.client_settings import (
+    AIOKAFKA_SESSION_TIMEOUT,
+    CLIENT_LIBRARIES,
+    ClientLibrary,
+)
 from rota.errors import RotaError
-from rota.replay import library
-from rota.replay.dialect import AIOKAFKA_SESSION, LIBRARIES, Library
 
 pytest.importorskip("confluent_kafka")
 pytest.importorskip("kafka")
 pytest.importorskip("aiokafka")
 
+#: Longer than a poll may take if nobody says otherwise.
 ELEVEN_MINUTES = 660_000
-"""Longer than a poll may take if nobody says otherwise."""
 CLASSIC = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
@@ -40,7 +44,7 @@ def classes(setting: str) -> list[Any]:
     return [pkgutil.resolve_name(path) for path in setting[:-1].partition("=[")[2].split(", ")]
 
 
-def member(one: Library) -> dict[str, str]:
+def member(one: ClientLibrary) -> dict[str, str]:
     return read(one.static_id(), one.session_of(ELEVEN_MINUTES))
 
 
@@ -60,7 +64,7 @@ def made_confluent(settings: dict[str, str]) -> None:
 def test_librdkafka_takes_the_strategies_that_it_has(strategy: str) -> None:
     from confluent_kafka import KafkaException
 
-    one = LIBRARIES[library.LIBRDKAFKA]
+    one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
     if strategy in one.strategies:
         made_confluent(read(one.listed(strategy)))
     else:
@@ -71,7 +75,7 @@ def test_librdkafka_takes_the_strategies_that_it_has(strategy: str) -> None:
 def test_librdkafka_takes_the_others() -> None:
     from confluent_kafka import KafkaException
 
-    one = LIBRARIES[library.LIBRDKAFKA]
+    one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
     made_confluent(read(one.listed("roundrobin", "range")))
     made_confluent(member(one))
     for strategy in ("uniform", "range"):
@@ -85,9 +89,9 @@ def test_librdkafka_takes_the_others() -> None:
         made_confluent(read(one.listed("cooperative-sticky", "range")))
 
 
-@pytest.mark.parametrize("name", [library.KAFKA_PYTHON, library.AIOKAFKA])
+@pytest.mark.parametrize("name", [client_settings.KAFKA_PYTHON, client_settings.AIOKAFKA])
 def test_classes_of_python_are_where_they_are_said_to_be(name: str) -> None:
-    one = LIBRARIES[name]
+    one = CLIENT_LIBRARIES[name]
     for strategy in one.strategies:
         (found,) = classes(one.listed(strategy))
         assert found.name == strategy
@@ -99,7 +103,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
     from kafka.errors import KafkaConfigurationError
     from kafka.net.compat import KafkaNetClient
 
-    one = LIBRARIES[library.KAFKA_PYTHON]
+    one = CLIENT_LIBRARIES[client_settings.KAFKA_PYTHON]
     given = member(one)
     assert list(given) == ["group_instance_id", "session_timeout_ms"]
 
@@ -128,7 +132,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
 def test_aiokafka_takes_them(servers: str) -> None:
     from aiokafka import AIOKafkaConsumer
 
-    one = LIBRARIES[library.AIOKAFKA]
+    one = CLIENT_LIBRARIES[client_settings.AIOKAFKA]
     given = member(one)
     assert list(given) == ["group_instance_id", "session_timeout_ms", "rebalance_timeout_ms"]
 
@@ -152,8 +156,8 @@ def test_aiokafkas_time_to_rejoin_is_its_session_if_nobody_sets_it() -> None:
 
     given = inspect.signature(AIOKafkaConsumer).parameters
     assert given["rebalance_timeout_ms"].default is None
-    assert given["session_timeout_ms"].default == AIOKAFKA_SESSION
-    assert AIOKAFKA_SESSION < given["request_timeout_ms"].default == 40_000
+    assert given["session_timeout_ms"].default == AIOKAFKA_SESSION_TIMEOUT
+    assert AIOKAFKA_SESSION_TIMEOUT < given["request_timeout_ms"].default == 40_000
 
     async def rejoined(**settings: int) -> int:
         consumer = AIOKafkaConsumer(group_id="g", **settings)
@@ -164,7 +168,7 @@ def test_aiokafkas_time_to_rejoin_is_its_session_if_nobody_sets_it() -> None:
 
 
 def test_rotas_own_consumer_takes_them(servers: str) -> None:
-    one = LIBRARIES[library.ROTA]
+    one = CLIENT_LIBRARIES[client_settings.ROTA]
     assert one.mixes
     assert one.strategies == set(CLASSIC)
     settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member(one)}

@@ -13,26 +13,25 @@ from pyarrow import parquet
 
 pytest.importorskip("pyspark")
 
-from rota.pipeline import lag, schema
-from rota.pipeline.lagging import Lagging, New
-from rota.pipeline.store import Store
-from rota.pipeline.touched import Known, grouped
-from rota.replay.lag import REACH
-from rota.tables import COMMITS, ENDS, GENERATIONS, LAG, OWNERSHIP, STATUS, Table
+from rota.engine.history.lag import MAX_SAMPLE_AGE
+from rota.pipeline import arrow, lag
+from rota.pipeline.incremental import GroupMemory, IncrementalLag, LagInput, split_by_group
+from rota.pipeline.store import TableStore
+from rota.pipeline.tables import COMMITS, ENDS, GENERATIONS, LAG, OWNERSHIP, STATUS, Table
 
 TABLES = (COMMITS, ENDS, GENERATIONS, OWNERSHIP, LAG, STATUS)
 START = 1_800_000_000_000
 SECOND = 1_000
 
+#: Group, partition, how much later than the round, offset.
 commits = st.tuples(
     st.sampled_from(["one", "two"]),
     st.integers(0, 2),
     st.integers(-40, 60).map(lambda seconds: seconds * SECOND),
     st.none() | st.integers(0, 300),
 )
-"""Group, partition, how much later than the round, offset."""
+#: Partition, seconds later than the round, end.
 samples = st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 300))
-"""Partition, seconds later than the round, end."""
 rounds = st.lists(
     st.tuples(st.lists(commits, max_size=6), st.lists(samples, max_size=4)), max_size=6
 )
@@ -41,11 +40,11 @@ rounds = st.lists(
 def commit_rows(number: int, told: list[tuple[str, int, int, int | None]]) -> pa.Table:
     listed = []
     for place, (group, partition, later, offset) in enumerate(told):
-        row: dict[str, Any] = dict.fromkeys(schema.arrow(COMMITS).names)
+        row: dict[str, Any] = dict.fromkeys(arrow.arrow_schema(COMMITS).names)
         row |= {"journal_partition": 0, "journal_offset": 100 * number + place}
         row |= {"at": START + 30 * SECOND * number + later, "group": group, "topic": "t"}
         listed.append(row | {"partition": partition, "offset": offset, "transactional": False})
-    return pa.Table.from_batches([schema.batch(COMMITS, listed)])
+    return pa.Table.from_batches([arrow.rows_to_batch(COMMITS, listed)])
 
 
 def sample_rows(number: int, told: list[tuple[int, int, int]], before: dict[int, int]) -> pa.Table:
@@ -56,16 +55,16 @@ def sample_rows(number: int, told: list[tuple[int, int, int]], before: dict[int,
             before[partition] = at
             row = {"topic": "t", "partition": partition, "at": at, "beginning": 0, "end": end}
             listed.append(row)
-    return pa.Table.from_batches([schema.batch(ENDS, listed)])
+    return pa.Table.from_batches([arrow.rows_to_batch(ENDS, listed)])
 
 
 def at_once(committed: pa.Table, sampled: pa.Table, as_of: int) -> dict[Table, list[Any]]:
     """As a whole run computes it."""
     found: dict[Table, list[Any]] = {LAG: [], STATUS: []}
-    for group, batches in grouped(committed).items():
+    for group, batches in split_by_group(committed).items():
         known = [("samples", rows) for rows in sampled.to_batches()]
         told = [*known, *(("commits", rows) for rows in batches)]
-        for rows in lag.of_group(group, told, as_of):
+        for rows in lag.group_lag(group, told, as_of):
             found[LAG] += [row for row in rows.column("lag").to_pylist() if row]
             found[STATUS] += [row for row in rows.column("status").to_pylist() if row]
     return found
@@ -83,43 +82,43 @@ def test_in_pieces_as_at_once(
     restart: int,
 ) -> None:
     top = tmp_path_factory.mktemp("runs")
-    tables = Store(top, top / "0", layered=True)
+    tables = TableStore(top, top / "0", layered=True)
     tables.write_nothing(*TABLES)
-    known, lagging, before = Known(), Lagging(), dict[int, int]()
+    known, lagging, before = GroupMemory(), IncrementalLag(), dict[int, int]()
     last = 0
     for number, (told, seen) in enumerate(rounds, 1):
-        old, tables = tables, Store(top, top / str(number), layered=True)
+        old, tables = tables, TableStore(top, top / str(number), layered=True)
         for table in TABLES:
             tables.layers(table).link(old.path / table.name)
         new = commit_rows(number, told)
-        last = max([last, *schema.milliseconds(new.column("at")).to_pylist()])
+        last = max([last, *arrow.to_milliseconds(new.column("at")).to_pylist()])
         if number == restart:
-            lagging = Lagging.load(old, last)
+            lagging = IncrementalLag.load(old, last)
         tables.layers(COMMITS).append(new)
         known.commit(new)
         sampled = sample_rows(number, seen, before)
-        news = New(commits=new, changed=frozenset(), samples=sampled, last=last)
+        news = LagInput(commits=new, changed=frozenset(), samples=sampled, last=last)
         lagging.round(tables, known, news, None)
     if not before:
         return
     newest = max(before.values())
-    as_of = min(max(last, newest), newest + REACH)
+    as_of = min(max(last, newest), newest + MAX_SAMPLE_AGE)
     wanted = at_once(tables.layers(COMMITS).read(), tables.layers(ENDS).read(), as_of)
     for table, rows in wanted.items():
         folder = tables.path / table.name
         found = pa.concat_tables(
-            parquet.read_table(file).cast(schema.arrow(table)) for file in folder.iterdir()
+            parquet.read_table(file).cast(arrow.arrow_schema(table)) for file in folder.iterdir()
         )
         assert in_order(found.to_pylist()) == in_order(rows), table.name
 
 
 def test_nothing_is_known_without_samples(tmp_path: Path) -> None:
-    tables = Store(tmp_path, tmp_path / "1", layered=True)
+    tables = TableStore(tmp_path, tmp_path / "1", layered=True)
     tables.write_nothing(*TABLES)
     new = commit_rows(1, [("one", 0, 0, 5)])
     tables.layers(COMMITS).append(new)
     empty = sample_rows(1, [], {})
-    news = New(commits=new, changed=frozenset(), samples=empty, last=START)
-    Lagging().round(tables, Known(), news, None)
+    news = LagInput(commits=new, changed=frozenset(), samples=empty, last=START)
+    IncrementalLag().round(tables, GroupMemory(), news, None)
     assert not len(tables.layers(LAG).read())
     assert tables.layers(GENERATIONS).read().num_rows == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from rota.pipeline.layer import FEW, NONE, SMALL, Layers
+from rota.pipeline.store import EMPTY_FILE, MERGE_ADDED_FILES, MERGE_LEVEL_FILES, BucketFiles
 
 SCHEMA = pa.schema([("group", pa.string()), ("number", pa.int64())])
 GROUPS = tuple("abcdefghijklmnopqrstuvwxyzäöü")
@@ -25,8 +25,8 @@ def numbers(found: pa.Table) -> list[tuple[str, int]]:
     return sorted((row["group"], row["number"]) for row in found.to_pylist())
 
 
-def begun(folder: Path) -> Layers:
-    layers = Layers(folder, SCHEMA, 1)
+def begun(folder: Path) -> BucketFiles:
+    layers = BucketFiles(folder, SCHEMA, 1)
     layers.adopt(bucketed=True)
     return layers
 
@@ -36,7 +36,7 @@ steps = st.lists(
         st.sampled_from(["append", "replace"]),
         st.lists(st.tuples(st.sampled_from(GROUPS), st.integers(0, 9)), max_size=5),
     ),
-    max_size=2 * SMALL,
+    max_size=2 * MERGE_ADDED_FILES,
 )
 
 
@@ -49,7 +49,7 @@ def test_rows_are_what_was_put_in(
     layers, known = begun(top / "1"), list[tuple[str, int]]()
     for number, (what, pairs) in enumerate(steps, 2):
         old = top / str(number - 1)
-        layers = Layers(top / str(number), SCHEMA, number)
+        layers = BucketFiles(top / str(number), SCHEMA, number)
         layers.link(old)
         if what == "append":
             layers.append(rows(*pairs))
@@ -67,19 +67,19 @@ def test_rows_are_what_was_put_in(
 def test_small_files_become_few(tmp_path: Path) -> None:
     layers = begun(tmp_path)
     most = 0
-    for number in range(SMALL * FEW + SMALL):
+    for number in range(MERGE_ADDED_FILES * MERGE_LEVEL_FILES + MERGE_ADDED_FILES):
         layers.append(rows(("a", number), ("b", number)))
         layers.settle(bucketed=True)
         most = max(most, len(list(tmp_path.iterdir())))
-    assert most < 1 + SMALL + 2 * 2 * FEW
-    assert len(layers.read()) == 2 * (SMALL * FEW + SMALL)
+    assert most < 1 + MERGE_ADDED_FILES + 2 * 2 * MERGE_LEVEL_FILES
+    assert len(layers.read()) == 2 * (MERGE_ADDED_FILES * MERGE_LEVEL_FILES + MERGE_ADDED_FILES)
 
 
 def test_a_round_leaves_the_files_of_the_last_alone(tmp_path: Path) -> None:
     first = begun(tmp_path / "1")
     first.append(rows(("a", 1), ("b", 2)))
     first.put("own", rows(("c", 3)))
-    second = Layers(tmp_path / "2", SCHEMA, 2)
+    second = BucketFiles(tmp_path / "2", SCHEMA, 2)
     second.link(tmp_path / "1")
     second.replace({"a"}, rows())
     second.put("own", rows())
@@ -88,7 +88,7 @@ def test_a_round_leaves_the_files_of_the_last_alone(tmp_path: Path) -> None:
     assert (tmp_path / "1" / "own.parquet").stat().st_ino != (
         tmp_path / "2" / "own.parquet"
     ).stat().st_ino
-    untouched = {(tmp_path / name / NONE).stat().st_ino for name in "12"}
+    untouched = {(tmp_path / name / EMPTY_FILE).stat().st_ino for name in "12"}
     assert len(untouched) == 1
 
 
@@ -99,6 +99,6 @@ def test_without_links_files_are_copied(tmp_path: Path, monkeypatch: pytest.Monk
     first = begun(tmp_path / "1")
     first.append(rows(("a", 1)))
     monkeypatch.setattr("os.link", refused)
-    second = Layers(tmp_path / "2", SCHEMA, 2)
+    second = BucketFiles(tmp_path / "2", SCHEMA, 2)
     second.link(tmp_path / "1")
     assert numbers(second.read()) == [("a", 1)]

@@ -11,17 +11,17 @@ pytest.importorskip("pyspark")
 
 from rota.errors import Unreachable
 from rota.pipeline import store
-from rota.tables import ADVICE, TABLES
+from rota.pipeline.tables import ADVICE, TABLES
 
 
-def publish(shelf: store.Shelf) -> None:
+def publish(shelf: store.OutputFolder) -> None:
     with shelf.begin(layered=True) as tables:
         tables.write_nothing(*TABLES)
         tables.publish()
 
 
 def runs(out: Path) -> list[str]:
-    return sorted(run.name for run in (out / store.RUNS).iterdir())
+    return sorted(run.name for run in (out / store.RUNS_FOLDER).iterdir())
 
 
 def test_who_has_opened_a_round_reads_on_for_a_while(
@@ -29,26 +29,26 @@ def test_who_has_opened_a_round_reads_on_for_a_while(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with store.held(str(tmp_path)) as shelf:
+    with store.lock_output(str(tmp_path)) as shelf:
         for _ in range(3):
             publish(shelf)
-            now += 0.6 * store.KEPT
+            now += 0.6 * store.REPLACED_RUN_SECONDS
             shelf.sweep()
         assert runs(tmp_path) == ["2", "3"]
-        now += store.KEPT
+        now += store.REPLACED_RUN_SECONDS
         shelf.sweep()
         assert runs(tmp_path) == ["3"]
         assert (tmp_path / ADVICE.name).is_dir()
 
 
 def test_a_round_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
-    with store.held(str(tmp_path)) as shelf:
+    with store.lock_output(str(tmp_path)) as shelf:
         publish(shelf)
         with shelf.begin(layered=True) as tables:
             tables.write_nothing(*TABLES)
         assert runs(tmp_path) == ["1"]
-        (tmp_path / store.RUNS / "2").mkdir()  # somebody was killed
-    with store.held(str(tmp_path)) as shelf:
+        (tmp_path / store.RUNS_FOLDER / "2").mkdir()  # somebody was killed
+    with store.lock_output(str(tmp_path)) as shelf:
         assert runs(tmp_path) == ["1"]
         publish(shelf)
     assert runs(tmp_path) == ["1", "3"]
@@ -56,9 +56,9 @@ def test_a_round_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
 
 def test_nobody_else_writes_to_it(tmp_path: Path) -> None:
     with (
-        store.held(str(tmp_path)),
+        store.lock_output(str(tmp_path)),
         pytest.raises(Unreachable, match="another run"),
-        store.begin(str(tmp_path)),
+        store.begin_run(str(tmp_path)),
     ):
         pass
     assert not runs(tmp_path)

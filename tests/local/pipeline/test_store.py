@@ -11,18 +11,18 @@ pytest.importorskip("pyspark")
 
 from rota.errors import InputError, Unreachable
 from rota.pipeline import store
-from rota.pipeline.store import Store
-from rota.tables import ADVICE, REBALANCES, TABLES
+from rota.pipeline.store import TableStore
+from rota.pipeline.tables import ADVICE, REBALANCES, TABLES
 
 
 def publish(out: Path) -> None:
-    with store.begin(str(out)) as tables:
+    with store.begin_run(str(out)) as tables:
         tables.write_nothing(*TABLES)
         tables.publish()
 
 
 def test_tables_are_shown_all_at_once(tmp_path: Path) -> None:
-    with store.begin(str(tmp_path)) as tables:
+    with store.begin_run(str(tmp_path)) as tables:
         tables.write_nothing(*TABLES)
         assert not (tmp_path / "gold").exists()
         tables.publish()
@@ -32,17 +32,17 @@ def test_tables_are_shown_all_at_once(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_leaves_the_tables_before_it(tmp_path: Path) -> None:
     publish(tmp_path)
-    shown = (tmp_path / store.CURRENT).readlink()
-    with suppress(KeyError), store.begin(str(tmp_path)) as tables:
+    shown = (tmp_path / store.CURRENT_LINK).readlink()
+    with suppress(KeyError), store.begin_run(str(tmp_path)) as tables:
         tables.write_nothing(ADVICE)
         raise KeyError
-    assert (tmp_path / store.CURRENT).readlink() == shown
-    assert len(list((tmp_path / store.RUNS).iterdir())) == 1
+    assert (tmp_path / store.CURRENT_LINK).readlink() == shown
+    assert len(list((tmp_path / store.RUNS_FOLDER).iterdir())) == 1
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     publish(tmp_path)
-    left = tmp_path / store.RUNS / "77" / "gold"
+    left = tmp_path / store.RUNS_FOLDER / "77" / "gold"
     left.mkdir(parents=True)
     publish(tmp_path)
     assert not left.exists()
@@ -56,7 +56,7 @@ def test_a_reader_that_has_begun_can_go_on_after_the_next_run(tmp_path: Path) ->
     assert opened != (tmp_path / REBALANCES.name).resolve()
 
 
-@pytest.mark.parametrize("level", store.LEVELS)
+@pytest.mark.parametrize("level", store.TABLE_FOLDERS)
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, level: str) -> None:
     (tmp_path / level).mkdir()
     with pytest.raises(InputError, match=f"{level} in it is not Rota's"):
@@ -66,7 +66,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, level: str) -> Non
 @pytest.mark.parametrize("out", ["s3://bucket/x", "hdfs://host:9000/x", "gs://b"])
 def test_a_remote_address_is_refused(out: str) -> None:
     with pytest.raises(InputError, match="a folder of this machine"):
-        store.checked(out)
+        store.check_output_folder(out)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
@@ -77,12 +77,14 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    with store.begin(str(tmp_path)), pytest.raises(Unreachable, match="another run"):
+    with store.begin_run(str(tmp_path)), pytest.raises(Unreachable, match="another run"):
         publish(tmp_path)
 
 
 def test_a_store_says_where_a_table_is(tmp_path: Path) -> None:
-    assert Store(tmp_path, tmp_path / "run").folder(ADVICE) == str(tmp_path / "run/gold/advice")
+    assert TableStore(tmp_path, tmp_path / "run").folder(ADVICE) == str(
+        tmp_path / "run/gold/advice"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,4 @@ def test_a_store_says_where_a_table_is(tmp_path: Path) -> None:
     ],
 )
 def test_the_root_of_a_long_error(said: str, root: str) -> None:
-    assert store.root(said) == root
+    assert store.root_cause_line(said) == root

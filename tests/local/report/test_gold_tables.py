@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from rota.report import gold
-from rota.report.gold import Gold
+from rota.report import gold_tables
+from rota.report.gold_tables import GoldTables
 from tests.support.gold_tables import HOSTILE, Run, hostile, large, nothing, small
 
 Make = Callable[[Path], Path]
@@ -19,9 +19,9 @@ FEW: Make = partial(large, groups=12, partitions=100, rebalances=400)
 MADE: dict[str, Make] = {"small": small, "hostile": hostile, "large": FEW}
 
 
-def made(make: Make, folder: Path) -> Gold:
+def made(make: Make, folder: Path) -> GoldTables:
     folder.mkdir()
-    return gold.read(str(make(folder)))
+    return gold_tables.read_gold_tables(str(make(folder)))
 
 
 def total(table: Any, group: str, column: str, **wanted: object) -> int:

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute
 
-from rota.replay.advice import totals
-from rota.replay.fact import WhatIf
-from rota.report import gold, page, script, story
-from rota.report.between import STRETCHES
-from rota.report.course import LAG_POINTS, Course, Span, lags
-from rota.report.gold import Gold, milliseconds
-from rota.report.lag import Lag
+from rota.engine.history.advice import sum_by_policy
+from rota.engine.history.facts import WhatIf
+from rota.report import story
+from rota.report.gold_tables import GoldTables, read_gold_tables, to_milliseconds
+from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
+from rota.report.page import document
+from rota.report.page.chart_data import LAG_BUCKETS, ChartWindow, LagSeries, lag_series
 from rota.report.story import Story
 from tests.support import gold_tables
 from tests.support.gold_layout import Run
@@ -39,7 +39,7 @@ UNREAD = (
     ("lines without a time", 1_234, ()),
 )
 BAND = ("topic", "partition", "member_id", "client_id", "client_host", "since", "until")
-Made = tuple[Story, Gold, str]
+Made = tuple[Story, GoldTables, str]
 
 
 class Reader(HTMLParser):
@@ -78,9 +78,9 @@ class Reader(HTMLParser):
 
 
 def made(folder: Path) -> Made:
-    tables = gold.read(str(folder))
-    told = story.tell(tables)
-    return told, tables, page.page(told, tables, MADE_AT)
+    tables = read_gold_tables(str(folder))
+    told = story.build_story(tables)
+    return told, tables, document.render_page(told, tables, MADE_AT)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def bands(data: dict[str, Any], which: str) -> Iterator[tuple[Any, ...]]:
 def rows_of(table: pa.Table, group: str, *times: str) -> list[dict[str, Any]]:
     """A table's rows of a group, with milliseconds for times."""
     for name in times:
-        table = table.set_column(table.column_names.index(name), name, milliseconds(table[name]))
+        table = table.set_column(table.column_names.index(name), name, to_milliseconds(table[name]))
     return [row for row in table.to_pylist() if row["group"] == group]
 
 
@@ -212,7 +212,7 @@ def test_policies_are_summed_as_the_advice_sums_them(small: Made) -> None:
                 *(total.policy, total.rebalances, total.stopped, total.moved, total.moved_min),
                 *(total.needless, total.idle, total.spread),
             )
-            for total in totals(rows).values()
+            for total in sum_by_policy(rows).values()
         }
         assert {(policy, *numbers) for policy, _, *numbers in one["policies"]} == expected
         used = [policy for policy, actual, *_ in one["policies"] if actual]
@@ -237,9 +237,9 @@ def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
     for name in ("orders-app", "audit", "billing"):
         one, lag = data[name], data[name]["lag"]
         begin, step = one["begin"], lag["step"]
-        most: list[float | None] = [None] * LAG_POINTS
+        most: list[float | None] = [None] * LAG_BUCKETS
         for row in rows_of(told.lag, name):
-            for bucket in range(LAG_POINTS):
+            for bucket in range(LAG_BUCKETS):
                 first, end = begin + bucket * step, begin + (bucket + 1) * step
                 if row["since"] < end and first <= row["until"]:
                     left = max(row["until"] - end, 0) / 1000
@@ -249,7 +249,7 @@ def test_lag_is_the_most_of_each_bucket_of_time(small: Made) -> None:
         for ours, theirs in zip(amounts(lag), most, strict=True):
             assert (ours is None) == (theirs is None)
             assert ours is None or theirs == pytest.approx(ours, rel=0.005, abs=0.1)
-        assert (one["end"] - begin) // step < LAG_POINTS
+        assert (one["end"] - begin) // step < LAG_BUCKETS
         assert len(lag["lengths"]) < 60, "a partition that stands still is one run"
 
 
@@ -272,16 +272,16 @@ def test_where_no_ages_are_known_lag_is_drawn_in_records(small: Made) -> None:
     )
     first = compute.equal(ageless["at"], compute.min(ageless["at"]))
     bare = replace(tables, lag=ageless.filter(first), ends=tables.ends.slice(0, 0))
-    told = story.tell(bare)
+    told = story.build_story(bare)
     (group,) = (group for group in told.groups if group.name == "orders-app")
     assert group.lag is not None
     assert (group.lag.most, group.lag.most_seconds) == (1_200, None)
-    lag = unpacked(page.page(told, bare, MADE_AT))["orders-app"]["lag"]
+    lag = unpacked(document.render_page(told, bare, MADE_AT))["orders-app"]["lag"]
     assert not lag["in_seconds"]
     assert amounts(lag)[:2] == [1_200, None]
 
 
-def drawn(*rows: tuple[int, int, int, float | None, bool]) -> Course:
+def drawn(*rows: tuple[int, int, int, float | None, bool]) -> LagSeries:
     """Stretches of one partition: from when to when in seconds, records, age, at least; a bucket is
     a second wide."""
     names = ("since", "until", "lag", "lag_seconds", "at_least")
@@ -290,9 +290,9 @@ def drawn(*rows: tuple[int, int, int, float | None, bool]) -> Course:
         | dict(zip(names, (since * 1000, until * 1000, *rest), strict=True))
         for since, until, *rest in rows
     ]
-    span = Span(0, LAG_POINTS * 1000 - 1)
+    span = ChartWindow(0, LAG_BUCKETS * 1000 - 1)
     assert span.step == 1000
-    return lags(pa.Table.from_pylist(found, STRETCHES), ["g"], [span])[0]
+    return lag_series(pa.Table.from_pylist(found, LAG_INTERVALS), ["g"], [span])[0]
 
 
 def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
@@ -303,7 +303,7 @@ def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
         for length, at_least in zip(course.lengths, course.at_least, strict=True)
         for _ in range(length)
     ]
-    assert len(said) == LAG_POINTS
+    assert len(said) == LAG_BUCKETS
     assert [place for place, one in enumerate(said) if one] == [*range(10, 20), *range(31, 91)]
 
 
@@ -311,13 +311,15 @@ def test_records_are_drawn_where_they_are_known() -> None:
     """Between two commits nobody counted them: that is not none."""
     course = drawn((10, 90, 700, None, False))
     assert not course.in_seconds
-    assert (course.lengths, course.lasts) == ([90, 1, LAG_POINTS - 91], [None, 700, None])
+    assert (course.lengths, course.lasts) == ([90, 1, LAG_BUCKETS - 91], [None, 700, None])
     assert not any(course.at_least)
 
 
 def test_an_age_that_is_at_least_so_much_is_shown_so() -> None:
-    lag = Lag(most=9, most_seconds=90, most_at=0, most_topic="t", most_partition=0, at_least=True)
-    assert page.lag_cell(lag) == '<data value="90.000">≥ 90 s</data>'
+    lag = WorstLag(
+        most=9, most_seconds=90, most_at=0, most_topic="t", most_partition=0, at_least=True
+    )
+    assert document.lag_cell(lag) == '<data value="90.000">≥ 90 s</data>'
 
 
 def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) -> None:
@@ -339,7 +341,7 @@ def test_the_list_has_every_group_in_its_order_with_its_numbers(either: Made) ->
 def test_large_numbers_are_written_out(small: Made) -> None:
     told, tables, _ = small
     worst = replace(told.groups[0], damage=12_345_678.0, rebalances=1_234_567)
-    text = page.page(replace(told, groups=(worst, *told.groups[1:])), tables, MADE_AT)
+    text = document.render_page(replace(told, groups=(worst, *told.groups[1:])), tables, MADE_AT)
     assert '<data value="12345678">12,345,678</data>' in text
     assert '<data value="1234567">1,234,567</data>' in text
 
@@ -378,12 +380,12 @@ def test_the_security_policy_allows_these_texts_and_nothing_else(either: Made) -
 
 
 def test_every_file_of_the_script_is_enclosed() -> None:
-    folder = Path(script.__file__).parent / "page"
-    assert sorted(script.FILES) == sorted(file.name for file in folder.glob("*.js"))
+    folder = Path(document.__file__).parent
+    assert sorted(document.SCRIPT_FILES) == sorted(file.name for file in folder.glob("*.js"))
     for file in folder.glob("*.js"):
-        assert file.read_text("utf-8") in script.script()
-    assert "</script" not in script.script().lower()
-    assert "</style" not in script.style().lower()
+        assert file.read_text("utf-8") in document.read_script()
+    assert "</script" not in document.read_script().lower()
+    assert "</style" not in document.read_style().lower()
 
 
 def test_the_page_refers_to_nothing_outside(small: Made) -> None:
@@ -394,7 +396,7 @@ def test_the_page_refers_to_nothing_outside(small: Made) -> None:
             assert (attributes.get(name) or "#").startswith("#")
         assert "style" not in attributes
         assert not any(name.startswith("on") for name in attributes)
-    code = script.script()
+    code = document.read_script()
     written = re.sub(r'<script type="text/plain".*?</script>', "", text).replace(code, "")
     written = re.sub(r"'sha256-[^']*'", "", written)  # any letters, two slashes among them
     assert not re.search(r"https?:|url\(|@import|//", written)
@@ -418,7 +420,7 @@ def test_a_name_cannot_break_out(name: str, small: Made) -> None:
     told, tables, harmless = small
     evil = replace(told.groups[0], name=name, headline=f"{name}: 2 rebalances.", policy=name)
     evidence = replace(told.evidence, unread=((name, 3, (name,)), told.evidence.unread[1]))
-    text = page.page(
+    text = document.render_page(
         replace(told, out=name, groups=(evil, *told.groups[1:]), evidence=evidence),
         tables,
         MADE_AT,
@@ -456,7 +458,7 @@ def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> Non
     shown = Reader(small[2]).text
     assert shown.count("DEMO: a simulated day, no cluster of anybody's") == 1
     assert shown.count("DEMO: Rota report") == 1
-    assert f'content: "{page.DEMO}"' in script.style()
+    assert f'content: "{document.DEMO_BANNER_TEXT}"' in document.read_style()
     assert "DEMO" not in Reader(hostile[2]).text
 
 
@@ -477,11 +479,13 @@ def test_marks_stand_by_the_numbers_where_they_differ(small: Made, hostile: Made
 
 def test_lag_in_records_is_sorted_among_its_like() -> None:
     def shown(records: int, seconds: float | None) -> float:
-        lag = Lag(most=records, most_seconds=seconds, most_at=0, most_topic="t", most_partition=0)
-        return float(re.findall(r'value="([^"]*)"', page.lag_cell(lag))[0])
+        lag = WorstLag(
+            most=records, most_seconds=seconds, most_at=0, most_topic="t", most_partition=0
+        )
+        return float(re.findall(r'value="([^"]*)"', document.lag_cell(lag))[0])
 
     assert shown(5, None) < shown(10**7, None) < shown(1, 0.0) < shown(1, 0.5)
-    assert float(re.findall(r'value="([^"]*)"', page.lag_cell(None))[0]) < shown(0, None)
+    assert float(re.findall(r'value="([^"]*)"', document.lag_cell(None))[0]) < shown(0, None)
 
 
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
@@ -497,7 +501,7 @@ def test_a_link_stays_one_and_who_may_read_is_the_users_to_say(tmp_path: Path, s
     (tmp_path / "report.html").symlink_to(target)
     before = os.umask(0o077)
     try:
-        page.write(told, tables, tmp_path / "report.html")
+        document.write_page(told, tables, tmp_path / "report.html")
     finally:
         os.umask(before)
     assert (tmp_path / "report.html").is_symlink()
@@ -512,6 +516,6 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path, small: Made) -> None
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as reader:
         read = reader.submit(pipe.read_text, "utf-8")
-        page.write(told, tables, pipe)
+        document.write_page(told, tables, pipe)
         assert unpacked(read.result(60)) == unpacked(text)
     assert pipe.is_fifo()

@@ -13,24 +13,27 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from rota.errors import InputError, Unreachable
-from rota.pipeline import schema
-from rota.report import basis, earlier, gold
-from rota.report.gold import Gold
-from rota.report.story import Group, Mark, tell
-from rota.tables import COMMITS, ENDS, Table
+from rota.pipeline import arrow
+from rota.pipeline.tables import ADVICE, COMMITS, ENDS, EVIDENCE, STATUS, Table
+from rota.report import evidence_text, gold_tables, lag_intervals
+from rota.report.gold_tables import GoldTables
+from rota.report.lag_intervals import LAG_INTERVALS, WorstLag
+from rota.report.story import (
+    EvidenceMark,
+    EvidenceSummary,
+    GroupStory,
+    Story,
+    build_story,
+    format_seconds,
+    format_time,
+    read_evidence_summary,
+)
 from tests.support.gold_history import History
 from tests.support.gold_tables import MORNING, Run, nothing, small, tables
 
 pa = pytest.importorskip("pyarrow")
 
 
-from rota.report import evidence, lag  # noqa: E402
-from rota.report.between import STRETCHES  # noqa: E402
-from rota.report.evidence import Evidence  # noqa: E402
-from rota.report.lag import Lag  # noqa: E402
-from rota.report.moment import moment, span  # noqa: E402
-from rota.report.story import Story  # noqa: E402
-from rota.tables import ADVICE, EVIDENCE, STATUS  # noqa: E402
 from tests.support.gold_tables import SCRIPT  # noqa: E402
 
 STRANGE = f"{SCRIPT}\"'&"
@@ -42,20 +45,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def read(folder: Path) -> Gold:
-    return gold.read(str(folder))
+def read(folder: Path) -> GoldTables:
+    return gold_tables.read_gold_tables(str(folder))
 
 
 @pytest.fixture(scope="module")
-def story(read: Gold) -> Story:
-    return tell(read)
+def story(read: GoldTables) -> Story:
+    return build_story(read)
 
 
 def table(kind: Table, rows: Iterable[Mapping[str, Any]]) -> Any:
     """Rows of a table; what they do not have is null."""
-    names = schema.arrow(kind).names
+    names = arrow.arrow_schema(kind).names
     whole = [{name: row.get(name) for name in names} for row in rows]
-    return pa.Table.from_batches([schema.batch(kind, whole)])
+    return pa.Table.from_batches([arrow.rows_to_batch(kind, whole)])
 
 
 def stretch(
@@ -65,11 +68,11 @@ def stretch(
     return {**where, "lag_seconds": None, "at_least": False, **told}
 
 
-def worst(rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]) -> dict[str, Lag]:
-    return lag.worst(pa.Table.from_pylist(rows, STRETCHES), rebalances)
+def worst(rows: list[dict[str, Any]], rebalances: Mapping[str, list[int]]) -> dict[str, WorstLag]:
+    return lag_intervals.find_worst_lags(pa.Table.from_pylist(rows, LAG_INTERVALS), rebalances)
 
 
-def group(**told: Any) -> Group:
+def group(**told: Any) -> GroupStory:
     """A group that should change."""
     plain: dict[str, Any] = {
         "name": "orders",
@@ -87,18 +90,18 @@ def group(**told: Any) -> Group:
         "libraries": ("java",),
         "headline": "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10.",
         "steps": (),
-        "mark": Mark.INFERRED,
+        "mark": EvidenceMark.INFERRED,
         "causes": (),
         "lag": None,
         "status": None,
         "complete_from": None,
         "whole": False,
     }
-    return Group(**plain | told)
+    return GroupStory(**plain | told)
 
 
-def behind(seconds: float | None, records: int = 40) -> Lag:
-    return Lag(
+def behind(seconds: float | None, records: int = 40) -> WorstLag:
+    return WorstLag(
         most=records,
         most_seconds=seconds,
         most_at=MORNING,
@@ -119,7 +122,9 @@ def test_groups_come_by_damage_and_then_by_name(story: Story) -> None:
     ]
 
 
-def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: Story) -> None:
+def test_a_group_is_its_advice_and_what_the_other_tables_add(
+    read: GoldTables, story: Story
+) -> None:
     worst = story.groups[0]
     (row,) = (row for row in read.advice.to_pylist() if row["group"] == "orders-app")
     for column in ADVICE.columns:
@@ -127,14 +132,14 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: 
             assert getattr(worst, column.name) == tuple(row[column.name])
         elif column.name != "group":
             assert getattr(worst, column.name) == row[column.name]
-    assert worst.mark is Mark.INFERRED
+    assert worst.mark is EvidenceMark.INFERRED
     assert worst.causes == (
-        ("joined", Mark.INFERRED, 13),
-        ("unknown", Mark.INFERRED, 12),
-        ("joined", Mark.STATED, 2),
-        ("left", Mark.STATED, 1),
+        ("joined", EvidenceMark.INFERRED, 13),
+        ("unknown", EvidenceMark.INFERRED, 12),
+        ("joined", EvidenceMark.STATED, 2),
+        ("left", EvidenceMark.STATED, 1),
     )
-    assert worst.lag == Lag(
+    assert worst.lag == WorstLag(
         most=25_555,
         most_seconds=2_555.555,
         most_at=MORNING + 2_435_555,
@@ -148,24 +153,26 @@ def test_a_group_is_its_advice_and_what_the_other_tables_add(read: Gold, story: 
 
 def test_a_group_whose_rebalances_were_sampled_is_marked_so(story: Story) -> None:
     assert {group.name: group.mark for group in story.groups} == {
-        "orders-app": Mark.INFERRED,
-        "audit": Mark.SAMPLED,
-        STRANGE: Mark.INFERRED,
-        "billing": Mark.INFERRED,
-        "connect-sink": Mark.INFERRED,
-        "quiet": Mark.INFERRED,
+        "orders-app": EvidenceMark.INFERRED,
+        "audit": EvidenceMark.SAMPLED,
+        STRANGE: EvidenceMark.INFERRED,
+        "billing": EvidenceMark.INFERRED,
+        "connect-sink": EvidenceMark.INFERRED,
+        "quiet": EvidenceMark.INFERRED,
     }
 
 
-def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(read: Gold) -> None:
+def test_a_group_that_was_polled_and_is_not_in_the_journal_is_marked_sampled(
+    read: GoldTables,
+) -> None:
     row = evidence_row() | {
         "polled": polled_row(["quiet", "billing"]),
         "windows": [{"group": "billing", "at": MORNING, "whole": False}],
     }
-    told = tell(replace(read, evidence=table(EVIDENCE, [row])))
+    told = build_story(replace(read, evidence=table(EVIDENCE, [row])))
     marks = {group.name: group.mark for group in told.groups}
-    assert marks["quiet"] is Mark.SAMPLED
-    assert marks["billing"] is Mark.INFERRED
+    assert marks["quiet"] is EvidenceMark.SAMPLED
+    assert marks["billing"] is EvidenceMark.INFERRED
     assert [group.whole for group in told.groups if group.name == "quiet"] == [False]
 
 
@@ -181,7 +188,7 @@ def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
 
 
 def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
-    total: dict[tuple[str, Mark], int] = {}
+    total: dict[tuple[str, EvidenceMark], int] = {}
     for one in story.groups:
         for cause, how, number in one.causes:
             total[cause, how] = total.get((cause, how), 0) + number
@@ -190,23 +197,23 @@ def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:
     assert [number for _, _, number in story.causes] == sorted(total.values(), reverse=True)
 
 
-def test_only_groups_that_are_wanted_are_told_of(read: Gold) -> None:
-    told = tell(read, ["orders-*", "?illing"])
+def test_only_groups_that_are_wanted_are_told_of(read: GoldTables) -> None:
+    told = build_story(read, ["orders-*", "?illing"])
     assert [group.name for group in told.groups] == ["orders-app", "billing"]
     assert sum(number for _, _, number in told.causes) == 28 + 2
     assert [name for name, _, _ in told.evidence.windows] == ["billing", "orders-app"]
     assert told.evidence.polled is not None
     assert told.evidence.polled["groups"] == ["billing"]
-    assert tell(read, ["Orders-app"]).groups == ()
+    assert build_story(read, ["Orders-app"]).groups == ()
 
 
-def test_the_last_verdict_on_the_whole_group_is_its_status(read: Gold) -> None:
+def test_the_last_verdict_on_the_whole_group_is_its_status(read: GoldTables) -> None:
     rows = [
         {"group": "quiet", "at": 2000, "verdict": "ERR"},
         {"group": "quiet", "at": 1000, "verdict": "OK"},
         {"group": "quiet", "at": 3000, "verdict": "STOP", "topic": "t", "partition": 0},
     ]
-    told = tell(replace(read, status=table(STATUS, rows)), ["quiet"])
+    told = build_story(replace(read, status=table(STATUS, rows)), ["quiet"])
     assert [group.status for group in told.groups] == ["ERR"]
 
 
@@ -217,7 +224,7 @@ def test_the_oldest_record_is_the_worst_lag_with_how_many_records_there_were_the
         stretch("a", "t", 3, 7000, lag=500, lag_seconds=None),
     ]
     assert worst(rows, {}) == {
-        "a": Lag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
+        "a": WorstLag(most=10, most_seconds=108.5, most_at=5000, most_topic="t", most_partition=1)
     }
 
 
@@ -231,7 +238,7 @@ def test_how_long_after_a_rebalance_the_worst_lag_was() -> None:
 def test_where_no_age_is_known_the_most_records_are_the_worst_lag() -> None:
     rows = [stretch("a", "t", 1, 5000, lag=10), stretch("a", "t", 2, 6000, lag=99)]
     assert worst(rows, {}) == {
-        "a": Lag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
+        "a": WorstLag(most=99, most_seconds=None, most_at=6000, most_topic="t", most_partition=2)
     }
 
 
@@ -239,7 +246,7 @@ def test_of_equal_lags_the_first_is_told() -> None:
     places = [("u", 1, 5), ("t", 2, 5), ("t", 1, 5), ("t", 1, 5), ("t", 0, 6)]
     rows = [stretch("a", topic, number, at, lag=0) for topic, number, at in places]
     assert worst(rows, {}) == {
-        "a": Lag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
+        "a": WorstLag(most=0, most_seconds=None, most_at=5, most_topic="t", most_partition=1)
     }
 
 
@@ -299,7 +306,7 @@ def test_the_worst_lag_is_that_which_a_loop_would_find(
                 *(-row[measure], row["until"], row["topic"], row["partition"], -row["lag"]),
             ),
         )
-        found[name] = Lag(
+        found[name] = WorstLag(
             most=first["lag"],
             most_seconds=first["lag_seconds"],
             most_at=first["until"],
@@ -340,7 +347,7 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
         ),
     ],
 )
-def test_a_lag_that_is_usual_is_no_sentence(lagging: Lag, cost: str) -> None:
+def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> None:
     told = group(verdict="keep", headline="orders: 1 rebalance.", lag=lagging)
     assert told.first_line == f"orders: 1 rebalance. {cost}".rstrip()
 
@@ -410,7 +417,7 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
         },
         "unread": [{"what": "records", "count": 2, "examples": ["one"]}],
     }
-    found = evidence.read(table(EVIDENCE, [row]))
+    found = read_evidence_summary(table(EVIDENCE, [row]))
     assert (found.first, found.last, found.until) == (1000, None, 253_402_300_799_999)
     assert found.polled is not None
     assert (found.polled["first"], found.polled["last"]) == (5000, None)
@@ -425,16 +432,18 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
 
 def test_evidence_is_one_row() -> None:
     with pytest.raises(InputError, match=r"gold/evidence: it has 2 rows, not one"):
-        evidence.read(table(EVIDENCE, [evidence_row()] * 2))
+        read_evidence_summary(table(EVIDENCE, [evidence_row()] * 2))
 
 
-def known(**told: Any) -> Evidence:
+def known(**told: Any) -> EvidenceSummary:
     row = evidence_row() | {"first": MORNING, "last": MORNING + 3_600_000, "records": 1} | told
-    return evidence.read(table(EVIDENCE, [row]))
+    return read_evidence_summary(table(EVIDENCE, [row]))
 
 
-def lines(read: Evidence, *causes: tuple[str, Mark, int]) -> list[str]:
-    return basis.lines(Story(out="out", groups=(), every=0, evidence=read, causes=causes))
+def lines(read: EvidenceSummary, *causes: tuple[str, EvidenceMark, int]) -> list[str]:
+    return evidence_text.evidence_lines(
+        Story(out="out", groups=(), every=0, evidence=read, causes=causes)
+    )
 
 
 FIRST = (
@@ -466,7 +475,7 @@ def test_what_is_shown_is_said_where_it_is_not_all() -> None:
 
 def test_samples_are_told_of_with_their_gaps() -> None:
     row = polled_row(["a"])
-    sampled = ("left", Mark.SAMPLED, 4)
+    sampled = ("left", EvidenceMark.SAMPLED, 4)
     assert lines(known(records=0, polled=row, samples=5), sampled) == [
         "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
         "0 commits (sampled), 0 generations (sampled), 0 rebalances (sampled)",
@@ -503,10 +512,10 @@ def test_what_compaction_took_is_said() -> None:
 
 
 CAUSES = (
-    ("left", Mark.STATED, 1_500),
-    ("unknown", Mark.INFERRED, 3),
-    ("joined", Mark.INFERRED, 2),
-    ("left", Mark.INFERRED, 1),
+    ("left", EvidenceMark.STATED, 1_500),
+    ("unknown", EvidenceMark.INFERRED, 3),
+    ("joined", EvidenceMark.INFERRED, 2),
+    ("left", EvidenceMark.INFERRED, 1),
 )
 COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal, 3 unknown"
 
@@ -570,9 +579,11 @@ def test_a_cluster_without_a_journal() -> None:
 
 
 def test_times_are_written_as_people_read_them() -> None:
-    assert moment(MORNING) == "2026-11-15 06:00:00Z"
-    assert moment(253_402_300_799_999) == "9999-12-31 23:59:59Z"
-    assert [span(seconds) for seconds in (0.2, 108.4, 120, 7_199, 7_200, 172_800, 1e9)] == [
+    assert format_time(MORNING) == "2026-11-15 06:00:00Z"
+    assert format_time(253_402_300_799_999) == "9999-12-31 23:59:59Z"
+    assert [
+        format_seconds(seconds) for seconds in (0.2, 108.4, 120, 7_199, 7_200, 172_800, 1e9)
+    ] == [
         "0 s",
         "108 s",
         "2 min",
@@ -610,20 +621,20 @@ def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) ->
     histories = [History(group=name, topics={"t": 2}) for name in ("jobs[1]", "jobs2")]
     for history in histories:
         history.join(["one"], MORNING)
-    read = gold.read(str(tables(histories).write(tmp_path)))
-    assert [group.name for group in tell(read, ["jobs[1]"]).groups] == ["jobs[1]"]
+    read = gold_tables.read_gold_tables(str(tables(histories).write(tmp_path)))
+    assert [group.name for group in build_story(read, ["jobs[1]"]).groups] == ["jobs[1]"]
 
 
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
-    told = tell(gold.read(str(nothing(tmp_path))))
+    told = build_story(gold_tables.read_gold_tables(str(nothing(tmp_path))))
     assert (told.groups, told.causes) == ((), ())
-    assert basis.lines(told) == ["evidence: the journal is empty"]
+    assert evidence_text.evidence_lines(told) == ["evidence: the journal is empty"]
 
 
 def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(Unreachable) as said:
-        gold.read(str(out))
+        gold_tables.read_gold_tables(str(out))
     assert str(said.value) == f"{out}: no tables here; rota run --out {out} makes them"
 
 
@@ -633,7 +644,7 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     old = parquet.read_table(file).drop_columns(["demo"])
     parquet.write_table(old, file)
     with pytest.raises(InputError) as said:
-        gold.read(str(out))
+        gold_tables.read_gold_tables(str(out))
     assert str(said.value) == (
         f"{out}: gold/evidence is not as this version of Rota writes it (it has no column demo); "
         f"rota run --out {out} makes it anew"
@@ -641,7 +652,7 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     file.unlink()
     file.parent.rmdir()
     with pytest.raises(InputError) as said:
-        gold.read(str(out))
+        gold_tables.read_gold_tables(str(out))
     assert str(said.value) == (
         f"{out}: gold/evidence is not as this version of Rota writes it (it is not there); "
         f"rota run --out {out} makes it anew"
@@ -652,7 +663,7 @@ def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
     out = nothing(tmp_path)
     (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
     with pytest.raises(InputError, match=r"gold/lag is not as this version of Rota writes it"):
-        gold.read(str(out))
+        gold_tables.read_gold_tables(str(out))
 
 
 def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> None:
@@ -663,7 +674,7 @@ def test_deletions_of_offsets_are_read_and_commits_are_not(tmp_path: Path) -> No
         for offset in (5, None)
     ]
     made.add(COMMITS, table(COMMITS, rows).to_batches()[0])
-    found = gold.read(str(made.write(tmp_path))).deletions
+    found = gold_tables.read_gold_tables(str(made.write(tmp_path))).deletions
     assert found.num_rows == 1
     assert set(found.column_names) == {"group", "topic", "partition", "at", "journal_offset"}
 
@@ -691,18 +702,18 @@ def earlier_commits(folder: Path, since: int | None) -> list[tuple[str, int, int
     for number, part in enumerate((rows[6:], rows[:6])):
         parquet.write_table(table(COMMITS, part), folder / f"{number}.parquet", row_group_size=2)
     begin = None if since is None else MORNING + since
-    found = earlier.commits(folder, table(ENDS, samples), begin)
-    times = [at - MORNING for at in gold.milliseconds(found["at"]).to_pylist()]
+    found = gold_tables.last_commits_before_lag(folder, table(ENDS, samples), begin)
+    times = [at - MORNING for at in gold_tables.to_milliseconds(found["at"]).to_pylist()]
     columns = (found[name].to_pylist() for name in ("group", "partition", "offset"))
     groups, partitions, offsets = columns
     return sorted(zip(groups, partitions, times, offsets, strict=True))
 
 
-@pytest.mark.parametrize("piece", [1, 3, earlier.PIECE])
+@pytest.mark.parametrize("piece", [1, 3, gold_tables.ROWS_PER_PASS])
 def test_the_last_commits_before_lag_is_told_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr(earlier, "PIECE", piece)
+    monkeypatch.setattr(gold_tables, "ROWS_PER_PASS", piece)
     first = [("g", 0, 90, 2), ("g", 1, 400, 6), ("h", 1, 899, 9)]
     assert earlier_commits(tmp_path / "all", None) == first
     asked = [("g", 0, 100, 5), ("g", 1, 400, 6), ("h", 1, 899, 9)]
@@ -723,6 +734,6 @@ def test_a_partition_that_stood_still_all_the_time_is_told(tmp_path: Path) -> No
         for at in range(10_000, 3_600_001, 10_000)
     ]
     made.add(ENDS, table(ENDS, samples).to_batches()[0])
-    (found,) = tell(gold.read(str(made.write(tmp_path)))).groups
+    (found,) = build_story(gold_tables.read_gold_tables(str(made.write(tmp_path)))).groups
     assert found.lag is not None
     assert (found.lag.most_seconds, found.lag.at_least, found.lag.most) == (3590, True, 3650)

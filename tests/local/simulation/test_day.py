@@ -7,45 +7,50 @@ from pathlib import Path
 
 import pytest
 
-from rota.formats import journal
-from rota.formats.batch import decode, records
-from rota.group.coordinator import journal_partition
-from rota.model.entry import GroupSaved, OffsetCommitted
-from rota.model.topic import TopicPartition
+from rota.engine.coordinator.coordinator import journal_partition
+from rota.engine.formats import journal
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.facts import EvidenceType, JournalRecord, LogLine, RebalanceCause
+from rota.engine.history.generations import read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.server_log import SkippedLine, parse_line
+from rota.engine.model.journal_entry import GroupMetadataEntry, OffsetCommitEntry
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.day import (
+    DAY,
+    GROUP_PLANS,
+    make_shop_traffic,
+    sample_offsets,
+    simulate_day,
+)
 from rota.pipeline.demo import START_MS, write_day
-from rota.replay.cause import explain
-from rota.replay.fact import Cause, Evidence, LogLine, Written
-from rota.replay.serverlog import Passed, parse
-from rota.replay.step import steps
-from rota.replay.timeline import read
-from rota.sim.day import DAY, day, ends, written
-from rota.sim.shop import PLANS
 from tests.support.truth import commits_of
 
 CAUSES = {
-    "orders-billing": {Cause.JOINED, Cause.LEFT},
-    "payments-ledger": {Cause.JOINED, Cause.SILENT},
-    "fraud-scoring": {Cause.JOINED, Cause.SILENT, Cause.SLOW_POLL},
-    "clickstream": {Cause.JOINED, Cause.PARTITIONS},
-    "cdc-warehouse": {Cause.JOINED, Cause.SUBSCRIPTION},
+    "orders-billing": {RebalanceCause.JOINED, RebalanceCause.LEFT},
+    "payments-ledger": {RebalanceCause.JOINED, RebalanceCause.SILENT},
+    "fraud-scoring": {RebalanceCause.JOINED, RebalanceCause.SILENT, RebalanceCause.SLOW_POLL},
+    "clickstream": {RebalanceCause.JOINED, RebalanceCause.PARTITIONS},
+    "cdc-warehouse": {RebalanceCause.JOINED, RebalanceCause.SUBSCRIPTION},
 }
-SOME = tuple(plan for plan in PLANS if plan.group in CAUSES)
+SOME = tuple(plan for plan in GROUP_PLANS if plan.group in CAUSES)
 
 
 def test_the_cast() -> None:
-    assert len(PLANS) == len({plan.group for plan in PLANS}) == 38
-    used = {name for plan in PLANS for name in plan.strategy}
+    assert len(GROUP_PLANS) == len({plan.group for plan in GROUP_PLANS}) == 38
+    used = {name for plan in GROUP_PLANS for name in plan.strategy}
     assert used == {"range", "roundrobin", "sticky", "cooperative-sticky"}
 
 
 def test_commits_go_up_and_never_beyond_what_was_written() -> None:
-    traffic = written(3, START_MS)
-    (group,) = day(
+    traffic = make_shop_traffic(3, START_MS)
+    (group,) = simulate_day(
         seed=3, start=START_MS, plans=[one for one in SOME if one.group == "clickstream"]
     )
     last: dict[TopicPartition, int] = defaultdict(int)
     for at, entry in group.journal():
-        if isinstance(entry, OffsetCommitted):
+        if isinstance(entry, OffsetCommitEntry):
             partition = TopicPartition(entry.topic, entry.partition)
             assert last[partition] <= entry.offset <= traffic.end(partition, at)
             last[partition] = entry.offset
@@ -53,12 +58,12 @@ def test_commits_go_up_and_never_beyond_what_was_written() -> None:
 
 
 def test_a_group_behind_its_peak_catches_up_at_night() -> None:
-    (plan,) = (one for one in PLANS if one.group == "session-replay")
-    (group,) = day(seed=0, start=START_MS, plans=[plan])
-    traffic = written(0, START_MS)
+    (plan,) = (one for one in GROUP_PLANS if one.group == "session-replay")
+    (group,) = simulate_day(seed=0, start=START_MS, plans=[plan])
+    traffic = make_shop_traffic(0, START_MS)
     lag: dict[int, int] = defaultdict(int)
     for at, entry in group.journal():
-        if isinstance(entry, OffsetCommitted):
+        if isinstance(entry, OffsetCommitEntry):
             end = traffic.end(TopicPartition(entry.topic, entry.partition), at)
             hour = (at - START_MS) * 24 // DAY
             lag[hour] = max(lag[hour], end - entry.offset)
@@ -68,7 +73,7 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
 
 
 def test_samples_of_ends_cover_the_day() -> None:
-    found = list(ends(seed=0, start=START_MS))
+    found = list(sample_offsets(seed=0, start=START_MS))
     assert {found[0].at, found[-1].at} == {START_MS, START_MS + DAY}
     assert all(0 <= one.beginning <= one.end for one in found)
     clicks = {one.partition for one in found if one.topic == "clicks" and one.at == START_MS}
@@ -76,7 +81,7 @@ def test_samples_of_ends_cover_the_day() -> None:
 
 
 def test_the_same_seed_is_the_same_day(tmp_path: Path) -> None:
-    plans = [plan for plan in PLANS if plan.group in ("catalog-export", "tax-reports")]
+    plans = [plan for plan in GROUP_PLANS if plan.group in ("catalog-export", "tax-reports")]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_day(tmp_path / name, seed=seed, plans=plans)
     one, same, other = (
@@ -104,25 +109,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _count(path: Path) -> int:
-    return sum(1 for _ in records(decode(path.read_bytes())))
+    return sum(1 for _ in iterate_records(decode_batches(path.read_bytes())))
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_its_log_states_every_cause(folder: Path, name: str) -> None:
-    kept: list[Written] = []
+    kept: list[JournalRecord] = []
     partition = folder / "kafka-logs" / f"__consumer_offsets-{journal_partition(name)}"
     for path in sorted(partition.glob("*.log")):
-        for record in records(decode(path.read_bytes())):
-            entry = journal.decode(record.key or b"", record.value)
-            if isinstance(entry, OffsetCommitted | GroupSaved) and entry.group == name:
-                kept.append(Written(record.offset, record.timestamp, entry))
+        for record in iterate_records(decode_batches(path.read_bytes())):
+            entry = journal.decode_record(record.key or b"", record.value)
+            if isinstance(entry, OffsetCommitEntry | GroupMetadataEntry) and entry.group == name:
+                kept.append(JournalRecord(record.offset, record.timestamp, entry))
     said = []
     for line in (folder / "server.log").read_text().splitlines():
-        parsed = parse(line)
-        assert parsed is not Passed.STRANGE, line
+        parsed = parse_line(line)
+        assert parsed is not SkippedLine.STRANGE, line
         if isinstance(parsed, LogLine) and parsed.group == name:
             said.append(parsed)
     commits = commits_of(kept)
-    found = [explain(step, commits, said) for step in steps(read(name, kept, {}).generations)]
-    assert all(one.evidence is Evidence.STATED for one in found)
+    found = [
+        explain_rebalance(step, commits, said)
+        for step in find_rebalances(read_history(name, kept, {}).generations)
+    ]
+    assert all(one.evidence is EvidenceType.STATED for one in found)
     assert {one.cause for one in found} == CAUSES[name]

@@ -10,10 +10,9 @@ from pyspark.sql.types import StructType
 import rota
 from rota import Broker
 from rota.errors import InputError, UnknownTopic
-from rota.spark.batch import BatchReader
-from rota.spark.loss import DataLost
-from rota.spark.plan import Range
-from rota.spark.source import Source
+from rota.spark.plan import OffsetRange
+from rota.spark.query import DataLost
+from rota.spark.source import BatchReader, RotaDataSource
 from tests.support.spark_query import FAST, commit, delete_before, fill, options_of, p
 
 
@@ -23,7 +22,7 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def planned(broker: Broker, **given: str) -> list[Range]:
+def planned(broker: Broker, **given: str) -> list[OffsetRange]:
     named = {name.replace("__", "."): value for name, value in given.items()}
     tasks = BatchReader(options_of(broker, FAST | named), 2).partitions()
     return sorted(each for task in tasks for each in task.ranges)  # type: ignore[attr-defined]
@@ -31,7 +30,7 @@ def planned(broker: Broker, **given: str) -> list[Range]:
 
 def test_all_that_there_is(broker: Broker) -> None:
     fill(broker, 3, 0, 2)
-    assert planned(broker) == [Range(p(0), 0, 3), Range(p(2), 0, 2)]
+    assert planned(broker) == [OffsetRange(p(0), 0, 3), OffsetRange(p(2), 0, 2)]
 
 
 def test_between_offsets(broker: Broker) -> None:
@@ -40,15 +39,19 @@ def test_between_offsets(broker: Broker) -> None:
         "startingOffsets": '{"orders": {"0": 2, "1": -2}}',
         "endingOffsets": '{"orders": {"0": 5, "1": -1}}',
     }
-    assert planned(broker, **given) == [Range(p(0), 2, 5), Range(p(1), 0, 9)]
+    assert planned(broker, **given) == [OffsetRange(p(0), 2, 5), OffsetRange(p(1), 0, 9)]
 
 
 def test_between_times(broker: Broker) -> None:
     broker.create_topic("orders")
     for time in (1_000, 2_000, 3_000):
         broker.produce("orders", "x", timestamp=time)
-    assert planned(broker, startingTimestamp="2000", endingTimestamp="2500") == [Range(p(0), 1, 2)]
-    assert planned(broker, startingTimestamp="2000", endingTimestamp="9000") == [Range(p(0), 1, 3)]
+    assert planned(broker, startingTimestamp="2000", endingTimestamp="2500") == [
+        OffsetRange(p(0), 1, 2)
+    ]
+    assert planned(broker, startingTimestamp="2000", endingTimestamp="9000") == [
+        OffsetRange(p(0), 1, 3)
+    ]
     times = {
         "startingOffsetsByTimestamp": '{"orders": {"0": 1500}}',
         "endingOffsetsByTimestamp": '{"orders": {"0": 1500}}',
@@ -60,7 +63,7 @@ def test_from_what_a_group_has_read(broker: Broker) -> None:
     fill(broker, 9)
     commit(broker, "billing", {p(0): 4})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
-    assert planned(broker, **given) == [Range(p(0), 4, 9)]
+    assert planned(broker, **given) == [OffsetRange(p(0), 4, 9)]
 
 
 def test_nothing_matches(broker: Broker) -> None:
@@ -119,7 +122,7 @@ def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
     given = {"endingOffsets": '{"orders": {"0": 4, "1": 4}}'}
     with pytest.raises(DataLost, match="orders-0: was to be read from offset 6, and the end that"):
         planned(broker, **given)
-    assert planned(broker, failOnDataLoss="false", **given) == [Range(p(1), 0, 4)]
+    assert planned(broker, failOnDataLoss="false", **given) == [OffsetRange(p(1), 0, 4)]
 
 
 def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
@@ -136,6 +139,6 @@ def test_columns_cannot_be_chosen(broker: Broker) -> None:
     chosen = StructType().add("value", "string")
     said = r"schema\(...\): the columns are fixed"
     with pytest.raises(InputError, match=said):
-        Source(given).reader(chosen)
+        RotaDataSource(given).reader(chosen)
     with pytest.raises(InputError, match=said):
-        Source(given).streamReader(chosen).initialOffset()
+        RotaDataSource(given).streamReader(chosen).initialOffset()

@@ -18,11 +18,21 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 import rota.spark
+from rota.engine.model.topic import TopicPartition
 from rota.errors import FormatError, InputError, MissingExtra
-from rota.model.topic import TopicPartition
-from rota.spark.commit import checkpoint, committer
-from rota.spark.commit.ledger import Conflict, Ledger
-from rota.spark.commit.progress import Finished, finished, lowest, offsets_of
+from rota.spark import commit
+from rota.spark.progress import (
+    FinishedBatch,
+    LocalCheckpoint,
+    TargetOffsets,
+    TopicConflict,
+    lowest_offsets,
+    parse_offset_log,
+    parse_source_offsets,
+    read_last_finished,
+    read_progress,
+    read_query_id,
+)
 
 OWN = "KafkaV2[Subscribe[orders]]"
 PYTHON = (
@@ -64,8 +74,8 @@ def progress(*sources: tuple[str, object], batch: int = 7, **times: int) -> Any:
 class TestProgress:
     @pytest.mark.parametrize("description", [OWN, PYTHON, "KafkaV1[Assign[orders-0]]"])
     def test_a_finished_batch_tells_where_it_ends(self, description: str) -> None:
-        done = finished(progress((description, {"orders": {"0": 5, "1": 0}})))
-        assert done == Finished(
+        done = read_progress(progress((description, {"orders": {"0": 5, "1": 0}})))
+        assert done == FinishedBatch(
             query=str(QUERY),
             run=str(RUN),
             batch=7,
@@ -73,7 +83,7 @@ class TestProgress:
         )
 
     def test_two_sources_are_one_and_the_lower_offset_counts(self) -> None:
-        done = finished(
+        done = read_progress(
             progress(
                 (OWN, {"orders": {"0": 5}}),
                 ("RateStreamV2[rowsPerSecond=1]", "17"),
@@ -100,13 +110,15 @@ class TestProgress:
         ],
     )
     def test_other_sources_tell_nothing(self, description: str, end: object) -> None:
-        assert finished(progress((description, end))) is None
+        assert read_progress(progress((description, end))) is None
 
     def test_a_trigger_without_a_batch_tells_nothing(self) -> None:
-        assert finished(progress((OWN, {"orders": {"0": 5}}), triggerExecution=2)) is None
+        assert read_progress(progress((OWN, {"orders": {"0": 5}}), triggerExecution=2)) is None
 
     def test_numbers_below_0_are_no_offsets(self) -> None:
-        assert offsets_of('{"orders": {"0": -1, "1": 2}}') == {TopicPartition("orders", 1): 2}
+        assert parse_source_offsets('{"orders": {"0": -1, "1": 2}}') == {
+            TopicPartition("orders", 1): 2
+        }
 
     @given(
         st.lists(
@@ -119,24 +131,24 @@ class TestProgress:
     def test_together_they_are_never_ahead_of_any(
         self, several: list[dict[TopicPartition, int]]
     ) -> None:
-        merged = lowest(several)
+        merged = lowest_offsets(several)
         assert set(merged) == {place for each in several for place in each}
         for place, offset in merged.items():
             assert offset == min(each[place] for each in several if place in each)
 
 
-def done(query: str, run: str, batch: int, **offsets: int) -> Finished:
+def done(query: str, run: str, batch: int, **offsets: int) -> FinishedBatch:
     at = {TopicPartition(topic, 0): offset for topic, offset in offsets.items()}
-    return Finished(query=query, run=run, batch=batch, offsets=at)
+    return FinishedBatch(query=query, run=run, batch=batch, offsets=at)
 
 
-def target(ledger: Ledger) -> dict[str, int]:
+def target(ledger: TargetOffsets) -> dict[str, int]:
     return {place.topic: offset for place, offset in ledger.target().items()}
 
 
 class TestLedger:
     def test_the_newest_batch_of_a_run_counts(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.started("q", "1")
         assert ledger.finished(done("q", "1", 4, a=40)) == []
         assert ledger.finished(done("q", "1", 3, a=30)) is None
@@ -144,14 +156,14 @@ class TestLedger:
         assert target(ledger) == {"a": 40}
 
     def test_a_new_run_may_begin_lower(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.finished(done("q", "1", 4, a=40))
         ledger.started("q", "2")
         assert ledger.finished(done("q", "2", 1, a=10)) == []
         assert target(ledger) == {"a": 10}
 
     def test_last_words_of_a_run_may_come_late_but_not_too_late(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.started("q", "1")
         ledger.finished(done("q", "1", 4, a=40))
         ledger.started("q", "2")
@@ -161,7 +173,7 @@ class TestLedger:
         assert target(ledger) == {"a": 50}
 
     def test_what_a_checkpoint_had_before_the_start_gives_way_to_the_run(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.finished(done("q", "", 4, a=40))
         assert target(ledger) == {"a": 40}
         ledger.started("q", "1")
@@ -169,18 +181,18 @@ class TestLedger:
         assert target(ledger) == {"a": 5}
 
     def test_a_checkpoint_that_never_ran_holds_no_topic(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.finished(done("old", "", 4, a=40))
         ledger.started("new", "1")
         assert ledger.finished(done("new", "1", 0, a=5)) == []
         assert target(ledger) == {"a": 5}
 
     def test_a_topic_is_the_first_ones_until_it_ends(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         for query in ("first", "second"):
             ledger.started(query, query)
         ledger.finished(done("first", "first", 0, a=5))
-        conflict = Conflict("a", query="second", owner="first")
+        conflict = TopicConflict("a", query="second", owner="first")
         assert ledger.finished(done("second", "second", 0, a=9, b=1)) == [conflict]
         assert target(ledger) == {"a": 5, "b": 1}
         ledger.ended("first", "first")
@@ -189,7 +201,7 @@ class TestLedger:
         assert target(ledger) == {"a": 10, "b": 2}
 
     def test_the_end_of_an_earlier_run_frees_nothing(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.started("q", "1")
         ledger.finished(done("q", "1", 0, a=5))
         ledger.started("q", "2")
@@ -199,7 +211,7 @@ class TestLedger:
         assert target(ledger) == {"a": 5}
 
     def test_a_topic_that_is_not_read_any_more_is_left_alone(self) -> None:
-        ledger = Ledger()
+        ledger = TargetOffsets()
         ledger.finished(done("q", "1", 0, a=5, b=5))
         ledger.finished(done("q", "1", 1, a=6))
         assert target(ledger) == {"a": 6}
@@ -221,38 +233,38 @@ class TestCheckpoint:
         write_batch(tmp_path, 11, "v1", '{"orders": {"0": 11}}', "-", "17", commit=False)
         (tmp_path / "commits" / ".11.crc").touch()
         (tmp_path / "commits" / ".12.1f2e.tmp").touch()
-        assert checkpoint.last_finished(checkpoint.Local(tmp_path)) == (10, {ORDERS: 10})
+        assert read_last_finished(LocalCheckpoint(tmp_path)) == (10, {ORDERS: 10})
 
     def test_sources_may_have_names(self, tmp_path: Path) -> None:
         write_batch(
             tmp_path, 0, "v2", 'a_1:{"orders": {"0": 5}}', "b:17", 'c:{"returns": {"3": 1}}', "d:-"
         )
-        found = checkpoint.last_finished(checkpoint.Local(tmp_path))
+        found = read_last_finished(LocalCheckpoint(tmp_path))
         assert found == (0, {ORDERS: 5, RETURNS: 1})
 
     def test_nothing_is_there_yet(self, tmp_path: Path) -> None:
-        nowhere = checkpoint.Local(tmp_path / "none")
-        assert checkpoint.last_finished(nowhere) is None
-        assert checkpoint.owner(nowhere) is None
+        nowhere = LocalCheckpoint(tmp_path / "none")
+        assert read_last_finished(nowhere) is None
+        assert read_query_id(nowhere) is None
 
     def test_it_says_whose_it_is(self, tmp_path: Path) -> None:
         (tmp_path / "metadata").write_text('{"id":"6b2d7867-b625-40d0-b0ab-1997c36c7c19"}')
-        owner = checkpoint.owner(checkpoint.Local(tmp_path))
+        owner = read_query_id(LocalCheckpoint(tmp_path))
         assert owner == "6b2d7867-b625-40d0-b0ab-1997c36c7c19"
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", "no"])
     def test_a_broken_one_says_so(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "metadata").write_text(text)
         with pytest.raises(FormatError, match="metadata"):
-            checkpoint.owner(checkpoint.Local(tmp_path))
+            read_query_id(LocalCheckpoint(tmp_path))
         with pytest.raises(FormatError, match="version"):
-            checkpoint.ends(text)
+            parse_offset_log(text)
 
     def test_a_commit_without_its_offsets_says_so(self, tmp_path: Path) -> None:
         write_batch(tmp_path, 3, "v1")
         (tmp_path / "offsets" / "3").unlink()
         with pytest.raises(FormatError, match="offsets/3"):
-            checkpoint.last_finished(checkpoint.Local(tmp_path))
+            read_last_finished(LocalCheckpoint(tmp_path))
 
 
 class TestSettings:
@@ -267,7 +279,7 @@ class TestSettings:
         ],
     )
     def test_a_readers_options_will_do(self, kafka: Mapping[str, str]) -> None:
-        config = committer.config("billing", kafka)
+        config = commit.client_config("billing", kafka)
         assert [str(each) for each in config.bootstrap] == ["host:9092"]
         assert config.client_id == "rota-spark-billing"
 
@@ -276,7 +288,7 @@ class TestSettings:
             "org.apache.kafka.common.security.plain.PlainLoginModule required "
             'username="alice" password="secret";'
         )
-        login = committer.config(
+        login = commit.client_config(
             "billing",
             {
                 "kafka.bootstrap.servers": "host:9092",
@@ -301,19 +313,19 @@ class TestSettings:
     )
     def test_wrong_ones_are_named(self, kafka: Any, said: str) -> None:
         with pytest.raises(InputError, match=said):
-            committer.config("billing", kafka)
+            commit.client_config("billing", kafka)
 
     @pytest.mark.parametrize("group", ["", None, 5])
     def test_a_group_needs_a_name(self, group: Any) -> None:
         kafka = {"bootstrap.servers": "host:9092"}
         with pytest.raises(InputError, match="group_id"):
-            committer.commit_to_group(None, group_id=group, kafka=kafka)  # type: ignore[arg-type]
+            commit.commit_to_group(None, group_id=group, kafka=kafka)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("query", ["", 5, ["bills"]])
     def test_a_query_is_a_name_or_a_query(self, query: Any) -> None:
         kafka = {"bootstrap.servers": "host:9092"}
         with pytest.raises(InputError, match="query"):
-            committer.commit_to_group(
+            commit.commit_to_group(
                 None,  # type: ignore[arg-type]
                 group_id="billing",
                 kafka=kafka,

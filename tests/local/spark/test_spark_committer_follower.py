@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rota.spark.commit.follower import Follower, Wanted
+from rota.spark.progress import QueryFilter, QueryFollower
 
 
 class Streams:
@@ -47,7 +47,9 @@ class Streams:
 
 def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
     session: Any = SimpleNamespace(streams=Streams())
-    follower = Follower(session, Wanted(), lambda offsets, anew: None, about="group 'billing'")
+    follower = QueryFollower(
+        session, QueryFilter(), lambda offsets, anew: None, about="group 'billing'"
+    )
     follower.begin()
     assert follower.catch_up(time.monotonic() + 10)
     assert not follower.follows
@@ -57,8 +59,8 @@ def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
 def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> None:
     streams = Streams()
     session: Any = SimpleNamespace(streams=streams)
-    wanted = Wanted(name="billz")
-    follower = Follower(session, wanted, lambda offsets, anew: None, about="group 'billing'")
+    wanted = QueryFilter(name="billz")
+    follower = QueryFollower(session, wanted, lambda offsets, anew: None, about="group 'billing'")
     follower.begin()
     streams.listener.onQueryStarted(streams.query)
     with caplog.at_level(logging.WARNING, "rota.spark"):

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import rota
-from rota.client import setting
-from rota.client.group import to_wire
+from rota.client import config
+from rota.client.group_requests import encode_group_request
 from rota.client.retry import Backoff
-from rota.model.topic import TopicPartition
-from rota.spark.commit import mirror
-from rota.spark.commit.mirror import Mirror
+from rota.engine.model.topic import TopicPartition
+from rota.spark import commit
+from rota.spark.commit import GroupCommitter
 from tests.support.waiting import until
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
-Opened = Callable[..., AbstractContextManager[Mirror]]
+Opened = Callable[..., AbstractContextManager[GroupCommitter]]
 
 HOUR = 3600.0
 
@@ -35,13 +35,13 @@ def broker() -> Iterator[rota.Broker]:
 
 @pytest.fixture
 def opened(broker: rota.Broker, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    monkeypatch.setattr(mirror, "PAUSES", Backoff(0.01, 0.05))
+    monkeypatch.setattr(commit, "COMMIT_BACKOFF", Backoff(0.01, 0.05))
     address = broker.bootstrap_servers
 
     @contextmanager
-    def make(group: str = "billing", **settings: Any) -> Iterator[Mirror]:
+    def make(group: str = "billing", **settings: Any) -> Iterator[GroupCommitter]:
         given = {"bootstrap.servers": address, **settings}
-        made = Mirror(group, setting.read(given).client, lambda: True)
+        made = GroupCommitter(group, config.read_settings(given).client, lambda: True)
         try:
             yield made
         finally:
@@ -94,7 +94,7 @@ def test_what_has_not_changed_is_not_committed_again_but_anew(
 def test_offsets_are_renewed_before_the_broker_forgets_them(
     broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "RENEWAL", 0.02)
+    monkeypatch.setattr(commit, "RENEWAL_INTERVAL", 0.02)
     with opened() as kept:
         kept.aim(at(5))
         assert kept.flush(10)
@@ -179,7 +179,7 @@ def test_a_broker_that_does_not_answer_does_not_hold_up_the_end(
         kept.aim(at(5))
         assert not kept.flush(0.2)
         began = time.monotonic()
-    assert time.monotonic() - began < mirror.CLOSING * 2
+    assert time.monotonic() - began < commit.CLOSE_TIMEOUT * 2
     assert kept.pending == at(5)
     kept.aim(at(6))
     assert not kept.flush(1)
@@ -206,9 +206,9 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
     def broken(request: Any) -> Any:
         for error in errors:
             raise error
-        return to_wire(request)
+        return encode_group_request(request)
 
-    monkeypatch.setattr("rota.spark.commit.mirror.to_wire", broken)
+    monkeypatch.setattr("rota.spark.commit.encode_group_request", broken)
     with opened() as kept:
         kept.aim(at(5))
         assert kept.flush(10)
@@ -219,7 +219,7 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
 def test_a_commit_that_is_carried_out_late_does_not_stay(
     broker: rota.Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "DOUBT", 4.0)
+    monkeypatch.setattr(commit, "RECOMMIT_DELAY", 4.0)
     quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
     with opened(**quick) as kept:
         kept.aim(at(40))

@@ -10,10 +10,10 @@ import pytest
 
 import rota
 from rota import Broker
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, InputError, RotaError, UnknownTopic, Unreachable
-from rota.model.topic import TopicPartition
 from rota.spark import query
-from rota.spark.lookup import Lookup, Offsets
+from rota.spark.lookup import OffsetLookup, Offsets
 from tests.support.spark_query import (
     FAST,
     SHORT,
@@ -34,7 +34,7 @@ def broker() -> Iterator[Broker]:
 
 
 def partitions(broker: Broker, **given: str) -> list[TopicPartition]:
-    with Lookup(options_of(broker, FAST | given)) as lookup:
+    with OffsetLookup(options_of(broker, FAST | given)) as lookup:
         return lookup.partitions()
 
 
@@ -42,7 +42,7 @@ def begins(broker: Broker, **given: str) -> Offsets:
     """Where a query begins."""
     named = {name.replace("__", "."): value for name, value in given.items()}
     options = options_of(broker, FAST | named)
-    with Lookup(options) as lookup:
+    with OffsetLookup(options) as lookup:
         return lookup.offsets(options.start, lookup.partitions())
 
 
@@ -127,14 +127,14 @@ def test_the_words_for_the_ends(broker: Broker) -> None:
     assert begins(broker, startingOffsets='{"orders": {"0": -1, "1": -2}}') == {p(0): 5, p(1): 0}
     assert begins(broker, startingOffsets='{"orders": {"0": 4, "1": -1}}') == {p(0): 4, p(1): 3}
     options = options_of(broker)
-    with Lookup(options) as lookup:
+    with OffsetLookup(options) as lookup:
         assert lookup.latest(lookup.partitions()) == {p(0): 5, p(1): 3}
 
 
 def test_partitions_that_are_gone_are_left_out_at_once(broker: Broker) -> None:
     fill(broker, 5)
     gone = TopicPartition("gone", 0)
-    with Lookup(options_of(broker)) as lookup:
+    with OffsetLookup(options_of(broker)) as lookup:
         assert lookup.latest([p(0), p(7), gone]) == {p(0): 5}
         assert lookup.earliest([gone]) == {}
 
@@ -176,8 +176,8 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker
         begins(broker, startingTimestamp="500")
     given = {"startingTimestamp": "500", "startingOffsetsByTimestampStrategy": "latest"}
     assert begins(broker, **given) == {p(0): 0, p(1): 0}
-    with Lookup(options_of(broker)) as lookup:
-        where = query.At("endingTimestamp", 5_000)
+    with OffsetLookup(options_of(broker)) as lookup:
+        where = query.GlobalTimestamp("endingTimestamp", 5_000)
         assert lookup.offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
 
 
@@ -218,14 +218,14 @@ def test_a_broker_that_is_down_is_named_after_as_many_tries(broker: Broker) -> N
     address = broker.bootstrap_servers
     options = options_of(broker, FAST | SHORT | {"fetchOffset.numRetries": "2"})
     broker.stop()
-    with Lookup(options) as lookup, pytest.raises(Unreachable, match=address):
+    with OffsetLookup(options) as lookup, pytest.raises(Unreachable, match=address):
         lookup.partitions()
 
 
 def test_a_broker_that_went_down_and_came_back_is_asked_again(tmp_path: Path) -> None:
     with rota.Broker(tmp_path) as broker:
         fill(broker, 5)
-        with Lookup(options_of(broker, FAST | SHORT)) as lookup:
+        with OffsetLookup(options_of(broker, FAST | SHORT)) as lookup:
             ends = lambda: lookup.latest(lookup.partitions())  # noqa: E731
             assert once_up(ends) == {p(0): 5}
             broker.restart()
@@ -241,21 +241,21 @@ def test_a_broker_that_went_down_and_came_back_is_asked_again(tmp_path: Path) ->
 def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Broker) -> None:
     fill(broker, 5)
     broker.delay("ListOffsets", 60.0)
-    with Lookup(options_of(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
+    with OffsetLookup(options_of(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
         assert lookup.latest([p(0)]) == {p(0): 5}
 
 
 def test_an_answer_that_is_lost_is_asked_for_again(broker: Broker) -> None:
     fill(broker, 5)
     broker.lose_answer("ListOffsets")
-    with Lookup(options_of(broker)) as lookup:
+    with OffsetLookup(options_of(broker)) as lookup:
         assert lookup.latest([p(0)]) == {p(0): 5}
     assert broker.heal() == 0
 
 
 def test_close_closes_the_connections(broker: Broker) -> None:
     broker.create_topic("orders")
-    lookup = Lookup(options_of(broker))
+    lookup = OffsetLookup(options_of(broker))
     lookup.partitions()
     assert connections(broker) == 1
     lookup.close()
@@ -266,7 +266,7 @@ def test_close_closes_the_connections(broker: Broker) -> None:
 def test_ten_thousand_partitions(broker: Broker) -> None:
     broker.create_topic("orders", 10_000)
     options = options_of(broker)
-    with Lookup(options) as lookup:
+    with OffsetLookup(options) as lookup:
         every = lookup.partitions()
         assert len(every) == 10_000
         assert lookup.latest(every) == lookup.earliest(every) == dict.fromkeys(every, 0)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import rota
+from rota.engine.formats.record_batch import ControlRecordType
+from rota.engine.model.topic import TopicPartition
 from rota.errors import TimedOut
-from rota.formats.batch import Marker
-from rota.model.topic import TopicPartition
-from rota.spark.plan import Range
-from rota.spark.reading import flight, link
-from rota.spark.reading.read import read
+from rota.spark import task
+from rota.spark.plan import OffsetRange
+from rota.spark.task import read_ranges
 from tests.support.spark_topic import (
     T0,
     T1,
@@ -63,10 +63,10 @@ def has_clients(broker: rota.Broker, count: int) -> bool:
 # What is within a range
 
 
-@pytest.mark.parametrize("kind", [Marker.COMMIT, Marker.ABORT])
-def test_a_range_may_end_anywhere_in_a_transaction(tmp_path: Path, kind: Marker) -> None:
+@pytest.mark.parametrize("kind", [ControlRecordType.COMMIT, ControlRecordType.ABORT])
+def test_a_range_may_end_anywhere_in_a_transaction(tmp_path: Path, kind: ControlRecordType) -> None:
     log = [data(0, 2), part_of(7, 2, 3), end(kind, 7, 5), data(6, 1), data(7, 0, last=8)]
-    own = [0, 1, 6] if kind is Marker.ABORT else [0, 1, 2, 3, 4, 6]
+    own = [0, 1, 6] if kind is ControlRecordType.ABORT else [0, 1, 2, 3, 4, 6]
     with broker_of(tmp_path, log) as broker:
         for until in range(10):
             found = offsets(broker.bootstrap_servers, (T0, 0, until), given=COMMITTED)
@@ -75,14 +75,14 @@ def test_a_range_may_end_anywhere_in_a_transaction(tmp_path: Path, kind: Marker)
 
 def test_ranges_without_any_record(tmp_path: Path) -> None:
     """Only a marker, only an aborted transaction, only offsets that compaction emptied."""
-    log = [part_of(7, 0, 2), end(Marker.ABORT, 7, 2), data(3, 0, last=9), data(10, 1)]
+    log = [part_of(7, 0, 2), end(ControlRecordType.ABORT, 7, 2), data(3, 0, last=9), data(10, 1)]
     with broker_of(tmp_path, log) as broker:
         for start, until in ((2, 3), (0, 3), (3, 10), (5, 7)):
             assert offsets(broker.bootstrap_servers, (T0, start, until), given=COMMITTED) == []
 
 
 def test_control_records_are_rows_if_that_is_asked_for(tmp_path: Path) -> None:
-    log = [data(0, 1), part_of(7, 1, 1), end(Marker.ABORT, 7, 2)]
+    log = [data(0, 1), part_of(7, 1, 1), end(ControlRecordType.ABORT, 7, 2)]
     with broker_of(tmp_path, log) as broker:
         asked = {"includeBatchInfo": "true"}
         found = rows(broker.bootstrap_servers, (T0, 0, 3), given=asked)
@@ -125,8 +125,8 @@ def test_an_answer_that_is_full_before_its_last_range(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges are asked for together by an estimate of a byte for each offset."""
-    monkeypatch.setattr(flight, "GUESS", 1.0)
-    monkeypatch.setattr(flight, "MARGIN", 0)
+    monkeypatch.setattr(task, "DEFAULT_OFFSET_BYTES", 1.0)
+    monkeypatch.setattr(task, "FETCH_MARGIN", 0)
     for partition in range(3):
         fill(broker, partition, 20, size=300, each=5)
     every = [(TopicPartition("t", number), 0, 20) for number in range(3)]
@@ -145,10 +145,10 @@ def test_batches_larger_than_what_is_asked_for(broker: rota.Broker) -> None:
 def test_rows_of_a_range_come_in_order_and_in_pieces(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.spark.reading.read.ROWS", 7)
+    monkeypatch.setattr("rota.spark.task.MAX_ROWS", 7)
     fill(broker, 0, 40, each=20)
     options = options_of(broker.bootstrap_servers)
-    pieces = [each.num_rows for each in read((Range(T0, 0, 40),), options)]
+    pieces = [each.num_rows for each in read_ranges((OffsetRange(T0, 0, 40),), options)]
     assert pieces == [7] * 5 + [5]
 
 
@@ -172,7 +172,7 @@ def test_a_link_is_kept_and_nothing_else(broker: rota.Broker) -> None:
 def test_who_stops_early_leaves_no_connection(broker: rota.Broker) -> None:
     fill(broker, 0, 400, size=100, each=4)
     given = {"kafka.max.partition.fetch.bytes": 500}
-    reading = read((Range(T0, 0, 400),), options_of(broker.bootstrap_servers, given))
+    reading = read_ranges((OffsetRange(T0, 0, 400),), options_of(broker.bootstrap_servers, given))
     first = next(reading)
     reading.close()  # type: ignore[attr-defined]
     assert first.num_rows == 4
@@ -186,7 +186,7 @@ def test_two_tasks_at_a_time_and_two_clusters(broker: rota.Broker) -> None:
         other.create_topic("t")
         fill(other, 0, 6)
         options = [options_of(each.bootstrap_servers) for each in (broker, broker, other)]
-        readings = [read((Range(T0, 0, 4),), each) for each in options]
+        readings = [read_ranges((OffsetRange(T0, 0, 4),), each) for each in options]
         assert [sum(batch.num_rows for batch in each) for each in zip(*readings, strict=True)] == [
             12
         ]
@@ -198,10 +198,10 @@ def test_two_tasks_at_a_time_and_two_clusters(broker: rota.Broker) -> None:
 
 def test_no_more_links_than_needed(broker: rota.Broker) -> None:
     fill(broker, 0, 1)
-    for number in range(link.MOST + 3):
+    for number in range(task.MAX_CLIENTS + 3):
         given = {"kafka.client.id": f"reader-{number}"}
         assert len(offsets(broker.bootstrap_servers, (T0, 0, 1), given=given)) == 1
-    assert has_clients(broker, link.MOST)
+    assert has_clients(broker, task.MAX_CLIENTS)
 
 
 def test_a_kept_link_after_the_broker_was_restarted(broker: rota.Broker) -> None:
@@ -218,7 +218,7 @@ def test_what_was_imported_is_frozen_once(
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
-    kept = link.Kept()
+    kept = task.ClientPool()
     config = options_of(broker.bootstrap_servers).client
     for _ in range(3):
         kept.take(config).close()

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.client.metadata import Metadata
+from rota.client.metadata import ClusterMetadata
 from rota.errors import RecordError, TimedOut
-from rota.spark.reading.flight import Sizes, fetch_of
-from rota.spark.reading.part import Part
-from rota.wire.message import Message
+from rota.protocol.messages import Message
+from rota.spark.task import FetchSizes, RangeProgress, build_fetch
 from tests.support.scripted_cluster import (
     FOLLOWER,
     LEADER,
@@ -139,11 +138,11 @@ def test_a_broker_that_sends_more_than_was_asked_for() -> None:
 
 def test_batches_larger_than_asked_for_count_as_what_they_are() -> None:
     """So that not too many of them are on their way."""
-    sizes = Sizes(1_000, {})
-    part = Part(T0, 0, 10)
+    sizes = FetchSizes(1_000, {})
+    part = RangeProgress(T0, 0, 10)
     config = options_of("localhost:9092").read
-    assert fetch_of([part], Metadata(), config, sizes)[1] == 1_000
+    assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 1_000
     sizes.learn(T0, 50_000_000, 2)
-    assert fetch_of([part], Metadata(), config, sizes)[1] == 50_000_000
-    kept = Sizes(1_000, {T0: 7_000_000.0})  # by another task
-    assert fetch_of([part], Metadata(), config, kept)[1] == 7_000_000
+    assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 50_000_000
+    kept = FetchSizes(1_000, {T0: 7_000_000.0})  # by another task
+    assert build_fetch([part], ClusterMetadata(), config, kept)[1] == 7_000_000

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client.fetch import Fetched
+from rota.client.fetch import FetchedPartition
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, RecordError, Refused, TimedOut
-from rota.model.topic import TopicPartition
-from rota.spark.loss import DataLost
-from rota.spark.plan import Range
-from rota.spark.reading.inquiry import Answer, Inquiry
-from rota.spark.reading.read import read
+from rota.spark.plan import OffsetRange
+from rota.spark.query import DataLost
+from rota.spark.task import FetchedRange, FetchLoop, read_ranges
 from tests.support.spark_topic import (
     T0,
     T1,
@@ -31,8 +30,8 @@ from tests.support.spark_topic import (
 
 WHOLE = [(0, at) for at in range(10)]
 SOON: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 400}
+#: Enough for a broker that answers, on a busy machine too.
 LATER: dict[str, object] = {"kafkaConsumer.pollTimeoutMs": 1_500}
-"""Enough for a broker that answers, on a busy machine too."""
 GO_ON: dict[str, object] = {"failOnDataLoss": "false"}
 
 
@@ -92,13 +91,13 @@ def test_a_pause_that_ends_while_it_is_looked_what_to_do(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process may be held up anywhere: no range is forgotten for that."""
-    send = Inquiry._send
+    send = FetchLoop._send
 
-    def slow(inquiry: Inquiry, now: float) -> None:
+    def slow(inquiry: FetchLoop, now: float) -> None:
         send(inquiry, now)
         time.sleep(0.03)  # longer than the pause
 
-    monkeypatch.setattr(Inquiry, "_send", slow)
+    monkeypatch.setattr(FetchLoop, "_send", slow)
     broker.lose_answer("Fetch", times=2)
     given = {"kafkaConsumer.pollTimeoutMs": 10_000}
     assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
@@ -113,7 +112,7 @@ def test_a_look_up_that_fails(broker: rota.Broker) -> None:
 
 def test_a_broker_that_is_restarted_meanwhile(broker: rota.Broker) -> None:
     given = {"kafka.max.partition.fetch.bytes": 150}
-    reading = read((Range(T0, 0, 10),), options_of(broker.bootstrap_servers, given))
+    reading = read_ranges((OffsetRange(T0, 0, 10),), options_of(broker.bootstrap_servers, given))
     found = next(reading).num_rows
     broker.restart()
     assert found + sum(each.num_rows for each in reading) == 10
@@ -141,7 +140,7 @@ def test_an_answer_that_does_not_come(broker: rota.Broker) -> None:
 
 def test_nobody_is_late_while_spark_takes_rows(broker: rota.Broker) -> None:
     given = {"kafka.request.timeout.ms": 1_000, "kafka.max.partition.fetch.bytes": 150, **LATER}
-    reading = read((Range(T0, 0, 10),), options_of(broker.bootstrap_servers, given))
+    reading = read_ranges((OffsetRange(T0, 0, 10),), options_of(broker.bootstrap_servers, given))
     found = next(reading).num_rows
     time.sleep(1.8)  # longer than both
     assert found + sum(each.num_rows for each in reading) == 10
@@ -164,7 +163,7 @@ def test_a_broker_that_is_down_for_good(broker: rota.Broker) -> None:
 def test_a_broker_that_goes_down_for_good_in_the_middle(broker: rota.Broker) -> None:
     servers = broker.bootstrap_servers
     given = {"kafka.max.partition.fetch.bytes": 150, **LATER}
-    reading = read((Range(T0, 0, 10),), options_of(servers, given))
+    reading = read_ranges((OffsetRange(T0, 0, 10),), options_of(servers, given))
     next(reading)
     broker.stop()
     with pytest.raises(TimedOut, match=r"nothing could be read from offset [1-9] on") as caught:
@@ -209,7 +208,7 @@ def test_a_damaged_batch_is_named_unless_it_is_behind_the_range(
     """Damaged on the way: what the broker sends is whole."""
     log = [data(0, 3), data(3, 3), data(6, 4)]
     bad = len(log[0]) + 70
-    monkeypatch.setattr("rota.spark.reading.inquiry.Answer", _spoiled(bad))
+    monkeypatch.setattr("rota.spark.task.FetchedRange", _spoiled(bad))
     with broker_of(tmp_path, log) as broker:
         with pytest.raises(RecordError) as caught:
             rows(broker.bootstrap_servers, (T0, 0, 10))
@@ -218,13 +217,13 @@ def test_a_damaged_batch_is_named_unless_it_is_behind_the_range(
         assert offsets(broker.bootstrap_servers, (T0, 0, 3)) == WHOLE[:3]
 
 
-def _spoiled(at: int) -> Callable[[Fetched, int], Answer]:
+def _spoiled(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
     """Answers with one bit wrong."""
 
-    def made(fetched: Fetched, until: int) -> Answer:
+    def made(fetched: FetchedPartition, until: int) -> FetchedRange:
         found = bytearray(fetched.records)
         found[at] ^= 1
-        return Answer(fetched._replace(records=memoryview(found)), until)
+        return FetchedRange(fetched._replace(records=memoryview(found)), until)
 
     return made
 

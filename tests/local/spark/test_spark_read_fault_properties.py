@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rota
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import TopicPartition
 from tests.support.spark_topic import close_kept, offsets
 
 PARTITIONS, RECORDS = 3, 40
@@ -17,12 +17,12 @@ CODES = (
     *("NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION"),
     *("OFFSET_OUT_OF_RANGE", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "KAFKA_STORAGE_ERROR"),
 )
+#: An API and an error; none: the answer is lost.
 faults = st.one_of(
     st.tuples(st.just("Fetch"), st.sampled_from(CODES)),
     st.tuples(st.just("ListOffsets"), st.just("NOT_LEADER_OR_FOLLOWER")),
     st.tuples(st.sampled_from(["Fetch", "Metadata", "ListOffsets"]), st.just("")),
 )
-"""An API and an error; none: the answer is lost."""
 spans = st.lists(st.integers(0, RECORDS), min_size=2, max_size=4).map(sorted)
 
 

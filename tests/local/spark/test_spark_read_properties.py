@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.formats.batch import Codec, Marker
-from rota.model.topic import TopicPartition
-from rota.spark.plan import Range, tasks
-from rota.spark.query import Options
-from rota.spark.reading.read import read
+from rota.engine.formats.record_batch import CompressionType, ControlRecordType
+from rota.engine.model.topic import TopicPartition
+from rota.spark.plan import OffsetRange, plan_tasks
+from rota.spark.query import SourceOptions
+from rota.spark.task import read_ranges
 from tests.support.spark_topic import broker_of, close_kept, data, end, options_of
 
 PRODUCERS = 2
@@ -28,10 +28,10 @@ class Log:
 
     batches: list[bytes]
     end: int
+    #: Where the first open transaction begins.
     stable: int
-    """Where the first open transaction begins."""
+    #: Offsets of all records but markers.
     every: list[int]
-    """Offsets of all records but markers."""
     aborted: frozenset[int]
     markers: frozenset[int]
 
@@ -62,7 +62,7 @@ def logs(draw: st.DrawFn) -> Log:
         hole = draw(st.sampled_from([0, 0, 0, 3]))
         offsets = list(range(at, at + count))
         common: dict[str, Any] = {
-            "codec": draw(st.sampled_from(Codec)),
+            "codec": draw(st.sampled_from(CompressionType)),
             "last": at + count - 1 + hole,
         }
         match kind:
@@ -77,10 +77,10 @@ def logs(draw: st.DrawFn) -> Log:
                 every += offsets
                 at += count + hole
             case "end" if producer in running:
-                how = draw(st.sampled_from(Marker))
+                how = draw(st.sampled_from(ControlRecordType))
                 batches.append(end(how, producer, at))
                 part = running.pop(producer)
-                aborted |= set(part) if how is Marker.ABORT else set()
+                aborted |= set(part) if how is ControlRecordType.ABORT else set()
                 markers.append(at)
                 at += 1
             case "empty":
@@ -90,8 +90,8 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(batches, at, stable, every, frozenset(aborted), frozenset(markers))
 
 
-def found(task: tuple[Range, ...], options: Options) -> list[tuple[int, int, bool]]:
-    rows = [row for batch in read(task, options) for row in batch.to_pylist()]
+def found(task: tuple[OffsetRange, ...], options: SourceOptions) -> list[tuple[int, int, bool]]:
+    rows = [row for batch in read_ranges(task, options) for row in batch.to_pylist()]
     for row in rows:
         assert row.get("control") or row["value"] == b"%d" % row["offset"]
     return [(row["partition"], row["offset"], row.get("control", False)) for row in rows]
@@ -113,10 +113,10 @@ def test_the_rows_of_all_tasks_are_those_of_the_log(draws: st.DataObject) -> Non
     for number, log in enumerate(every):
         last = log.stable if kind == "read_committed" else log.end
         start, until = sorted((draws.draw(st.integers(0, last)), draws.draw(st.integers(0, last))))
-        ranges.append(Range(TopicPartition("t", number), start, until))
+        ranges.append(OffsetRange(TopicPartition("t", number), start, until))
         seen = [(at, mark) for at, mark in log.seen(kind) if start <= at < until]
         expected += [(number, at, mark) for at, mark in seen]
-    split = tasks(
+    split = plan_tasks(
         ranges,
         slots=draws.draw(st.integers(1, 3)),
         least=draws.draw(st.none() | st.integers(1, 9)),

@@ -21,11 +21,10 @@ from pyspark.sql.streaming.datasource import (
 import rota
 from rota import Broker
 from rota.errors import InputError, UnknownTopic, Unreachable
-from rota.spark import stream
-from rota.spark.loss import DataLost
-from rota.spark.plan import Range
-from rota.spark.stream import StreamReader
-from rota.spark.task import TaskPartition
+from rota.spark import source
+from rota.spark.plan import OffsetRange
+from rota.spark.query import DataLost
+from rota.spark.source import StreamReader, TaskPartition
 from tests.support.spark_query import (
     FAST,
     SHORT,
@@ -53,8 +52,8 @@ class Query:
     def __init__(self, broker: Broker, log: list[Json] | None = None, /, **given: str) -> None:
         named = {name.replace("__", "."): value for name, value in given.items()}
         self.reader = StreamReader(options_of(broker, FAST | named, streaming=True), 2)
+        #: The ends of the batches, as the checkpoint has them.
         self.log: list[Json] = [] if log is None else log
-        """The ends of the batches, as the checkpoint has them."""
 
     @property
     def start(self) -> Json:
@@ -65,12 +64,12 @@ class Query:
         limit = limit or self.reader.getDefaultReadLimit()
         return as_spark(self.reader.latestOffset(self.start, limit))
 
-    def read(self, start: Json, end: Json) -> list[Range]:
+    def read(self, start: Json, end: Json) -> list[OffsetRange]:
         tasks = self.reader.partitions(start, end)
         assert all(isinstance(each, TaskPartition) for each in tasks)
         return sorted(each for task in tasks for each in task.ranges)  # type: ignore[attr-defined]
 
-    def trigger(self, limit: ReadLimit | None = None) -> list[Range] | None:
+    def trigger(self, limit: ReadLimit | None = None) -> list[OffsetRange] | None:
         """What a trigger reads; None: Spark sees nothing new, and makes no batch."""
         start, end = self.start, self.planned(limit)
         if self.log and end == start:
@@ -110,11 +109,11 @@ def begin(broker: Broker) -> Iterator[Begin]:
 def test_from_the_beginning(broker: Broker, begin: Begin) -> None:
     fill(broker, 3, 2)
     query = begin(startingOffsets="earliest")
-    assert query.trigger() == [Range(p(0), 0, 3), Range(p(1), 0, 2)]
+    assert query.trigger() == [OffsetRange(p(0), 0, 3), OffsetRange(p(1), 0, 2)]
     assert query.trigger() is None
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
     fill(broker, 0, 4)
-    assert query.trigger() == [Range(p(1), 2, 6)]
+    assert query.trigger() == [OffsetRange(p(1), 2, 6)]
 
 
 def test_from_the_end_only_what_comes_is_read(broker: Broker, begin: Begin) -> None:
@@ -123,18 +122,18 @@ def test_from_the_end_only_what_comes_is_read(broker: Broker, begin: Begin) -> N
     assert query.trigger() == []
     assert query.log == [{"orders": {"0": 3, "1": 2}}]
     fill(broker, 1, 1)
-    assert query.trigger() == [Range(p(0), 3, 4), Range(p(1), 2, 3)]
+    assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 2, 3)]
 
 
 def test_fixed_and_moving_beginnings_together(broker: Broker, begin: Begin) -> None:
     """As in Spark's own, whose first batch may be continued here after a kill."""
     fill(broker, 10, 10)
     query = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
-    assert query.trigger() == [Range(p(1), 3, 10)]
+    assert query.trigger() == [OffsetRange(p(1), 3, 10)]
     assert query.log == [{"orders": {"0": 10, "1": 10}}]
     fill(broker, 1, 1)
     again = begin(startingOffsets='{"orders": {"0": -1, "1": 3}}')
-    assert again.read(again.start, query.log[0]) == [Range(p(1), 3, 10)]
+    assert again.read(again.start, query.log[0]) == [OffsetRange(p(1), 3, 10)]
 
 
 def test_from_what_the_group_has_read(broker: Broker, begin: Begin) -> None:
@@ -142,7 +141,7 @@ def test_from_what_the_group_has_read(broker: Broker, begin: Begin) -> None:
     commit(broker, "billing", {p(0): 1})
     query = begin(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger() == []
-    assert query.trigger() == [Range(p(0), 1, 3), Range(p(1), 0, 2)]
+    assert query.trigger() == [OffsetRange(p(0), 1, 3), OffsetRange(p(1), 0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_a_kill_in_the_first_batch_does_not_move_the_beginning(
     again = begin(**given)
     assert again.read(again.start, end) == []
     again.log.append(end)
-    assert again.trigger() == [Range(p(0), 3, 4), Range(p(1), 2, 3)]
+    assert again.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 2, 3)]
 
 
 def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
@@ -181,7 +180,7 @@ def test_a_group_that_is_set_back_after_a_kill_does_not_move_the_beginning(
     commit(broker, "billing", {p(0): 0})
     again = begin([end], **given)
     assert again.read(as_spark(again.reader.initialOffset()), end) == []
-    assert again.trigger() == [Range(p(0), 8, 10)]
+    assert again.trigger() == [OffsetRange(p(0), 8, 10)]
 
 
 @pytest.mark.parametrize(
@@ -203,9 +202,16 @@ def test_a_batch_that_was_killed_is_the_same_again(
     broker.grow_topic("orders", 3)
     fill(broker, 0, 0, 5)
     again = begin(**given)
-    assert again.read(again.start, end) == [Range(p(0), first, 3), Range(p(1), first, 2)]
+    assert again.read(again.start, end) == [
+        OffsetRange(p(0), first, 3),
+        OffsetRange(p(1), first, 2),
+    ]
     again.log.append(end)
-    assert again.trigger() == [Range(p(0), 3, 4), Range(p(1), 2, 3), Range(p(2), 0, 5)]
+    assert again.trigger() == [
+        OffsetRange(p(0), 3, 4),
+        OffsetRange(p(1), 2, 3),
+        OffsetRange(p(2), 0, 5),
+    ]
 
 
 @pytest.mark.parametrize("words", ["latest", "earliest"])
@@ -217,7 +223,7 @@ def test_what_comes_to_a_topic_that_was_not_there_is_read(
     assert query.log == [{}]
     assert query.trigger() is None
     fill(broker, 3)
-    assert query.trigger() == [Range(p(0), 0, 3)]
+    assert query.trigger() == [OffsetRange(p(0), 0, 3)]
 
 
 @pytest.mark.parametrize("words", ["latest", "earliest"])
@@ -228,7 +234,7 @@ def test_the_same_after_a_kill(broker: Broker, begin: Begin, words: str) -> None
     again = begin(**given)
     assert again.read(again.start, {}) == []
     again.log.append({})
-    assert again.trigger() == [Range(p(0), 0, 3)]
+    assert again.trigger() == [OffsetRange(p(0), 0, 3)]
 
 
 def test_partitions_that_come_are_read_from_their_beginning(broker: Broker, begin: Begin) -> None:
@@ -237,7 +243,7 @@ def test_partitions_that_come_are_read_from_their_beginning(broker: Broker, begi
     query.trigger()
     broker.grow_topic("orders", 2)
     fill(broker, 1, 4)
-    assert query.trigger() == [Range(p(0), 3, 4), Range(p(1), 0, 4)]
+    assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 0, 4)]
 
 
 def test_a_topic_that_is_missing_is_named(broker: Broker, begin: Begin) -> None:
@@ -248,7 +254,7 @@ def test_a_topic_that_is_missing_is_named(broker: Broker, begin: Begin) -> None:
 def test_a_checkpoint_of_sparks_own_source_is_continued(broker: Broker, begin: Begin) -> None:
     fill(broker, 3, 2)
     query = begin([json.loads('{"orders":{"1":1,"0":2}}')])
-    assert query.trigger() == [Range(p(0), 2, 3), Range(p(1), 1, 2)]
+    assert query.trigger() == [OffsetRange(p(0), 2, 3), OffsetRange(p(1), 1, 2)]
 
 
 def test_a_checkpoint_of_something_else_is_refused(broker: Broker, begin: Begin) -> None:
@@ -275,7 +281,7 @@ def test_a_trigger_that_is_to_read_all_reads_all(broker: Broker, begin: Begin) -
     """Trigger.Once says so."""
     fill(broker, 100)
     query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="20")
-    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 100)]
+    assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 100)]
 
 
 @pytest.mark.parametrize(
@@ -290,9 +296,9 @@ def test_a_trigger_with_a_single_batch_reads_in_it(
 ) -> None:
     fill(broker, 10, 0)
     query = begin(**given)
-    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 10)]
+    assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 10)]
     again = begin(**given)
-    assert again.read(again.start, query.log[0]) == [Range(p(0), 0, 10)], "and after a kill"
+    assert again.read(again.start, query.log[0]) == [OffsetRange(p(0), 0, 10)], "and after a kill"
 
 
 def test_a_single_batch_says_that_it_only_keeps_where_the_group_is(
@@ -302,7 +308,7 @@ def test_a_single_batch_says_that_it_only_keeps_where_the_group_is(
     query = begin(startingOffsets="committed", kafka__group__id="billing")
     assert query.trigger(ReadAllAvailable()) == []
     assert "trigger(once=True) has no second one" in caplog.text
-    assert query.trigger(ReadAllAvailable()) == [Range(p(0), 0, 10)]
+    assert query.trigger(ReadAllAvailable()) == [OffsetRange(p(0), 0, 10)]
 
 
 def test_spark_alone_says_that_all_is_to_be_read(begin: Begin) -> None:
@@ -315,18 +321,18 @@ def test_new_partitions_have_their_share(broker: Broker, begin: Begin) -> None:
     query.trigger()
     broker.grow_topic("orders", 2)
     fill(broker, 0, 40)
-    assert query.trigger() == [Range(p(0), 10, 15), Range(p(1), 0, 5)]
+    assert query.trigger() == [OffsetRange(p(0), 10, 15), OffsetRange(p(1), 0, 5)]
 
 
 def test_a_trigger_waits_for_enough(broker: Broker, begin: Begin) -> None:
     fill(broker, 3)
     query = begin(startingOffsets="earliest", minOffsetsPerTrigger="10")
     assert query.reader.getDefaultReadLimit() == ReadMinRows(10)
-    assert query.trigger() == [Range(p(0), 0, 3)], "the first one does not wait"
+    assert query.trigger() == [OffsetRange(p(0), 0, 3)], "the first one does not wait"
     fill(broker, 9)
     assert query.trigger() is None
     fill(broker, 1)
-    assert query.trigger() == [Range(p(0), 3, 13)]
+    assert query.trigger() == [OffsetRange(p(0), 3, 13)]
 
 
 def test_a_trigger_does_not_wait_longer_than_it_may(broker: Broker, begin: Begin) -> None:
@@ -335,15 +341,15 @@ def test_a_trigger_does_not_wait_longer_than_it_may(broker: Broker, begin: Begin
     query = begin(startingOffsets="earliest", **given)
     query.trigger()
     fill(broker, 1)
-    assert query.trigger() == [Range(p(0), 3, 4)]
+    assert query.trigger() == [OffsetRange(p(0), 3, 4)]
 
 
 def test_least_and_most_together(broker: Broker, begin: Begin) -> None:
     fill(broker, 30)
     given = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12"}
     query = begin(startingOffsets="earliest", **given)
-    assert query.trigger() == [Range(p(0), 0, 12)]
-    assert query.trigger() == [Range(p(0), 12, 24)]
+    assert query.trigger() == [OffsetRange(p(0), 0, 12)]
+    assert query.trigger() == [OffsetRange(p(0), 12, 24)]
     assert query.trigger() is None
 
 
@@ -354,20 +360,20 @@ def test_what_comes_later_is_left_for_the_next_run(broker: Broker, begin: Begin)
     fill(broker, 5)
     query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="3")
     query.reader.prepareForTriggerAvailableNow()
-    assert query.trigger() == [Range(p(0), 0, 3)]
+    assert query.trigger() == [OffsetRange(p(0), 0, 3)]
     fill(broker, 5)
-    assert query.trigger() == [Range(p(0), 3, 5)]
+    assert query.trigger() == [OffsetRange(p(0), 3, 5)]
     assert query.trigger() is None
     after = begin(query.log)
     after.reader.prepareForTriggerAvailableNow()
-    assert after.trigger() == [Range(p(0), 5, 10)]
+    assert after.trigger() == [OffsetRange(p(0), 5, 10)]
 
 
 def test_what_is_there_is_read_however_little_it_is(broker: Broker, begin: Begin) -> None:
     fill(broker, 5)
     query = begin([{"orders": {"0": 4}}], minOffsetsPerTrigger="100")
     query.reader.prepareForTriggerAvailableNow()
-    assert query.trigger() == [Range(p(0), 4, 5)]
+    assert query.trigger() == [OffsetRange(p(0), 4, 5)]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +420,7 @@ def test_a_partition_that_is_gone_is_lost(
         begin([start]).trigger()
     query = begin([start], failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "rota.spark"):
-        assert query.trigger() == [Range(p(0), 1, 3)]
+        assert query.trigger() == [OffsetRange(p(0), 1, 3)]
     assert "records may be lost: orders-1: gone" in caplog.text
 
 
@@ -442,7 +448,7 @@ def test_committed_offsets_behind_the_end_are_lost(broker: Broker, begin: Begin)
     query = begin(failOnDataLoss="false", **given)
     assert [query.trigger(), query.trigger()] == [[], []]
     fill(broker, 2)
-    assert query.trigger() == [Range(p(0), 10, 12)]
+    assert query.trigger() == [OffsetRange(p(0), 10, 12)]
 
 
 def test_a_new_partition_whose_first_records_are_gone_is_lost(broker: Broker, begin: Begin) -> None:
@@ -451,13 +457,13 @@ def test_a_new_partition_whose_first_records_are_gone_is_lost(broker: Broker, be
     start: Json = {"orders": {"0": 3}}
     with pytest.raises(DataLost, match="orders-1: is new, and begins at offset 2, not at 0"):
         begin([start]).trigger()
-    assert begin([start], failOnDataLoss="false").trigger() == [Range(p(1), 2, 3)]
+    assert begin([start], failOnDataLoss="false").trigger() == [OffsetRange(p(1), 2, 3)]
 
 
 def test_a_partition_that_came_and_went_is_lost(broker: Broker, begin: Begin) -> None:
     fill(broker, 3)
     query = begin(failOnDataLoss="false")
-    assert query.read({}, {"orders": {"0": 3}, "gone": {"0": 5}}) == [Range(p(0), 0, 3)]
+    assert query.read({}, {"orders": {"0": 3}, "gone": {"0": 5}}) == [OffsetRange(p(0), 0, 3)]
 
 
 def test_an_end_before_the_start_is_asked_for_again(
@@ -466,7 +472,7 @@ def test_an_end_before_the_start_is_asked_for_again(
     """A broker may be behind for a moment."""
     fill(broker, 3)
     pause = SimpleNamespace(time=time.time, sleep=lambda _: fill(broker, 4))
-    monkeypatch.setattr(stream, "time", pause)
+    monkeypatch.setattr(source, "time", pause)
     assert begin([{"orders": {"0": 5}}]).planned() == {"orders": {"0": 7}}
 
 
@@ -490,7 +496,7 @@ def test_a_broker_that_is_down_is_named_in_every_phase(
         acts[phase]()
     broker.start()
     fill(broker, 2)
-    assert once_up(query.trigger) == [Range(p(0), 0, 2)], "it is asked again"
+    assert once_up(query.trigger) == [OffsetRange(p(0), 0, 2)], "it is asked again"
 
 
 # Life
@@ -515,7 +521,7 @@ def test_what_goes_to_executors_has_no_connections_and_shows_no_secrets(
     copy = pickle.loads(pickle.dumps(query.reader))
     assert isinstance(copy, StreamReader)
     tasks = pickle.loads(pickle.dumps(query.reader.partitions({}, {"orders": {"0": 3}})))
-    assert [each.ranges for each in tasks] == [(Range(p(0), 0, 3),)]
+    assert [each.ranges for each in tasks] == [(OffsetRange(p(0), 0, 3),)]
     assert "0, until=3" in repr(tasks)
 
 

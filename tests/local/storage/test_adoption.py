@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.broker.clock import Clock
+from rota.broker.storage.catalog import CATALOG_COPY_FILE, CATALOG_FILE
+from rota.broker.timers import Clock
 from rota.errors import InputError
-from rota.storage.catalog import FIRST, SECOND
 from tests.support.paths import FIXTURES
 
 FIXTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
 MONTH = 30 * 86_400
+#: When the folders were left, in seconds since 1970: a day later their producers are forgotten.
 RECORDED = 1_794_720_000.0
-"""When the folders were left, in seconds since 1970: a day later their producers are forgotten."""
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_topics_without_a_catalogue_lose_nothing(tmp_path: Path, spoilt: str) ->
         for row in range(5):
             broker.produce("kept", f"{row}", timestamp=old)
             broker.produce("latest", f"{row}", key="same", timestamp=old)
-    for name in (FIRST, SECOND):
+    for name in (CATALOG_FILE, CATALOG_COPY_FILE):
         if spoilt == "gone":
             (tmp_path / name).unlink()
         else:

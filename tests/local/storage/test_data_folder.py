@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from rota.broker.storage.catalog import CATALOG_COPY_FILE, CATALOG_FILE, TopicEntry
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.log_directory import (
+    LOCK_FILE,
+    META_PROPERTIES_FILE,
+    DirectoryLock,
+    open_log_directory,
+)
 from rota.errors import DiskError, InputError, Unreachable
-from rota.storage.catalog import FIRST, SECOND, Entry
-from rota.storage.disk import RealDisk
-from rota.storage.folder import LOCK, META, Lock, open_folder
 
-ORDERS = Entry(name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"})
+ORDERS = TopicEntry(
+    name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"}
+)
 
 
 def ids() -> Callable[[], bytes]:
@@ -28,11 +35,11 @@ def test_a_folder_has_one_user_at_a_time_on_other_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    lock = Lock(tmp_path)
+    lock = DirectoryLock(tmp_path)
     with pytest.raises(Unreachable, match="is in use by process"):
-        Lock(tmp_path)
+        DirectoryLock(tmp_path)
     lock.release()
-    Lock(tmp_path).release()
+    DirectoryLock(tmp_path).release()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other machines have no such lock")
@@ -40,18 +47,18 @@ def test_a_folder_has_one_user_at_a_time_where_python_lacks_the_locks_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
-    lock = Lock(tmp_path)
+    lock = DirectoryLock(tmp_path)
     with pytest.raises(Unreachable, match="is in use by process"):
-        Lock(tmp_path)
+        DirectoryLock(tmp_path)
     lock.release()
-    Lock(tmp_path).release()
+    DirectoryLock(tmp_path).release()
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "data"):
         with pytest.raises(Unreachable, match=r"/file is a file, not a folder$"):
-            Lock(path)
+            DirectoryLock(path)
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -62,16 +69,16 @@ def test_nothing_is_written_in_a_folder_that_is_refused(tmp_path: Path, there: b
     data = tmp_path / "data"
     if there:
         data.mkdir()
-        (data / LOCK).write_bytes(b"")
+        (data / LOCK_FILE).write_bytes(b"")
         (data / "notes.txt").write_bytes(b"")
-        os.utime(data / LOCK, (1, 1))
+        os.utime(data / LOCK_FILE, (1, 1))
     with pytest.raises(InputError):
-        Lock(data, refuse)
+        DirectoryLock(data, refuse)
     assert data.exists() == there
     if there:
-        assert {path.name for path in data.iterdir()} == {LOCK, "notes.txt"}
-        assert (data / LOCK).stat().st_mtime == 1
-        Lock(data).release()
+        assert {path.name for path in data.iterdir()} == {LOCK_FILE, "notes.txt"}
+        assert (data / LOCK_FILE).stat().st_mtime == 1
+        DirectoryLock(data).release()
 
 
 def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
@@ -82,18 +89,23 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
         os.seteuid(65_534)
     try:
         with pytest.raises(DiskError, match=r"the folder .* cannot be written: Permission denied"):
-            Lock(tmp_path / "data")
+            DirectoryLock(tmp_path / "data")
     finally:
         os.seteuid(was)
 
 
 def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
-    lock = Lock(tmp_path)
-    folder = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    lock = DirectoryLock(tmp_path)
+    folder = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
     folder.catalog.put(ORDERS)
     folder.mark_clean()
     lock.release()
-    again = open_folder(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
+    again = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
     assert again.clean
     assert again.catalog.topics == {"orders": ORDERS}
-    assert {path.name for path in tmp_path.iterdir()} == {LOCK, META, FIRST, SECOND}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        LOCK_FILE,
+        META_PROPERTIES_FILE,
+        CATALOG_FILE,
+        CATALOG_COPY_FILE,
+    }

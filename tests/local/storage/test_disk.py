@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rota.broker.storage.disk import RealDisk
 from rota.errors import DiskError
-from rota.storage.disk import RealDisk
 from tests.support.partition_log import NOW, create, padded, reopen, values
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rota.broker.storage.disk import Disk, RealDisk
 from rota.errors import DiskError
-from rota.storage.disk import Disk, RealDisk
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
 
@@ -53,8 +53,8 @@ def test_both_name_the_path_that_is_not_there(disk: Disk, act: Callable[[Disk], 
         act(disk)
 
 
+#: A file, a folder, and what is in neither.
 ODD = ["file", "folder", "file/x", "folder/x", "none", "none/x"]
-"""A file, a folder, and what is in neither."""
 ACTS: dict[str, Callable[[Disk, str], object]] = {
     "names": lambda disk, path: disk.names(path),
     "size": lambda disk, path: disk.size(path),

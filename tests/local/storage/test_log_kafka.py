@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
+from rota.broker.storage import index
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    ControlRecordType,
+    encode_batch,
+    encode_end_transaction_marker,
+    read_batch_header,
+)
+from rota.engine.model.config import TopicConfig
 from rota.errors import Refused
-from rota.formats.batch import Marker, Record, encode, marker, read_header
-from rota.model.config import TopicConfig
-from rota.storage import transaction
-from rota.storage.disk import RealDisk
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, split
 from tests.support.paths import FIXTURES
@@ -54,7 +60,7 @@ def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> 
         whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
         assert b"".join(batches(log, budget=1_000)) == whole, folder
         for batch in split(whole):
-            head = read_header(batch)
+            head = read_batch_header(batch)
             for offset in (head.base_offset, head.last_offset):
                 assert log.read(offset, 1) == batch
         assert log.stable == log.end
@@ -67,7 +73,7 @@ def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> 
 def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, clean: bool) -> None:
     noted = 0
     for path in sorted(captured.glob("*/*.txnindex")):
-        entries = transaction.read(path.read_bytes())
+        entries = index.read_transaction_index(path.read_bytes())
         noted += len(entries)
         log = opened(captured, path.parent.name, Told(), clean=clean)
         expected = [(each.producer_id, each.first_offset) for each in entries]
@@ -84,15 +90,15 @@ def with_transactions(disk: FaultyDisk, told: Told) -> Log:
     other: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
     ends = {"timestamp": NOW, "producer_epoch": 0}
     first = [
-        encode([Record(0, NOW, b"k", b"a")], base_sequence=0, **mine),
-        encode([Record(1, NOW, b"k", b"b")], base_sequence=0, **other),
-        marker(Marker.COMMIT, offset=2, producer_id=2, **ends),
+        encode_batch([BatchRecord(0, NOW, b"k", b"a")], base_sequence=0, **mine),
+        encode_batch([BatchRecord(1, NOW, b"k", b"b")], base_sequence=0, **other),
+        encode_end_transaction_marker(ControlRecordType.COMMIT, offset=2, producer_id=2, **ends),
     ]
     second = [
-        encode([Record(3, NOW, b"k", b"c")], base_sequence=1, **other),
-        marker(Marker.ABORT, offset=4, producer_id=1, **ends),
-        encode([Record(5, NOW, b"k", b"d")], base_sequence=1, **mine),
-        marker(Marker.ABORT, offset=6, producer_id=2, **ends),
+        encode_batch([BatchRecord(3, NOW, b"k", b"c")], base_sequence=1, **other),
+        encode_end_transaction_marker(ControlRecordType.ABORT, offset=4, producer_id=1, **ends),
+        encode_batch([BatchRecord(5, NOW, b"k", b"d")], base_sequence=1, **mine),
+        encode_end_transaction_marker(ControlRecordType.ABORT, offset=6, producer_id=2, **ends),
     ]
     create(disk)
     disk.put("t-0/00000000000000000000.log", b"".join(first))
@@ -132,16 +138,16 @@ def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
 def compacted(disk: FaultyDisk) -> list[bytes]:
     """Two segments of which compaction has left little, and one that is written to."""
     kept = [
-        encode([Record(3, NOW, b"k", b"a")], base_offset=0, last_offset=5),
-        encode([Record(9, NOW + 5, b"k", b"b")]),
-        encode([], base_offset=14, last_offset=14),
+        encode_batch([BatchRecord(3, NOW, b"k", b"a")], base_offset=0, last_offset=5),
+        encode_batch([BatchRecord(9, NOW + 5, b"k", b"b")]),
+        encode_batch([], base_offset=14, last_offset=14),
     ]
-    later = [encode([Record(40, NOW + 9, b"k", b"c")], base_offset=38, last_offset=41)]
+    later = [encode_batch([BatchRecord(40, NOW + 9, b"k", b"c")], base_offset=38, last_offset=41)]
     create(disk, config=COMPACTED)
     disk.put("t-0/00000000000000000000.log", b"".join(kept))
     disk.put("t-0/00000000000000000030.log", b"".join(later))
-    disk.put("t-0/00000000000000000050.log", encode([Record(50, NOW + 10, b"k", b"d")]))
-    return [*kept, *later, encode([Record(50, NOW + 10, b"k", b"d")])]
+    disk.put("t-0/00000000000000000050.log", encode_batch([BatchRecord(50, NOW + 10, b"k", b"d")]))
+    return [*kept, *later, encode_batch([BatchRecord(50, NOW + 10, b"k", b"d")])]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -152,7 +158,7 @@ def test_gaps_are_passed_over(clean: bool) -> None:
     assert (log.start, log.end) == (0, 51)
     assert batches(log) == kept
     for offset in range(51):
-        expected = [each for each in kept if read_header(each).last_offset >= offset]
+        expected = [each for each in kept if read_batch_header(each).last_offset >= offset]
         assert batches(log, offset) == expected, offset
     assert log.offset_for_time(NOW + 1) == (9, NOW + 5)
     assert log.offset_for_time(NOW + 6) == (40, NOW + 9)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rota.formats.batch import decode, records, walk
-from rota.formats.batch.header import HEAD
-from rota.model.config import TopicConfig
-from rota.storage.disk import RealDisk
-from rota.storage.log import Log
-from rota.storage.scan import Head
-from rota.storage.segment import Segment
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.file_records import RawBatchHeader
+from rota.broker.storage.log import Log
+from rota.broker.storage.log_segment import LogSegment
+from rota.engine.formats.record_batch import HEADER
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.formats.record_batch_scan import find_batches
+from rota.engine.model.config import TopicConfig
 from tests.support.paths import FIXTURES
 
 CAPTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
@@ -35,10 +36,10 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
     assert len(logs) > 20
     for name, data in logs.items():
         stem = name.removesuffix(".log")
-        segment = Segment(RealDisk(tmp_path), ".", int(Path(stem).name))
+        segment = LogSegment(RealDisk(tmp_path), ".", int(Path(stem).name))
         segment.create()
-        for position, size in walk(data):
-            head = Head._make(HEAD.unpack_from(data, position))
+        for position, size in find_batches(data):
+            head = RawBatchHeader._make(HEADER.unpack_from(data, position))
             segment.append(data[position : position + size], head)
         segment.save()
         for kind in ("log", "index", "timeindex"):
@@ -56,7 +57,7 @@ def test_records_come_back_from_however_many_segments(tmp_path: Path, segment_by
             log.append_records(batch, 1_000 + n)
     found = []
     for path in sorted(folder.glob("*.log")):
-        inside = list(records(decode(path.read_bytes())))
+        inside = list(iterate_records(decode_batches(path.read_bytes())))
         assert inside[0].offset == int(path.stem)
         found += inside
     assert [record.offset for record in found] == list(range(log.end))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rota.errors import Unreachable
-from rota.wire import schema
+from rota.protocol import schemas
 
 
 def test_where_the_library_is_missing_its_name_is_said(
@@ -18,9 +18,9 @@ def test_where_the_library_is_missing_its_name_is_said(
     (tmp_path / "kafka").mkdir()  # some other package of that name
     monkeypatch.setattr(sys, "path", [os.fspath(tmp_path)])
     monkeypatch.delitem(sys.modules, "kafka", raising=False)
-    schema.folder.cache_clear()
+    schemas.kafka_python_schema_folder.cache_clear()
     try:
         with pytest.raises(Unreachable, match=r"kafka-python 3.*pip install 'rota\[broker\]'"):
-            schema.require(["FetchRequest"])
+            schemas.require_schemas(["FetchRequest"])
     finally:
-        schema.folder.cache_clear()
+        schemas.kafka_python_schema_folder.cache_clear()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.assignors import exact
-from rota.assignors.claims import held_by_another, previous_owners
-from rota.assignors.problem import Problem
-from rota.model.membership import NO_GENERATION, Subscription
-from rota.model.topic import Cluster, Partitions
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.problem import Problem, find_owned_by_another, find_previous_owners
+from rota.engine.model.member import NO_GENERATION, Subscription
+from rota.engine.model.topic import Cluster, Partitions
 from tests.support.seeded_groups import random_group
 
 
@@ -30,9 +29,9 @@ def latest(
 def test_claims_follow_the_rule(seed: int) -> None:
     cluster, group = random_group(seed)
     problem = Problem.of(cluster, group)
-    owners = exact.solve(problem, lambda: False).owners
-    previous = previous_owners(problem).tolist()
-    held = held_by_another(problem, owners).tolist()
+    owners = solver.solve_exactly(problem, lambda: False).owners
+    previous = find_previous_owners(problem).tolist()
+    held = find_owned_by_another(problem, owners).tolist()
     for number, owner in enumerate(owners.tolist()):
         partition = problem.layout.at(number)
         holders = latest(group, partition, subscribed=True)
@@ -56,24 +55,24 @@ def posed(*members: tuple[str, list[tuple[str, int]], int | None]) -> Problem:
 def test_three_ways() -> None:
     every = [("t", 0), ("t", 1)]
     newest = posed(("t", every, 1), ("t", every, 2), ("t", every, 3))
-    assert previous_owners(newest).tolist() == [2, 2, -1]
+    assert find_previous_owners(newest).tolist() == [2, 2, -1]
     tied = posed(("t", every, 3), ("t", every, 3), ("t", every, 1))
-    assert previous_owners(tied).tolist() == [-1, -1, -1]
+    assert find_previous_owners(tied).tolist() == [-1, -1, -1]
 
 
 def test_no_generation_is_older_than_any() -> None:
     claim = [("t", 0)]
-    assert previous_owners(posed(("t", claim, None), ("t", claim, 0))).tolist() == [1, -1, -1]
+    assert find_previous_owners(posed(("t", claim, None), ("t", claim, 0))).tolist() == [1, -1, -1]
 
 
 def test_twice_by_one_member_is_one_claim() -> None:
-    assert previous_owners(posed(("t", [("t", 1), ("t", 1)], 5))).tolist() == [-1, 0, -1]
+    assert find_previous_owners(posed(("t", [("t", 1), ("t", 1)], 5))).tolist() == [-1, 0, -1]
 
 
 def test_claims_on_what_is_not_there_are_dropped_and_said() -> None:
     owned = [("t", 0), ("t", 3), ("gone", 0), ("t", -1)]
     problem = posed(("t", owned, 5), ("", [("t", 2)], 5))
-    assert previous_owners(problem).tolist() == [0, -1, -1]
+    assert find_previous_owners(problem).tolist() == [0, -1, -1]
     assert problem.notes == (
         "member 'm0': claims on partitions that do not exist dropped: gone-0, t--1, t-3",
         "member 'm1': claims on topics it no longer subscribes to dropped: t",

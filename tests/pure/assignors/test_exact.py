@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from rota.assignors import certificate, exact
-from rota.assignors.problem import Problem
-from rota.model.membership import Subscription
-from rota.model.topic import Cluster, Partitions
+from rota.engine.assignors import certificate
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.problem import Problem
+from rota.engine.model.member import Subscription
+from rota.engine.model.topic import Cluster, Partitions
 
 Held = dict[str, list[str]]
 
@@ -33,9 +34,9 @@ def solve(
         for member, listed in topics.items()
     }
     problem = Problem.of(Cluster(counts, racks[0]), group)
-    solution = exact.solve(problem, lambda: False)
+    solution = solver.solve_exactly(problem, lambda: False)
     assert solution.notes == ()
-    assert certificate.check(problem, solution.owners) is None
+    assert certificate.check_optimality(problem, solution.owners) is None
     found: Held = {member: [] for member in topics}
     for number, owner in enumerate(solution.owners.tolist()):
         topic, partition = problem.layout.at(number)
@@ -146,7 +147,7 @@ def test_a_topic_is_spread_over_its_possible_owners() -> None:
         for member in range(40)
     }
     problem = Problem.of(Cluster(dict.fromkeys(names, 40)), group)
-    owners = exact.solve(problem, lambda: False).owners.reshape(40, 40)
+    owners = solver.solve_exactly(problem, lambda: False).owners.reshape(40, 40)
     assert sum(len(set(row)) for row in owners.tolist()) >= 0.9 * 40 * 20  # 20 subscribe to each
 
 
@@ -174,7 +175,7 @@ def test_out_of_time_says_so() -> None:
         "c": Subscription(topics=("u",)),
     }
     problem = Problem.of(Cluster({"t": 6, "u": 6}), group)
-    hurried = exact.solve(problem, lambda: True)
+    hurried = solver.solve_exactly(problem, lambda: True)
     assert "time budget" in hurried.notes[0]
     assert sorted(hurried.owners.tolist()) == [0] * 4 + [1] * 4 + [2] * 4
-    assert exact.solve(problem, lambda: False).notes == ()
+    assert solver.solve_exactly(problem, lambda: False).notes == ()

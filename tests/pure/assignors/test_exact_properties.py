@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.assignors import certificate, exact
-from rota.assignors.claims import previous_owners
-from rota.assignors.problem import Problem
-from rota.model.membership import Placement, Subscription
-from rota.model.topic import Cluster, IntArray, Partitions
+from rota.engine.assignors import certificate
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.problem import Problem, find_previous_owners
+from rota.engine.model.member import Placement, Subscription
+from rota.engine.model.topic import Cluster, IntArray, Partitions
 from tests.support import flow_oracle
 from tests.support.examples import first
 from tests.support.seeded_groups import random_group, random_problem
@@ -31,7 +31,7 @@ def never() -> bool:
 
 def solved(problem: Problem) -> list[int]:
     """The owners, after a check that each may own what it is given."""
-    owners: list[int] = exact.solve(problem, never).owners.tolist()
+    owners: list[int] = solver.solve_exactly(problem, never).owners.tolist()
     for owner, may in zip(owners, flow_oracle.subscribers(problem), strict=True):
         assert owner in may
     return owners
@@ -95,8 +95,8 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
         for number in range(members)
     }
     problem = Problem.of(cluster, group)
-    owners = exact.solve(problem, never).owners
-    assert certificate.check(problem, owners) is None
+    owners = solver.solve_exactly(problem, never).owners
+    assert certificate.check_optimality(problem, owners) is None
     group = {
         member: Subscription(topics=group[member].topics, owned=owned)
         for member, owned in held_by(problem, owners).items()
@@ -104,7 +104,9 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     del group["m7"]
     group["newcomer"] = Subscription(topics=tuple(names[:most]))
     problem = Problem.of(cluster, group)
-    assert certificate.check(problem, exact.solve(problem, never).owners) is None
+    assert (
+        certificate.check_optimality(problem, solver.solve_exactly(problem, never).owners) is None
+    )
 
 
 def held_by(problem: Problem, owners: IntArray) -> dict[str, Partitions]:
@@ -144,7 +146,9 @@ def check_certificate(seed: int) -> tuple[int, int]:
     """
     problem = random_problem(seed, racks=seed % 2 == 1)
     owners = solved(problem)
-    assert certificate.check(problem, np.array(owners, dtype=np.int32)) is None, f"seed {seed}"
+    assert certificate.check_optimality(problem, np.array(owners, dtype=np.int32)) is None, (
+        f"seed {seed}"
+    )
     if not owners:
         return 0, 0
     best = flow_oracle.goal_of(problem, owners)
@@ -153,7 +157,7 @@ def check_certificate(seed: int) -> tuple[int, int]:
     for _ in range(4):
         other = mutated(problem, owners, dice)
         as_good = flow_oracle.goal_of(problem, other) == best
-        verdict = certificate.check(problem, np.array(other, dtype=np.int32))
+        verdict = certificate.check_optimality(problem, np.array(other, dtype=np.int32))
         assert (verdict is None) == as_good, f"seed {seed}: {verdict}"
         good, bad = good + as_good, bad + (not as_good)
     return good, bad
@@ -179,7 +183,7 @@ def test_certificate_accepts_only_the_best_of_any_assignment() -> None:
         dice = random.Random(seed)
         for _ in range(10):
             owners = [dice.choice(members) for members in may]
-            verdict = certificate.check(problem, np.array(owners, dtype=np.int32))
+            verdict = certificate.check_optimality(problem, np.array(owners, dtype=np.int32))
             assert (verdict is None) == (flow_oracle.goal_of(problem, owners) == best), seed
 
 
@@ -196,7 +200,7 @@ def test_certificate_names_what_is_wrong() -> None:
         (0, 0, 0, 1, 2): "loads could be more even",
     }
     for owners, verdict in verdicts.items():
-        assert certificate.check(problem, np.array(owners, dtype=np.int32)) == verdict
+        assert certificate.check_optimality(problem, np.array(owners, dtype=np.int32)) == verdict
 
 
 def reordered(
@@ -233,7 +237,7 @@ def test_order_of_the_input_does_not_matter(seed: int, racks: bool) -> None:
 def test_a_second_solve_moves_nothing(seed: int, racks: bool) -> None:
     cluster, group = random_group(seed, racks=racks)
     problem = Problem.of(cluster, group)
-    first = exact.solve(problem, never).owners
+    first = solver.solve_exactly(problem, never).owners
     settled = {
         member: Subscription(
             topics=group[member].topics, owned=owned, generation=3, rack=group[member].rack
@@ -241,7 +245,7 @@ def test_a_second_solve_moves_nothing(seed: int, racks: bool) -> None:
         for member, owned in held_by(problem, first).items()
     }
     after = Problem.of(cluster, settled)
-    assert previous_owners(after).tolist() == first.tolist()
+    assert find_previous_owners(after).tolist() == first.tolist()
     assert solved(after) == first.tolist()
 
 
@@ -255,7 +259,7 @@ def test_out_of_time_it_is_still_balanced(seed: int, racks: bool, patience: int)
         asked += 1
         return asked > patience
 
-    hurried = exact.solve(problem, expired)
+    hurried = solver.solve_exactly(problem, expired)
     for owner, may in zip(hurried.owners.tolist(), flow_oracle.subscribers(problem), strict=True):
         assert owner in may
     best = flow_oracle.goal_of(problem, solved(problem))

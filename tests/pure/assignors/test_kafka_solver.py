@@ -12,14 +12,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from rota.assignors import kafka
-from rota.assignors.claims import previous_owners
-from rota.assignors.kafka import general
-from rota.assignors.kafka.hashing import PartitionSet, partition_spread, walk
-from rota.assignors.problem import Problem
-from rota.formats.javahash import java_hash
-from rota.model.membership import Member, Placement, Subscription
-from rota.model.topic import Cluster, IntArray
+from rota.engine.assignors.kafka import assignment_builders
+from rota.engine.assignors.kafka.assignment_builders import (
+    PartitionHashSet,
+    member_hash_map_order,
+    topic_partition_hash,
+)
+from rota.engine.assignors.problem import Problem, find_previous_owners
+from rota.engine.formats.hashing import java_string_hash
+from rota.engine.model.member import Member, Placement, Subscription
+from rota.engine.model.topic import Cluster, IntArray
 from tests.support.sticky_cases import case
 from tests.support.sticky_group import Group, every_strategy
 
@@ -162,7 +164,7 @@ class TestJavasOrder:
 
     def test_spread_of_a_partition(self) -> None:
         code = 3286198453
-        assert partition_spread(java_hash("orders"), 17) == code ^ code >> 16
+        assert topic_partition_hash(java_string_hash("orders"), 17) == code ^ code >> 16
 
     @pytest.mark.parametrize(
         ("count", "order"),
@@ -172,10 +174,16 @@ class TestJavasOrder:
         ],
     )
     def test_walk_over_a_table(self, count: int, order: list[int]) -> None:
-        assert walk(tuple(f"member-{number:02}" for number in range(count))).tolist() == order
+        assert (
+            member_hash_map_order(tuple(f"member-{number:02}" for number in range(count))).tolist()
+            == order
+        )
 
     def test_a_set_that_has_grown_does_not_shrink(self) -> None:
-        small, grown = PartitionSet(java_hash("orders")), PartitionSet(java_hash("orders"))
+        small, grown = (
+            PartitionHashSet(java_string_hash("orders")),
+            PartitionHashSet(java_string_hash("orders")),
+        )
         for number in range(0, 65, 5):
             grown.add(number)
         assert grown.first() == 40
@@ -202,10 +210,10 @@ def uneven(count: int) -> Group:
 
 def test_past_the_time_budget_the_result_is_valid_and_says_so() -> None:
     problem = uneven(20).problem
-    solution = kafka.solve(problem, lambda: True)
-    assert solution.notes == (general.LATE,)
+    solution = assignment_builders.solve_as_kafka(problem, lambda: True)
+    assert solution.notes == (assignment_builders.BUDGET_EXPIRED,)
     assert (solution.owners >= 0).all()
-    assert kafka.solve(problem, lambda: False).notes == ()
+    assert assignment_builders.solve_as_kafka(problem, lambda: False).notes == ()
 
 
 @every_strategy
@@ -227,7 +235,7 @@ def test_steps_that_go_round_in_a_circle_end(strategy: str) -> None:
         generations={"m5": 0},
     )
     _, target = group.rebalance()
-    assert group.solution.notes == (general.ENDLESS,)
+    assert group.solution.notes == (assignment_builders.KAFKA_NEVER_ENDS,)
     assert sorted(len(have.split()) for have in target.values()) == [3, 3, 4, 4, 5, 5, 5]
 
 
@@ -249,8 +257,10 @@ def test_the_order_of_the_input_does_not_matter(equal: bool) -> None:
         topics = random.sample(list(listed.counts), len(listed.counts))
         counts = {topic: listed.counts[topic] for topic in topics}
         other = replace(listed, counts=counts, members=tuple(members))
-        expected = kafka.solve(listed.problem, lambda: False).owners
-        assert (kafka.solve(other.problem, lambda: False).owners == expected).all(), f"seed {seed}"
+        expected = assignment_builders.solve_as_kafka(listed.problem, lambda: False).owners
+        assert (
+            assignment_builders.solve_as_kafka(other.problem, lambda: False).owners == expected
+        ).all(), f"seed {seed}"
 
 
 class Large:
@@ -262,7 +272,7 @@ class Large:
 
     def rebalance(self) -> tuple[Problem, IntArray]:
         problem = Problem.of(self.cluster, self.members)
-        return problem, kafka.solve(problem, lambda: False).owners
+        return problem, assignment_builders.solve_as_kafka(problem, lambda: False).owners
 
     def settle(self) -> None:
         """Members own what they are given."""
@@ -276,7 +286,7 @@ class Large:
 
 def moved(problem: Problem, owners: IntArray) -> int:
     """How many partitions have another owner than the one that held them."""
-    previous = previous_owners(problem)
+    previous = find_previous_owners(problem)
     return int(np.count_nonzero((previous >= 0) & (previous != owners)))
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 import rota
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.sticky import Sticky
-from rota.model.membership import NO_GENERATION, Assignment
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.model.member import NO_GENERATION, Assignment
 
 pytestmark = pytest.mark.parametrize("solver", ["exact", "kafka"])
 both = pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
@@ -44,7 +44,7 @@ def test_kafka_python_and_aiokafka_raise_keyerror_on_internal_topics(
 
 def test_aiokafka_shares_what_sticky_remembers_between_consumers(solver: str) -> None:
     """aiokafka#1175."""
-    one, other = Sticky(solver=solver), Sticky(solver=solver)
+    one, other = StickyAssignor(solver=solver), StickyAssignor(solver=solver)
     one.on_assignment(Assignment(rota.Partitions.of({"t": [0]})), 5)
     assert other.subscription_user_data(["t"]) is None
     other.on_assignment(Assignment(rota.Partitions.of({"t": [1]})), 6)
@@ -65,10 +65,10 @@ def test_kafka_python_writes_user_data_that_java_cannot_read(solver: str) -> Non
         (without_generation, NO_GENERATION),
     ):
         subscription = rota.Subscription(topics=("t",), user_data=user_data)
-        read = Sticky(solver=solver).ownership(subscription)
+        read = StickyAssignor(solver=solver).ownership(subscription)
         assert (read.partitions.by_topic(), read.generation) == ({"t": (0, 1)}, generation)
         group = {"a": rota.Subscription(topics=("t",)), "b": subscription}
-        given = Sticky(solver=solver).assign(rota.Cluster({"t": 4}), group)
+        given = StickyAssignor(solver=solver).assign(rota.Cluster({"t": 4}), group)
         assert given["b"].partitions.by_topic() == {"t": (0, 1)}
 
 
@@ -165,6 +165,6 @@ def test_kafka_python_cooperative_cannot_tell_a_stale_owner_from_a_fresh_one(sol
             topics=("t",), owned=rota.Partitions.of({"t": [0, 1]}), generation=4
         ),
     }
-    given = CooperativeSticky(solver=solver).assign(rota.Cluster({"t": 2}), group)
+    given = CooperativeStickyAssignor(solver=solver).assign(rota.Cluster({"t": 2}), group)
     assert len(given["fresh"].partitions) == 1
     assert len(given["stale"].partitions) == 0

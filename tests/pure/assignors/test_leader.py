@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.interface import Assignor, PartitionAssignor
-from rota.assignors.range import Range
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.interface import Assignor, PartitionAssignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.classic import EncodedAssignments, MemberMetadata, assign_members
+from rota.engine.model.member import Subscription
+from rota.engine.model.topic import Cluster, Partitions, TopicPartition
 from rota.errors import BrokenRule, InputError
-from rota.formats import assignment, subscription, userdata
-from rota.member.leader import MemberMetadata, Outcome, lead
-from rota.model.membership import Subscription
-from rota.model.topic import Cluster, Partitions, TopicPartition
 
 CLUSTER = Cluster({"t0": 3, "t1": 3})
 BOTH = Subscription(topics=("t0", "t1"))
@@ -29,21 +29,21 @@ def members(
         MemberMetadata(
             member,
             (static or {}).get(member),
-            sent if isinstance(sent, bytes) else subscription.encode(sent),
+            sent if isinstance(sent, bytes) else consumer_protocol.encode_subscription(sent),
         )
         for member, sent in group.items()
     ]
 
 
-def given(outcome: Outcome) -> Placed:
+def given(outcome: EncodedAssignments) -> Placed:
     return {
-        member: assignment.decode(data).partitions.by_topic()
+        member: consumer_protocol.decode_assignment(data).partitions.by_topic()
         for member, data in outcome.assignments.items()
     }
 
 
 def test_bytes_in_bytes_out() -> None:
-    outcome = lead(Range(), CLUSTER, members({"C1": BOTH, "C0": BOTH}))
+    outcome = assign_members(RangeAssignor(), CLUSTER, members({"C1": BOTH, "C0": BOTH}))
     assert given(outcome) == {
         "C0": {"t0": (0, 1), "t1": (0, 1)},
         "C1": {"t0": (2,), "t1": (2,)},
@@ -53,7 +53,7 @@ def test_bytes_in_bytes_out() -> None:
 
 def test_static_ids_come_beside_the_bytes() -> None:
     group = {"a": BOTH, "z": BOTH}
-    outcome = lead(Range(), CLUSTER, members(group, static={"z": "first"}))
+    outcome = assign_members(RangeAssignor(), CLUSTER, members(group, static={"z": "first"}))
     assert given(outcome)["z"] == {"t0": (0, 1), "t1": (0, 1)}
 
 
@@ -83,12 +83,12 @@ class KeepNothing(KeepFirst):
 
 def test_a_custom_strategy_is_written_too_and_held_to_the_rules() -> None:
     group = members({"b": BOTH, "a": BOTH})
-    assert given(lead(KeepFirst(), CLUSTER, group)) == {
+    assert given(assign_members(KeepFirst(), CLUSTER, group)) == {
         "a": {"t0": (0, 1, 2), "t1": (0, 1, 2)},
         "b": {},
     }
     with pytest.raises(BrokenRule, match="all-owned"):
-        lead(KeepNothing(), CLUSTER, group)
+        assign_members(KeepNothing(), CLUSTER, group)
 
 
 def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> None:
@@ -99,10 +99,12 @@ def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> Non
         "fine": BOTH,
     }
     for strategy in strategies():
-        outcome = lead(strategy, CLUSTER, members(group, static={"bad": "first"}))
+        outcome = assign_members(strategy, CLUSTER, members(group, static={"bad": "first"}))
         placed = given(outcome)
         assert placed.pop("bad") == placed.pop("worse") == {}
-        assert placed == given(lead(strategy, CLUSTER, members({"good": BOTH, "fine": BOTH})))
+        assert placed == given(
+            assign_members(strategy, CLUSTER, members({"good": BOTH, "fine": BOTH}))
+        )
         unreadable = "unreadable, so subscribed to nothing: subscription"
         assert outcome.notes == (
             f"member 'bad': {unreadable}: topics at byte 2: impossible count 1, 0 bytes left",
@@ -112,28 +114,32 @@ def test_members_whose_bytes_cannot_be_read_are_given_nothing_and_named() -> Non
 
 def test_a_group_of_which_nothing_can_be_read_is_given_nothing() -> None:
     for strategy in strategies():
-        outcome = lead(strategy, CLUSTER, members({"a": b"", "b": b"?"}))
+        outcome = assign_members(strategy, CLUSTER, members({"a": b"", "b": b"?"}))
         assert given(outcome) == {"a": {}, "b": {}}
         assert len(outcome.notes) == 2
 
 
 def test_a_member_listed_twice_is_refused() -> None:
     with pytest.raises(InputError, match="member 'a' is listed twice"):
-        lead(Range(), CLUSTER, members({"a": BOTH}) * 2)
+        assign_members(RangeAssignor(), CLUSTER, members({"a": BOTH}) * 2)
 
 
-@pytest.mark.parametrize("strategy", [Sticky, CooperativeSticky])
-def test_nobody_loses_anything_when_one_leaves(strategy: type[Sticky | CooperativeSticky]) -> None:
+@pytest.mark.parametrize("strategy", [StickyAssignor, CooperativeStickyAssignor])
+def test_nobody_loses_anything_when_one_leaves(
+    strategy: type[StickyAssignor | CooperativeStickyAssignor],
+) -> None:
     cluster = Cluster({f"topic-{number}": 40 for number in range(10)})
     topics = tuple(cluster.partitions)
-    states: dict[str, Sticky | CooperativeSticky] = {f"m{n:02}": strategy() for n in range(40)}
+    states: dict[str, StickyAssignor | CooperativeStickyAssignor] = {
+        f"m{n:02}": strategy() for n in range(40)
+    }
     asked = {member: Subscription(topics=topics) for member in states}
-    first = lead(strategy(), cluster, members(asked))
+    first = assign_members(strategy(), cluster, members(asked))
     sent: dict[str, Subscription] = {}
     for member, state in states.items():
-        mine = assignment.decode(first.assignments[member])
+        mine = consumer_protocol.decode_assignment(first.assignments[member])
         state.on_assignment(mine, generation=1)
-        held = mine.partitions if strategy is CooperativeSticky else Partitions.of(())
+        held = mine.partitions if strategy is CooperativeStickyAssignor else Partitions.of(())
         sent[member] = Subscription(
             topics=topics,
             user_data=state.subscription_user_data(topics),
@@ -141,7 +147,7 @@ def test_nobody_loses_anything_when_one_leaves(strategy: type[Sticky | Cooperati
             generation=1,
         )
     del sent["m07"]
-    second = lead(strategy(), cluster, members(sent))
+    second = assign_members(strategy(), cluster, members(sent))
     before, after = given(first), given(second)
     for member in sent:
         for topic, numbers in before[member].items():
@@ -151,11 +157,11 @@ def test_nobody_loses_anything_when_one_leaves(strategy: type[Sticky | Cooperati
 
 
 def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
-    owned = userdata.encode_sticky(Partitions.of({"t0": [0, 1, 2]}), 4)
+    owned = consumer_protocol.encode_sticky_user_data(Partitions.of({"t0": [0, 1, 2]}), 4)
     group = {f"m{n:02}": BOTH for n in range(20)}
     group["m03"] = Subscription(topics=BOTH.topics, user_data=b"garbage")
     group["m04"] = Subscription(topics=BOTH.topics, user_data=owned)
-    outcome = lead(Sticky(), CLUSTER, members(group))
+    outcome = assign_members(StickyAssignor(), CLUSTER, members(group))
     assert len(outcome.notes) == 1
     assert outcome.notes[0].startswith(
         "member 'm03': user data: unreadable, so no claim: sticky user data"
@@ -164,23 +170,25 @@ def test_unreadable_user_data_is_no_claim_and_the_member_is_named() -> None:
 
 def test_a_newer_version_of_user_data_keeps_its_claim() -> None:
     owned = Partitions.of({"t0": [1], "t1": [0, 2]})
-    data = userdata.encode_sticky(owned, 4) + b"new fields"
+    data = consumer_protocol.encode_sticky_user_data(owned, 4) + b"new fields"
     # few members are read one by one, many together
     for count, cluster in ((2, CLUSTER), (20, Cluster({"t0": 30, "t1": 30}))):
         group = {f"m{n:02}": BOTH for n in range(count)}
         group["m01"] = Subscription(topics=BOTH.topics, user_data=data)
-        outcome = lead(Sticky(), cluster, members(group))
+        outcome = assign_members(StickyAssignor(), cluster, members(group))
         assert given(outcome)["m01"] == {"t0": (1,), "t1": (0, 2)}
         assert outcome.notes == ()
 
 
-def cooperative_v1(user_data: bytes | None) -> Outcome:
+def cooperative_v1(user_data: bytes | None) -> EncodedAssignments:
     """Of two members the second owns t1 and says so in a subscription without a generation."""
     mine = Subscription(
         topics=BOTH.topics, owned=Partitions.of({"t1": [0, 1, 2]}), user_data=user_data
     )
-    return lead(
-        CooperativeSticky(), CLUSTER, members({"a": BOTH, "b": subscription.encode(mine, 1)})
+    return assign_members(
+        CooperativeStickyAssignor(),
+        CLUSTER,
+        members({"a": BOTH, "b": consumer_protocol.encode_subscription(mine, 1)}),
     )
 
 
@@ -197,7 +205,7 @@ def test_empty_cooperative_user_data_is_none() -> None:
 
 
 def strategies() -> list[Assignor]:
-    return [Range(), Sticky(), CooperativeSticky()]
+    return [RangeAssignor(), StickyAssignor(), CooperativeStickyAssignor()]
 
 
 @pytest.mark.parametrize("strategy", strategies(), ids=lambda strategy: strategy.name)
@@ -212,10 +220,12 @@ def test_the_order_of_members_does_not_reach_the_bytes(strategy: Assignor) -> No
             topics=topics,
             owned=owned,
             generation=rng.choice([None, 1, 2]),
-            user_data=userdata.encode_sticky(owned, 2) if strategy.name == "sticky" else None,
+            user_data=consumer_protocol.encode_sticky_user_data(owned, 2)
+            if strategy.name == "sticky"
+            else None,
         )
-    expected = lead(strategy, cluster, members(group))
+    expected = assign_members(strategy, cluster, members(group))
     listed = members(group)
     for _ in range(3):
         rng.shuffle(listed)
-        assert lead(strategy, cluster, listed) == expected
+        assert assign_members(strategy, cluster, listed) == expected

@@ -8,12 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.assignors import exact
-from rota.assignors.claims import previous_owners
-from rota.assignors.move import Fewest, moved
-from rota.assignors.problem import Problem
-from rota.model.membership import Subscription
-from rota.model.topic import Cluster, Partitions
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.exact.solver import FewestMoves
+from rota.engine.assignors.problem import Problem, count_moves, find_previous_owners
+from rota.engine.model.member import Subscription
+from rota.engine.model.topic import Cluster, Partitions
 from tests.support.seeded_groups import random_group
 
 
@@ -22,9 +21,9 @@ def never() -> bool:
 
 
 def check(problem: Problem) -> None:
-    previous = previous_owners(problem)
-    placed = exact.solve(problem, never).owners
-    assert Fewest(problem).moves(previous, never) == (moved(previous, placed), True)
+    previous = find_previous_owners(problem)
+    placed = solver.solve_exactly(problem, never).owners
+    assert FewestMoves(problem).moves(previous, never) == (count_moves(previous, placed), True)
 
 
 @given(seed=st.integers(0, 10**9))
@@ -56,4 +55,4 @@ def test_with_equal_subscriptions(counts: list[int], members: int, seed: int) ->
 
 
 def test_what_nobody_wants_to_keep_does_not_move() -> None:
-    assert moved(np.array([-1, 0, 1], np.int32), np.array([0, 1, 1], np.int32)) == 1
+    assert count_moves(np.array([-1, 0, 1], np.int32), np.array([0, 1, 1], np.int32)) == 1

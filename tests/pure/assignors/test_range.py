@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from rota.assignors.problem import Problem
-from rota.assignors.range import Range
-from rota.model.membership import GroupSubscription
-from rota.model.topic import Cluster
+from rota.engine.assignors.problem import Problem
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.model.member import GroupSubscription
+from rota.engine.model.topic import Cluster
 from tests.support.assignments import counts, members, place
 
 KAFKA_TESTS = {
@@ -64,9 +64,9 @@ def test_as_in_kafka_whatever_is_known_of_racks(
         for name, rack in zip(expected, "abcabc", strict=False):
             group = group.replace(f"{name}=", f"{name}#").replace(f"{name}(", f"{name}@{rack}(")
             group = group.replace(f"{name}#", f"{name}=")
-    assert place(Range(), topics, group, everywhere if racks in {"brokers", "both"} else {}) == (
-        expected
-    )
+    assert place(
+        RangeAssignor(), topics, group, everywhere if racks in {"brokers", "both"} else {}
+    ) == (expected)
 
 
 def spread(topics: str, replicas: int, brokers: str) -> dict[str, list[tuple[str, ...]]]:
@@ -239,7 +239,7 @@ def test_as_in_kafka_by_rack(
         for name, rack, listed in zip(names, racks, subscriptions, strict=True)
     )
     where = spread(topics, replicas, brokers)
-    placed = place(Range(), topics, group, where)
+    placed = place(RangeAssignor(), topics, group, where)
     assert placed == dict(zip(names, expected, strict=True))
     if remote is not None:
         given = [
@@ -258,18 +258,18 @@ def test_static_members_keep_their_racks_partitions_under_other_ids() -> None:
     expected = ["t1-0 t1-2 t2-0 t2-2", "t1-1 t1-3 t2-1 t2-3", "t1-4 t2-4"]
     for ids in (["c1", "c2", "c3"], ["c1", "c5", "c4"]):
         group = " ".join(f"{m}=i{i}@{'abc'[i]}(t1 t2)" for i, m in enumerate(ids))
-        assert place(Range(), topics, group, where) == dict(zip(ids, expected, strict=True))
+        assert place(RangeAssignor(), topics, group, where) == dict(zip(ids, expected, strict=True))
 
 
 def test_empty_rack_name_of_a_member_is_no_rack() -> None:
     where = spread("t:4", 1, "ab")
-    assert place(Range(), "t:4", "c0@(t) c1@a(t)", where) == place(
-        Range(), "t:4", "c0(t) c1@a(t)", where
+    assert place(RangeAssignor(), "t:4", "c0@(t) c1@a(t)", where) == place(
+        RangeAssignor(), "t:4", "c0(t) c1@a(t)", where
     )
 
 
 def test_topics_without_metadata_are_left_out_and_named() -> None:
-    assert place(Range(), "t:2 empty:0", "c0(t gone empty)") == {"c0": "t-0 t-1"}
+    assert place(RangeAssignor(), "t:2 empty:0", "c0(t gone empty)") == {"c0": "t-0 t-1"}
     problem = Problem.of(
         Cluster({"t": 2, "empty": 0}), GroupSubscription.of(members("c0(t gone empty)"))
     )
@@ -279,4 +279,4 @@ def test_topics_without_metadata_are_left_out_and_named() -> None:
 def test_kafka_python_loses_members_when_static_and_dynamic_interleave() -> None:
     """There, c and d get two each, a and b nothing."""
     group = "a=s1(t) b(t) c=s2(t) d(t)"
-    assert place(Range(), "t:4", group) == {"a": "t-0", "b": "t-2", "c": "t-1", "d": "t-3"}
+    assert place(RangeAssignor(), "t:4", group) == {"a": "t-0", "b": "t-2", "c": "t-1", "d": "t-3"}

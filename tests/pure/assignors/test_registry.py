@@ -8,11 +8,16 @@ from collections.abc import Mapping
 import pytest
 
 import rota
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.range import Range
-from rota.assignors.registry import DEFAULT_LIST, common_protocol, resolve, resolve_all
-from rota.assignors.roundrobin import RoundRobin
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.registry import (
+    DEFAULT_STRATEGIES,
+    common_protocol,
+    resolve_strategies,
+    resolve_strategy,
+)
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.assignors.sticky import StickyAssignor
 from rota.errors import InputError, UnknownSolver, UnknownStrategy
 
 
@@ -44,25 +49,25 @@ class Nameless(rota.PartitionAssignor):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("range", Range),
-        ("roundrobin", RoundRobin),
-        ("sticky", Sticky),
-        ("cooperative-sticky", CooperativeSticky),
-        ("org.apache.kafka.clients.consumer.RangeAssignor", Range),
-        ("org.apache.kafka.clients.consumer.RoundRobinAssignor", RoundRobin),
-        ("org.apache.kafka.clients.consumer.StickyAssignor", Sticky),
-        ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", CooperativeSticky),
+        ("range", RangeAssignor),
+        ("roundrobin", RoundRobinAssignor),
+        ("sticky", StickyAssignor),
+        ("cooperative-sticky", CooperativeStickyAssignor),
+        ("org.apache.kafka.clients.consumer.RangeAssignor", RangeAssignor),
+        ("org.apache.kafka.clients.consumer.RoundRobinAssignor", RoundRobinAssignor),
+        ("org.apache.kafka.clients.consumer.StickyAssignor", StickyAssignor),
+        ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", CooperativeStickyAssignor),
         ("tests.pure.assignors.test_registry:Everything", Everything),
     ],
 )
 def test_by_name(name: str, expected: type[rota.Assignor]) -> None:
-    assert type(resolve(name)) is expected
+    assert type(resolve_strategy(name)) is expected
 
 
 def test_by_class_and_instance() -> None:
     mine = Everything()
-    assert resolve(mine) is mine
-    assert isinstance(resolve(Everything), Everything)
+    assert resolve_strategy(mine) is mine
+    assert isinstance(resolve_strategy(Everything), Everything)
 
 
 def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +79,9 @@ def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
         return [point] if all(getattr(point, k) == v for k, v in wanted.items()) else []
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    assert isinstance(resolve("plugged"), Everything)
+    assert isinstance(resolve_strategy("plugged"), Everything)
     with pytest.raises(UnknownStrategy, match="known are range, .*, plugged"):
-        resolve("pluged")
+        resolve_strategy("pluged")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_cannot_be_found(spec: str, said: str) -> None:
     with pytest.raises(UnknownStrategy, match=said):
-        resolve(spec)
+        resolve_strategy(spec)
 
 
 class Demanding(Everything):
@@ -108,7 +113,7 @@ class Demanding(Everything):
         raise ValueError("no config")
 
 
-class OwnSticky(Sticky):
+class OwnSticky(StickyAssignor):
     name = "own-sticky"
 
     def __init__(self) -> None:
@@ -122,47 +127,50 @@ class Protocolless(Everything):
 
 def test_a_constructor_that_raises() -> None:
     with pytest.raises(UnknownStrategy, match="cannot be created: ValueError"):
-        resolve(Demanding)
+        resolve_strategy(Demanding)
 
 
 def test_a_sticky_strategy_with_a_constructor_of_its_own() -> None:
-    made = resolve(OwnSticky, solver="exact")
+    made = resolve_strategy(OwnSticky, solver="exact")
     assert isinstance(made, OwnSticky)
     assert made.solver == "kafka"
 
 
 def test_protocols_that_are_none() -> None:
     with pytest.raises(UnknownStrategy, match="'protocolless': protocols must be a tuple of"):
-        resolve(Protocolless)
+        resolve_strategy(Protocolless)
 
 
 def test_an_unknown_solver_is_refused_for_every_strategy() -> None:
     for strategy in ("sticky", "range"):
         with pytest.raises(UnknownSolver, match="unknown solver 'fast': known are exact, kafka"):
-            resolve(strategy, solver="fast")
+            resolve_strategy(strategy, solver="fast")
 
 
 def test_the_default_list_runs_eager_until_range_is_dropped() -> None:
-    assert common_protocol(resolve_all(DEFAULT_LIST)) is rota.RebalanceProtocol.EAGER
-    assert common_protocol(resolve_all("cooperative-sticky")) is rota.RebalanceProtocol.COOPERATIVE
+    assert common_protocol(resolve_strategies(DEFAULT_STRATEGIES)) is rota.RebalanceProtocol.EAGER
+    assert (
+        common_protocol(resolve_strategies("cooperative-sticky"))
+        is rota.RebalanceProtocol.COOPERATIVE
+    )
 
 
 def test_the_protocol_is_the_highest_of_the_whole_list() -> None:
-    both = resolve_all(["cooperative-sticky", Cooperative])
+    both = resolve_strategies(["cooperative-sticky", Cooperative])
     assert common_protocol(both) is rota.RebalanceProtocol.COOPERATIVE
     with pytest.raises(InputError, match="common to all of: range, cooperative-only"):
-        common_protocol(resolve_all(["range", Cooperative]))
+        common_protocol(resolve_strategies(["range", Cooperative]))
 
 
 def test_two_of_one_name_are_refused() -> None:
     java = "org.apache.kafka.clients.consumer.RangeAssignor"
     with pytest.raises(InputError, match="two strategies in the list have the name 'range'"):
-        resolve_all(f"range, {java}")
+        resolve_strategies(f"range, {java}")
 
 
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(InputError, match="the list of strategies is empty"):
-        resolve_all([])
+        resolve_strategies([])
 
 
 @pytest.mark.parametrize(
@@ -170,4 +178,4 @@ def test_an_empty_list_is_refused() -> None:
 )
 def test_the_brokers_own_strategies_are_not_for_members(name: str) -> None:
     with pytest.raises(UnknownStrategy, match=r"is the broker's own \(KIP-848\)"):
-        resolve(name)
+        resolve_strategy(name)

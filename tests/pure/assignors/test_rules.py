@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import rota
-from rota.assignors.interface import Solution
-from rota.assignors.problem import Problem
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
-from rota.assignors.rules import assign_checked
+from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.problem import Problem
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.assignors.rules import assign_checked
 from rota.errors import BrokenRule, StrategyFailed
 
 TOPICS = {"t": 2, "other": 1}
@@ -143,7 +143,7 @@ def test_a_strategy_may_delegate_to_a_built_in_one() -> None:
         def assign(
             self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
         ) -> rota.GroupAssignment:
-            return RoundRobin().assign(cluster, group)
+            return RoundRobinAssignor().assign(cluster, group)
 
     assert rota.assign(Delegating(), TOPICS, MEMBERS).loads == {"a": 1, "b": 1}
 
@@ -165,7 +165,7 @@ class HandOverNothing(rota.PartitionAssignor):
         return {member: [] for member in subscriptions}
 
 
-class Raising(Range):
+class Raising(RangeAssignor):
     """A built-in strategy with a fault of its own."""
 
     name = "raising"
@@ -174,14 +174,14 @@ class Raising(Range):
         raise KeyError("x")
 
 
-class Beyond(Range):
+class Beyond(RangeAssignor):
     name = "beyond"
 
     def solve(self, problem: Problem) -> Solution:
         return Solution(owners=np.array([0, 9], dtype=np.int32))
 
 
-class Overridden(Range):
+class Overridden(RangeAssignor):
     name = "overridden"
 
     def assign(
@@ -257,7 +257,7 @@ def test_a_target_in_other_terms_is_left_aside() -> None:
         def assign(
             self, cluster: rota.Cluster, group: Mapping[str, rota.Subscription]
         ) -> rota.GroupAssignment:
-            part = RoundRobin().assign(cluster, {"b": group["b"]})
+            part = RoundRobinAssignor().assign(cluster, {"b": group["b"]})
             nothing = rota.Assignment(rota.Partitions.of(()))
             return rota.GroupAssignment({"a": nothing, "b": part["b"]}, target=part.target)
 

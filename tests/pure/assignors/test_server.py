@@ -11,23 +11,21 @@ from dataclasses import dataclass, field
 import pytest
 
 import rota
-from rota.assignors import server
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.rules import assign_checked
-from rota.assignors.uniform import NO_IDS, Uniform
+from rota.engine.assignors import uniform
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.rules import assign_checked
+from rota.engine.assignors.uniform import TOPIC_IDS_UNKNOWN, UniformAssignor
+from rota.engine.formats.journal import decode_record
+from rota.engine.model.consumer_group_entry import (
+    MemberMetadataEntry,
+    MemberMetadataTombstone,
+    RegularExpressionEntry,
+    TargetAssignmentMemberEntry,
+    TargetAssignmentMemberTombstone,
+    TargetAssignmentMetadataEntry,
+)
+from rota.engine.model.journal_entry import JournalEntry
 from rota.errors import UnknownStrategy
-from rota.formats.journal import decode
-from rota.model.entry import (
-    Entry,
-)
-from rota.model.modern import (
-    MembershipForgotten,
-    MembershipSaved,
-    RegexSaved,
-    TargetEpochSaved,
-    TargetForgotten,
-    TargetSaved,
-)
 from tests.support.paths import FIXTURES
 
 Held = dict[str, list[int]]
@@ -59,19 +57,19 @@ def moved(before: Target, after: Target) -> int:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("uniform", Uniform),
-        ("range", server.ServerRange),
-        ("org.apache.kafka.coordinator.group.assignor.UniformAssignor", Uniform),
-        ("org.apache.kafka.coordinator.group.assignor.RangeAssignor", server.ServerRange),
+        ("uniform", UniformAssignor),
+        ("range", uniform.ServerRangeAssignor),
+        ("org.apache.kafka.coordinator.group.assignor.UniformAssignor", UniformAssignor),
+        ("org.apache.kafka.coordinator.group.assignor.RangeAssignor", uniform.ServerRangeAssignor),
     ],
 )
 def test_by_name(name: str, expected: type[ColumnarAssignor]) -> None:
-    assert type(server.resolve(name)) is expected
+    assert type(uniform.resolve_server_assignor(name)) is expected
 
 
 def test_a_members_strategy_is_none_of_the_brokers() -> None:
     with pytest.raises(UnknownStrategy, match="unknown strategy 'sticky' of the broker"):
-        server.resolve("sticky")
+        uniform.resolve_server_assignor("sticky")
 
 
 def test_twelve_partitions_over_two_four_three_and_two_members() -> None:
@@ -79,7 +77,7 @@ def test_twelve_partitions_over_two_four_three_and_two_members() -> None:
     held: Target = {}
     for names, moves in steps:
         members = [rota.Member(id=name, topics=["f"], owned=held.get(name, {})) for name in names]
-        after = target(Uniform(), {"f": 12}, members)
+        after = target(UniformAssignor(), {"f": 12}, members)
         assert {len(given["f"]) for given in after.values()} == {12 // len(names)}
         assert moved(held, after) == moves
         held = after
@@ -88,10 +86,10 @@ def test_twelve_partitions_over_two_four_three_and_two_members() -> None:
 
 def test_a_static_member_keeps_its_target_under_a_new_id() -> None:
     before = [rota.Member(id=f"m{n}", topics=["f"], static_id=f"s{n}") for n in range(3)]
-    held = target(Uniform(), {"f": 8}, before)
+    held = target(UniformAssignor(), {"f": 8}, before)
     back = rota.Member(id="again", topics=["f"], static_id="s1", owned=held["m1"])
     others = [rota.Member(id=m, topics=["f"], owned=held[m]) for m in ("m0", "m2")]
-    assert target(Uniform(), {"f": 8}, [back, *others]) == {
+    assert target(UniformAssignor(), {"f": 8}, [back, *others]) == {
         "again": held["m1"],
         "m0": held["m0"],
         "m2": held["m2"],
@@ -102,9 +100,9 @@ def test_neither_heeds_racks() -> None:
     racks = {"f": [["r2"], ["r1"]]}
     members = [rota.Member(id=f"m{n}", topics=["f"], rack=f"r{n}") for n in (1, 2)]
     group = rota.GroupSubscription.of(members)
-    for name in server.KNOWN:
-        near = server.resolve(name).assign(rota.Cluster({"f": 2}, racks), group)
-        plain = server.resolve(name).assign(rota.Cluster({"f": 2}), group)
+    for name in uniform.SERVER_ASSIGNORS:
+        near = uniform.resolve_server_assignor(name).assign(rota.Cluster({"f": 2}, racks), group)
+        plain = uniform.resolve_server_assignor(name).assign(rota.Cluster({"f": 2}), group)
         assert {m: near[m].partitions for m in near} == {m: plain[m].partitions for m in plain}
 
 
@@ -113,11 +111,11 @@ def test_topics_are_taken_by_id_where_ids_are_known() -> None:
     counts = {"t": 1, "u": 1}
     group = rota.GroupSubscription.of(members)
     first, second = bytes(15) + b"\x01", bytes(15) + b"\x02"
-    known = Uniform({"t": second, "u": first}).assign(rota.Cluster(counts), group)
-    by_name = Uniform().assign(rota.Cluster(counts), group)
+    known = UniformAssignor({"t": second, "u": first}).assign(rota.Cluster(counts), group)
+    by_name = UniformAssignor().assign(rota.Cluster(counts), group)
     assert known["m"].partitions.by_topic() == {"u": (0,)}
     assert by_name["m"].partitions.by_topic() == {"t": (0,)}
-    assert (known.notes, by_name.notes) == ((), (NO_IDS,))
+    assert (known.notes, by_name.notes) == ((), (TOPIC_IDS_UNKNOWN,))
 
 
 def test_of_claims_that_meet_the_latest_counts() -> None:
@@ -126,15 +124,19 @@ def test_of_claims_that_meet_the_latest_counts() -> None:
         rota.Member(id="b", topics=["f"], owned={"f": [0, 1]}, generation=5),
         rota.Member(id="c", topics=["f", "g"], owned={"f": [2]}, generation=1),
     ]
-    after = target(Uniform(), {"f": 3}, members)
+    after = target(UniformAssignor(), {"f": 3}, members)
     assert after == {"a": {"f": [1]}, "b": {"f": [0]}, "c": {"f": [2]}}
 
 
-@pytest.mark.parametrize("name", server.KNOWN)
+@pytest.mark.parametrize("name", uniform.SERVER_ASSIGNORS)
 def test_nothing_to_give(name: str) -> None:
-    assert target(server.resolve(name), {}, [rota.Member(id="m", topics=["gone"])]) == {"m": {}}
-    assert target(server.resolve(name), {"f": 2}, [rota.Member(id="m", topics=[])]) == {"m": {}}
-    assert target(server.resolve(name), {"f": 2}, []) == {}
+    assert target(
+        uniform.resolve_server_assignor(name), {}, [rota.Member(id="m", topics=["gone"])]
+    ) == {"m": {}}
+    assert target(
+        uniform.resolve_server_assignor(name), {"f": 2}, [rota.Member(id="m", topics=[])]
+    ) == {"m": {}}
+    assert target(uniform.resolve_server_assignor(name), {"f": 2}, []) == {}
 
 
 RECORDED = FIXTURES / "kafka-4.3.1" / "offsets.jsonl.gz"
@@ -157,28 +159,28 @@ TOPIC_IDS = {
 class Recorded:
     """A consumer group as far as its journal has been read."""
 
-    members: dict[str, MembershipSaved] = field(default_factory=dict)
+    members: dict[str, MemberMetadataEntry] = field(default_factory=dict)
     patterns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     before: Target = field(default_factory=dict)
     after: Target = field(default_factory=dict)
 
-    def read(self, entry: Entry) -> bool:
+    def read(self, entry: JournalEntry) -> bool:
         """Takes an entry in; true where it completes a new target."""
         names = {uuid: name for name, uuid in TOPIC_IDS.items()}
         match entry:
-            case MembershipSaved():
+            case MemberMetadataEntry():
                 self.members[entry.member_id] = entry
-            case MembershipForgotten():
+            case MemberMetadataTombstone():
                 self.members.pop(entry.member_id, None)
-            case RegexSaved():
+            case RegularExpressionEntry():
                 self.patterns[entry.regex] = entry.topics
-            case TargetSaved():
+            case TargetAssignmentMemberEntry():
                 held = {names[one.topic_id]: sorted(one.partitions) for one in entry.topics}
                 self.after[entry.member_id] = held
-            case TargetForgotten():
+            case TargetAssignmentMemberTombstone():
                 self.before.pop(entry.member_id, None)
                 self.after.pop(entry.member_id, None)
-            case TargetEpochSaved():
+            case TargetAssignmentMetadataEntry():
                 return True
         return False
 
@@ -201,12 +203,12 @@ def recorded_targets() -> Iterator[tuple[str, list[rota.Member], Target]]:
     with gzip.open(RECORDED, "rt") as lines:
         for line in lines:
             row = json.loads(line)
-            entry = decode(b64decode(row["k"]), row["v"] and b64decode(row["v"]))
+            entry = decode_record(b64decode(row["k"]), row["v"] and b64decode(row["v"]))
             group = groups.setdefault(str(getattr(entry, "group", "")), Recorded())
             if group.read(entry):
                 new = {name: group.after.get(name, {}) for name in group.members}
                 named = [one.assignor for one in group.members.values() if one.assignor]
-                yield (*named, server.DEFAULT)[0], group.asked(), new
+                yield (*named, uniform.DEFAULT_SERVER_ASSIGNOR)[0], group.asked(), new
                 group.before = dict(group.after)
 
 
@@ -217,4 +219,7 @@ def test_every_target_that_a_broker_wrote() -> None:
     for strategy, members, written in found:
         held = [one for given in written.values() for one in given.items()]
         counts = {name: max(max(n) for t, n in held if t == name) + 1 for name, _ in held}
-        assert target(server.resolve(strategy, topic_ids=TOPIC_IDS), counts, members) == written
+        assert (
+            target(uniform.resolve_server_assignor(strategy, topic_ids=TOPIC_IDS), counts, members)
+            == written
+        )

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.assignors import server
-from rota.assignors.rules import Checked, assign_checked
-from rota.assignors.uniform import Uniform
+from rota.engine.assignors import uniform
+from rota.engine.assignors.rules import CheckedAssignment, assign_checked
+from rota.engine.assignors.uniform import UniformAssignor
 from tests.support.examples import examples
 from tests.support.random_groups import TOPICS, changed, groups
 
@@ -18,13 +18,15 @@ topic_ids = st.none() | st.lists(
 ).map(lambda ids: dict(zip(TOPICS, ids, strict=True)))
 
 
-def solved(assignor: rota.Assignor, counts: dict[str, int], members: list[rota.Member]) -> Checked:
+def solved(
+    assignor: rota.Assignor, counts: dict[str, int], members: list[rota.Member]
+) -> CheckedAssignment:
     """The target; raises on a broken rule."""
     group = rota.GroupSubscription.of(members)
     return assign_checked(assignor, rota.Cluster(counts), group)
 
 
-def settled(checked: Checked, members: list[rota.Member]) -> list[rota.Member]:
+def settled(checked: CheckedAssignment, members: list[rota.Member]) -> list[rota.Member]:
     """The members with this target."""
     return [
         rota.Member(
@@ -37,20 +39,20 @@ def settled(checked: Checked, members: list[rota.Member]) -> list[rota.Member]:
     ]
 
 
-def loads(checked: Checked) -> list[int]:
+def loads(checked: CheckedAssignment) -> list[int]:
     placement = checked.result.placement
     assert placement is not None
     return [int(load) for load in placement.loads]
 
 
 @examples(quick=25)
-@pytest.mark.parametrize("name", server.KNOWN)
+@pytest.mark.parametrize("name", uniform.SERVER_ASSIGNORS)
 @given(group=groups(), ids=topic_ids)
 def test_every_target_keeps_the_rules(
     name: str, group: tuple[dict[str, int], list[rota.Member]], ids: dict[str, bytes] | None
 ) -> None:
     counts, members = group
-    found = solved(server.resolve(name, topic_ids=ids), counts, members)
+    found = solved(uniform.resolve_server_assignor(name, topic_ids=ids), counts, members)
     wanted = {topic for member in members for topic in member.topics}
     assert sum(loads(found)) == sum(n for topic, n in counts.items() if topic in wanted)
 
@@ -63,9 +65,9 @@ def test_uniform_changes_nothing_without_a_reason(
     """And so a target computed again is the same, but where it had used up its rounds."""
     counts, members = data.draw(groups(conflicting=False))
     for change in range(3):
-        found = solved(Uniform(ids), counts, members)
+        found = solved(UniformAssignor(ids), counts, members)
         members = settled(found, members)
-        again = solved(Uniform(ids), counts, members)
+        again = solved(UniformAssignor(ids), counts, members)
         assert [again.result[m.id] for m in members] == [found.result[m.id] for m in members]
         counts, members = data.draw(changed(counts, members, change))
 
@@ -81,13 +83,13 @@ def test_uniform_is_even_and_moves_the_fewest_where_subscriptions_are_equal(
             rota.Member(id=m.id, topics=TOPICS, owned=m.owned, static_id=m.static_id)
             for m in members
         ]
-        found = solved(Uniform(ids), counts, members)
+        found = solved(UniformAssignor(ids), counts, members)
         assert max(loads(found)) - min(loads(found)) <= 1
         assert moves(found) == rota.assign("sticky", counts, members).moved_min
         counts, members = data.draw(changed(counts, settled(found, members), change))
 
 
-def moves(checked: Checked) -> int:
+def moves(checked: CheckedAssignment) -> int:
     """Partitions that a living member gives to another."""
     claims, placement = checked.problem.claims, checked.result.placement
     assert placement is not None
@@ -100,6 +102,6 @@ def test_range_is_the_members_own_without_racks(
     group: tuple[dict[str, int], list[rota.Member]],
 ) -> None:
     counts, members = group
-    found = solved(server.resolve("range"), counts, members).result
+    found = solved(uniform.resolve_server_assignor("range"), counts, members).result
     plan = rota.assign("range", counts, members)
     assert {m: found[m].partitions.by_topic() for m in found} == dict(plan)

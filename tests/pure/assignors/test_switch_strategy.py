@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import rota
+from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.errors import InputError
-from rota.model.entry import GroupSaved
 from tests.support.paths import ROOT
 
 EXAMPLE = (ROOT / "examples" / "switch-strategy.toml").read_text()
@@ -17,7 +17,9 @@ BOTH = 'strategy = ["cooperative-sticky", "range"]'
 
 def strategies(found: rota.Simulation) -> list[str | None]:
     """Of all generations, each kind once, in order."""
-    saved = [entry for entry in found.journal if isinstance(entry, GroupSaved) and entry.members]
+    saved = [
+        entry for entry in found.journal if isinstance(entry, GroupMetadataEntry) and entry.members
+    ]
     return list(dict.fromkeys(entry.protocol for entry in saved))
 
 

@@ -7,12 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from rota.broker.fault import Order
-from rota.broker.handlers import cluster, config, versions
-from rota.broker.handlers import metadata as metadata_api
-from rota.broker.handlers import topic as topic_api
+from rota.broker.faults import InjectedFault
+from rota.broker.handlers import configs, topic_admin
+from rota.broker.handlers import metadata as metadata_module
+from rota.engine.model.config import BrokerConfig, TopicConfig
 from rota.errors import Code
-from rota.model.config import BrokerConfig, TopicConfig
 from tests.support.differential_side import Plain, request
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import HANDLERS, InMemoryNode
@@ -20,11 +19,7 @@ from tests.support.node import HANDLERS, InMemoryNode
 NOBODY = UUID(int=0)
 TOPIC, BROKER = 2, 4
 #: The handlers that know topics, settings and the cluster.
-ADMIN = [
-    each
-    for module in (cluster, config, metadata_api, topic_api, versions)
-    for each in module.HANDLERS
-]
+ADMIN = [each for module in (metadata_module, configs, topic_admin) for each in module.HANDLERS]
 
 
 def ask(node: InMemoryNode, name: str, version: int, **fields: Plain) -> Any:
@@ -135,7 +130,9 @@ def test_every_version_can_be_refused(name: str, version: int) -> None:
     node = InMemoryNode()
     create(node, "t")
     for handler in ADMIN:
-        refusal = Order(api=handler.api, left=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR)
+        refusal = InjectedFault(
+            api=handler.api, left=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR
+        )
         node.node.faults.order(refusal)
     if name == "ApiVersions":  # kafka-python reads an error of it in version 0 alone
         if version == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.broker.alarm import Alarms
+from rota.broker.timers import Timers
 
 TIMES = st.integers(0, 20)
 
@@ -17,7 +17,7 @@ TIMES = st.integers(0, 20)
 def test_those_that_are_due_ring_once_in_the_order_of_their_times(
     changes: list[tuple[int, int | None, bool]], now: int
 ) -> None:
-    alarms = Alarms()
+    alarms = Timers()
     rung: list[int] = []
     expected: dict[int, int] = {}
     for name, at, patient in changes:
@@ -35,7 +35,7 @@ def test_those_that_are_due_ring_once_in_the_order_of_their_times(
 
 
 def test_only_patient_ones_may_be_late() -> None:
-    alarms = Alarms()
+    alarms = Timers()
     alarms.start("look around", 10, lambda _: None, patient=True)
     assert (alarms.next(), alarms.next(slack=100)) == (10, 110)
     alarms.start("session", 50, lambda _: None)
@@ -45,7 +45,7 @@ def test_only_patient_ones_may_be_late() -> None:
 
 
 def test_alarms_moved_over_and_over_take_no_memory() -> None:
-    alarms = Alarms()
+    alarms = Timers()
     for at in range(10_000):
         alarms.start("poll", at, lambda _: None)
         alarms.start("look around", at, lambda _: None, patient=True)

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rota.engine.formats.record_batch import HEADER, BatchRecord, encode_batch
 from rota.errors import Code
-from rota.formats.batch import Record, encode
-from rota.formats.batch.header import HEAD
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
 from tests.support.promised_folder import (
@@ -29,9 +28,10 @@ from tests.support.requests import START, values
 
 ENDS = {"stopped": stopped, "killed": killed}
 every_end = pytest.mark.parametrize("end", ENDS)
+#: ``make check`` tries FEW bits and cuts of each file; ``make nightly`` MANY times as many bits.
 FEW, MANY = 2, 120
-"""``make check`` tries FEW bits and cuts of each file; ``make nightly`` MANY times as many bits."""
 
+#: Where a flipped bit may go unsaid: nothing that is served depends on it.
 UNNOTICED = {
     ".index": "an entry that no look-up needed, or that the recovery made anew; what an entry says "
     "is believed only if the log confirms it",
@@ -42,7 +42,6 @@ UNNOTICED = {
     "partition.metadata": "the last character of an id in base64 has four bits that mean nothing",
     ".kafka_cleanshutdown": "another broker epoch, which nobody asks for",
 }
-"""Where a flipped bit may go unsaid: nothing that is served depends on it."""
 
 
 def kind(path: str) -> str:
@@ -143,9 +142,9 @@ def is_loss_of_power(folder: PromisedFolder, path: str, data: bytes) -> bool:
         return False
     above = path.rpartition("/")[0]
     logs = [each for each in folder.disk.paths() if each.startswith(above) and kind(each) == ".log"]
-    while len(data) >= HEAD.size:
-        size = 12 + HEAD.unpack_from(data)[1]
-        if size < HEAD.size or len(data) < size:
+    while len(data) >= HEADER.size:
+        size = 12 + HEADER.unpack_from(data)[1]
+        if size < HEADER.size or len(data) < size:
             break
         data = data[size:]
     return path == logs[-1] and not data
@@ -234,8 +233,8 @@ def test_compaction_does_not_carry_damage_on() -> None:
             peer = node.connect()
             node.disk.flip(path, bit)
             for number in range(16):
-                record = Record(0, START + 80_000, b"k0", b"more %d" % number)
-                answer = peer.produce_batch("compact", 0, encode([record]))
+                record = BatchRecord(0, START + 80_000, b"k0", b"more %d" % number)
+                answer = peer.produce_batch("compact", 0, encode_batch([record]))
                 known.add((answer.base_offset, b"k0", b"more %d" % number))
             node.topics.housekeep(node.now + 100_000)
             found = [each for _, batch in batches(peer, "compact", 0, 0) for each in values(batch)]

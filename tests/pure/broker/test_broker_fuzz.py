@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.broker.event import ConnectionId
+from rota.broker.events import ConnectionId
+from rota.engine.formats.record_batch import BatchRecord, encode_batch
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, FormatError
-from rota.formats.batch import Record, encode
-from rota.model.naming import JOURNAL
-from rota.wire.api import Api
-from rota.wire.message import (
-    Head,
+from rota.protocol.messages import (
+    Api,
     InitProducerIdRequest,
-    read_head,
+    RequestHeader,
+    read_request_header,
     read_response,
     write_request,
     write_response,
@@ -41,14 +41,14 @@ from tests.support.wire_messages import classes
 
 T = TypeVar("T")
 every_api = pytest.mark.parametrize("api", list(VERSIONS), ids=lambda api: api.name)
+#: Bytes of memory for each byte sent, at most: arrays of empty structs, and their answers.
 MULTIPLE = 150
-"""Bytes of memory for each byte sent, at most: arrays of empty structs, and their answers."""
+#: For what is kept whatever the size: decoders, log lines.
 SLACK = 400_000
-"""For what is kept whatever the size: decoders, log lines."""
+#: A journal that takes no larger batches is no use.
 LEAST = 1_000
-"""A journal that takes no larger batches is no use."""
+#: No wait is as long: the longest that a request can ask for is 2^31 - 1 milliseconds.
 FOREVER = 50 * 86_400_000
-"""No wait is as long: the longest that a request can ask for is 2^31 - 1 milliseconds."""
 
 
 class Siege:
@@ -80,15 +80,17 @@ class Siege:
     def keep(self) -> None:
         """A good client, whom nobody knows: it is promised a record and an offset."""
         value = b"%d" % len(self.kept)
-        answer = self.friend.produce_batch("kept", 0, encode([Record(0, START, b"k", value)]))
+        answer = self.friend.produce_batch(
+            "kept", 0, encode_batch([BatchRecord(0, START, b"k", value)])
+        )
         assert (answer.error_code, answer.base_offset) == (0, len(self.kept)), self.told()
         self.kept.append(value)
         code = self.friend.commit("keeper", "kept", 0, len(self.kept), "as promised")
         if code is Code.NONE:
-            self.journal = self.node.topics.get(JOURNAL)
+            self.journal = self.node.topics.get(CONSUMER_OFFSETS_TOPIC)
             self.committed = len(self.kept)
         else:
-            journal = self.node.topics.get(JOURNAL)
+            journal = self.node.topics.get(CONSUMER_OFFSETS_TOPIC)
             assert journal is not None, self.told()
             assert journal.config.max_message_bytes < LEAST, self.told()
 
@@ -99,7 +101,9 @@ class Siege:
         assert found.error_code == 0, self.told()
         expected = [(at, b"k", value) for at, value in enumerate(self.kept)]
         assert values(bytes(found.records)) == expected, self.told()
-        if self.committed >= 0 and self.node.topics.get(JOURNAL) is self.journal:  # not deleted
+        if (
+            self.committed >= 0 and self.node.topics.get(CONSUMER_OFFSETS_TOPIC) is self.journal
+        ):  # not deleted
             promised = {("kept", 0): (self.committed, "as promised")}
             assert friend.committed("keeper") == promised, self.told()
 
@@ -149,7 +153,7 @@ class Siege:
         asked = self.asked[peer.id]
         if data is None or asked is None:
             return
-        head = read_head(asked)
+        head = read_request_header(asked)
         api = Api(head.api)
         version = head.version if head.version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
@@ -241,9 +245,9 @@ def test_every_version_whole_and_broken(api: Api) -> None:
     found = Siege(int(api))
     for version in VERSIONS[api]:
         message = plausible(api, version, found.rng, found.known)
-        frame = bytes(write_request(Head(api, version, 7, "me", 0), message))[4:]
+        frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), message))[4:]
         found.give(frame)
-        body = read_head(frame).size
+        body = read_request_header(frame).size
         for each in (
             *(frame[:end] for end in some(range(len(frame)), 150, found.rng)),
             *(with_extreme(frame, body, found.rng) for _ in range(60)),
@@ -265,7 +269,7 @@ def test_tags_that_nobody_knows(api: Api) -> None:
     for version in VERSIONS[api]:
         if version not in classes(api)[0].SCHEMA.flexible:
             continue
-        frame = bytes(write_request(Head(api, version, 7, "me", 0), classes(api)[0]()))[4:]
+        frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), classes(api)[0]()))[4:]
         peer = found.node.connect()
         found.attackers.append(peer)
         for many in (1, 100):
@@ -312,8 +316,8 @@ def test_memory_is_bounded_by_what_was_sent(api: Api) -> None:
 
 def zeros(api: Api, version: int, size: int) -> Iterator[bytes]:
     """Zeros with a count at some place, as four bytes and as a varint."""
-    head = bytes(write_request(Head(api, version, 7, "me", 0), classes(api)[0]()))[4:]
-    head = head[: read_head(head).size]
+    head = bytes(write_request(RequestHeader(api, version, 7, "me", 0), classes(api)[0]()))[4:]
+    head = head[: read_request_header(head).size]
     for at in (0, 1, 4, 5, 11):
         for count in ((size - 50) // 2, (size - 50) // 20, 2**31 - 1):
             for written in (count.to_bytes(4, "big"), varint(count)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rota.engine.model.config import MAX_LONG
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code
-from rota.model.config import LONG
-from rota.model.naming import JOURNAL
-from rota.wire.message import (
+from rota.protocol.messages import (
     CreatePartitionsRequest,
     DeleteTopicsRequest,
     FindCoordinatorRequest,
@@ -25,7 +25,9 @@ def started() -> tuple[InMemoryNode, ClientConnection]:
 def test_groups_go_on_when_their_journal_was_deleted() -> None:
     node, peer = started()
     assert peer.commit("g", "t", 0, 7, "") is Code.NONE
-    deleted = peer.ask(DeleteTopicsRequest(topic_names=[JOURNAL], timeout_ms=1_000), 4)
+    deleted = peer.ask(
+        DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS_TOPIC], timeout_ms=1_000), 4
+    )
     assert deleted.responses[0].error_code == 0
     assert peer.ask(FindCoordinatorRequest(key="g"), 0).error_code == 0
     assert peer.committed("g") == {}
@@ -37,7 +39,7 @@ def test_groups_go_on_when_their_journal_was_deleted() -> None:
 def test_a_member_learns_that_the_journal_was_deleted() -> None:
     _, peer = started()
     assert peer.commit("g", "t", 0, 7, "") is Code.NONE
-    peer.ask(DeleteTopicsRequest(topic_names=[JOURNAL], timeout_ms=1_000), 4)
+    peer.ask(DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS_TOPIC], timeout_ms=1_000), 4)
     beat = peer.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
     assert beat.error_code == Code.UNKNOWN_MEMBER_ID
 
@@ -46,7 +48,7 @@ def test_the_journal_gets_no_more_partitions_for_groups_would_lose_their_offsets
     node, peer = started()
     for group in ("a", "b", "c", "d"):
         assert peer.commit(group, "t", 0, 7, group) is Code.NONE
-    more = CreatePartitionsRequest.CreatePartitionsTopic(name=JOURNAL, count=8)
+    more = CreatePartitionsRequest.CreatePartitionsTopic(name=CONSUMER_OFFSETS_TOPIC, count=8)
     (found,) = peer.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1_000), 1).results
     assert found.error_code == Code.INVALID_PARTITIONS
     assert "keeps its 3 partitions" in found.error_message
@@ -61,7 +63,7 @@ def test_the_largest_retention_of_an_offset_means_for_ever() -> None:
     request = OffsetCommitRequest(
         group_id="g",
         generation_id_or_member_epoch=-1,
-        retention_time_ms=LONG,
+        retention_time_ms=MAX_LONG,
         topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[one])],
     )
     assert peer.ask(request, 2).topics[0].partitions[0].error_code == 0

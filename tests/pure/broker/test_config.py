@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rota.engine.model.config import DAY, MINUTE, GroupConfig, MemberConfig
 from rota.errors import InputError
-from rota.model.config import DAY, MINUTE, GroupConfig, MemberConfig
 
 NUMBERS = [
     (config, each.name, each.metadata)

@@ -8,30 +8,22 @@ from typing import Any
 import pytest
 from kafka.protocol import admin, consumer, producer
 
-from rota.broker.call import Call
-from rota.broker.dispatch import Handler
-from rota.broker.fault import Faults
-from rota.broker.handlers import (
-    delete_records,
-    fetch,
-    leader_epoch,
-    list_offsets,
-    produce,
-    producer_id,
-)
+from rota.broker.dispatch import Handler, ServerRequest
+from rota.broker.faults import FaultInjector
+from rota.broker.handlers import fetch, log_offsets, produce
 from rota.errors import Code
-from rota.wire.api import Api
+from rota.protocol.messages import Api
 from tests.support.node import InMemoryNode
 from tests.support.requests import fetch_request, numbered, produce_request
 
-MODULES = (produce, fetch, list_offsets, producer_id, leader_epoch, delete_records)
+MODULES = (produce, fetch, log_offsets)
 DATA = [each for module in MODULES for each in module.HANDLERS]
 
 
-class Refusing(Faults):
+class Refusing(FaultInjector):
     """Every call is refused."""
 
-    def take(self, handler: Handler, call: Call, answer: Callable[[], None]) -> bool:
+    def take(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
         call.answer(handler.refuse(call, Code.KAFKA_STORAGE_ERROR))
         return True
 

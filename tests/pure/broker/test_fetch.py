@@ -6,8 +6,9 @@ from collections import deque
 
 import pytest
 
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.formats.record_batch_scan import find_batches
 from rota.errors import Code
-from rota.formats.batch import decode, records, walk
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import fetch_request, numbered, produce_request
 
@@ -28,7 +29,7 @@ def peer(node: InMemoryNode) -> ClientConnection:
 
 
 def offsets(data: bytes) -> list[int]:
-    return [record.offset for record in records(decode(bytes(data)))]
+    return [record.offset for record in iterate_records(decode_batches(bytes(data)))]
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -288,7 +289,7 @@ class Noted(deque[bytes | None]):
 def test_batches_are_whole(peer: ClientConnection) -> None:
     peer.store(*[numbered(each + 1) for each in range(20)])
     data = bytes(peer.fetch({T: 0}, partition_max=700)[T].records)
-    assert walk(data).end == len(data)
+    assert find_batches(data).end == len(data)
 
 
 def test_a_client_that_is_ahead_of_the_log_is_told_where_they_part(peer: ClientConnection) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from rota.formats.batch import Marker, Record, decode, encode, marker, records
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    ControlRecordType,
+    encode_batch,
+    encode_end_transaction_marker,
+)
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START, fetch_request, numbered
 
@@ -16,8 +22,8 @@ COMMITTED = 1
 
 def part(offset: int, producer: int) -> bytes:
     """Two records of a transaction."""
-    return encode(
-        [Record(offset + each, START, b"k", b"v") for each in range(2)],
+    return encode_batch(
+        [BatchRecord(offset + each, START, b"k", b"v") for each in range(2)],
         producer_id=producer,
         producer_epoch=0,
         base_sequence=0,
@@ -25,8 +31,10 @@ def part(offset: int, producer: int) -> bytes:
     )
 
 
-def end(kind: Marker, offset: int, producer: int) -> bytes:
-    return marker(kind, offset=offset, timestamp=START, producer_id=producer, producer_epoch=0)
+def end(kind: ControlRecordType, offset: int, producer: int) -> bytes:
+    return encode_end_transaction_marker(
+        kind, offset=offset, timestamp=START, producer_id=producer, producer_epoch=0
+    )
 
 
 def reopened(*batches: bytes) -> ClientConnection:
@@ -39,12 +47,12 @@ def reopened(*batches: bytes) -> ClientConnection:
     return node.restart().connect()
 
 
-ONE_OPEN = (part(2, 9), part(4, 10), end(Marker.ABORT, 6, 9))
-ALL_ENDED = (*ONE_OPEN, end(Marker.COMMIT, 7, 10))
+ONE_OPEN = (part(2, 9), part(4, 10), end(ControlRecordType.ABORT, 6, 9))
+ALL_ENDED = (*ONE_OPEN, end(ControlRecordType.COMMIT, 7, 10))
 
 
 def offsets(data: bytes) -> list[int]:
-    return [record.offset for record in records(decode(bytes(data)))]
+    return [record.offset for record in iterate_records(decode_batches(bytes(data)))]
 
 
 @pytest.mark.parametrize("version", range(4, 19))

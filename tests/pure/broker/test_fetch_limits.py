@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.formats.batch import decode, records, walk
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.formats.record_batch_scan import find_batches
 from tests.support.examples import examples
 from tests.support.node import InMemoryNode
 from tests.support.requests import numbered
@@ -46,9 +47,9 @@ def test_everything_is_read_once_in_order(
         assert total, "no progress"
         for partition, answer in answers.items():
             data = bytes(answer.records)
-            assert walk(data).end == len(data)
+            assert find_batches(data).end == len(data)
             assert len(data) <= max(most_each, largest)
-            new = [each.offset for each in records(decode(data))]
+            new = [each.offset for each in iterate_records(decode_batches(data))]
             first = positions[partition]
             fresh = [each for each in new if each >= first]
             assert fresh == list(range(first, first + len(fresh)))

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from rota.broker.call import Call, Client
-from rota.broker.event import ConnectionId
-from rota.broker.handlers import group, offset
+from rota.broker.dispatch import ClientSession, ServerRequest
+from rota.broker.events import ConnectionId
+from rota.broker.handlers import committed_offsets, consumer_groups
 from rota.errors import Code
-from rota.wire.api import Api
-from rota.wire.message import read_head, read_request, write_response
+from rota.protocol.messages import Api, read_request, read_request_header, write_response
 from tests.support.node import ClientConnection, InMemoryNode, decode_response, request_frame
 from tests.support.requests import (
     GROUP,
@@ -35,7 +34,9 @@ from tests.support.requests import (
     sync,
 )
 
-HANDLERS = {each.api: each for module in (group, offset) for each in module.HANDLERS}
+HANDLERS = {
+    each.api: each for module in (consumer_groups, committed_offsets) for each in module.HANDLERS
+}
 OFFERED = [
     (api, version)
     for api, handler in sorted(HANDLERS.items())
@@ -107,11 +108,11 @@ def test_the_offered_versions_are_those_of_the_specification() -> None:
 def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) -> None:
     request = REQUESTS[api]()
     data = request_frame(request, version, 5)
-    head = read_head(data)
-    call = Call(
+    head = read_request_header(data)
+    call = ServerRequest(
         api=api,
         version=version,
-        client=Client(connection=ConnectionId(1), host="127.0.0.1"),
+        client=ClientSession(connection=ConnectionId(1), host="127.0.0.1"),
         request=read_request(api, version, data, head.size),
         now=START,
         size=len(data),

@@ -7,18 +7,18 @@ from operator import itemgetter
 
 import pytest
 
+from rota.engine.coordinator.coordinator import journal_partition
+from rota.engine.formats.journal import decode_record, encode_entry
+from rota.engine.formats.record_batch import ControlRecordType
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.history.server_log import SkippedLine, parse_line
+from rota.engine.model.config import DAY, BrokerConfig, GroupConfig
+from rota.engine.model.consumer_group_entry import ConsumerGroupMetadataEntry
+from rota.engine.model.journal_entry import JournalEntry, OffsetCommitEntry, OffsetCommitTombstone
+from rota.engine.model.request import DescribeGroups, ListGroups, OffsetFetch
+from rota.engine.model.response import DescribeGroupsResult, ListGroupsResult, OffsetFetchResult
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, InputError, Refused
-from rota.formats.batch import Marker, records
-from rota.formats.batch import decode as decode_batches
-from rota.formats.journal import decode, encode
-from rota.group.coordinator import journal_partition
-from rota.model.config import DAY, BrokerConfig, GroupConfig
-from rota.model.entry import Entry, OffsetCommitted, OffsetForgotten
-from rota.model.modern import EpochSaved
-from rota.model.naming import JOURNAL
-from rota.model.reply import DescribeGroupsReply, FetchOffsetsReply, ListGroupsReply
-from rota.model.request import DescribeGroups, FetchOffsets, ListGroups
-from rota.replay.serverlog import Passed, parse
 from tests.support.node import BROKER, ClientConnection, InMemoryNode
 from tests.support.recorded_segment import journal_segments
 from tests.support.requests import (
@@ -73,11 +73,11 @@ def state(peer: ClientConnection, group: str = GROUP) -> tuple[str, int]:
 def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    assert node.topics.get(JOURNAL) is None
+    assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
     assert peer.ask(list_groups(), 4).groups == []
-    assert node.topics.get(JOURNAL) is None
+    assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
     peer.ask(find(), 2)
-    made = node.topics.get(JOURNAL)
+    made = node.topics.get(CONSUMER_OFFSETS_TOPIC)
     assert made is not None
     assert made.partitions == BROKER.offsets_partitions
     assert made.config.compacted
@@ -86,7 +86,7 @@ def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
 def test_a_group_is_written_to_its_own_partition(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
     ends = [
-        node.topics.log(JOURNAL, each).end  # type: ignore[union-attr]
+        node.topics.log(CONSUMER_OFFSETS_TOPIC, each).end  # type: ignore[union-attr]
         for each in range(BROKER.offsets_partitions)
     ]
     mine = journal_partition(GROUP, BROKER.offsets_partitions)
@@ -110,8 +110,8 @@ def test_without_its_journal_a_broker_forgets_its_groups(node: InMemoryNode) -> 
     late = Member(node.connect())
     late.join()
     with pytest.raises(Refused, match="keeps its 3 partitions"):
-        node.topics.grow(JOURNAL, 4, node.now)
-    node.topics.delete(JOURNAL, node.now)
+        node.topics.grow(CONSUMER_OFFSETS_TOPIC, 4, node.now)
+    node.topics.delete(CONSUMER_OFFSETS_TOPIC, node.now)
     node.advance(0)
     assert late.connection.receive().error_code == Code.NOT_COORDINATOR
     assert first.connection.ask(list_groups(), 4).groups == []
@@ -191,8 +191,11 @@ def test_other_records_of_a_journal_are_passed_over_and_said(node: InMemoryNode)
     first = Member(node.connect())
     first.enter()
     mine = journal_partition(GROUP, BROKER.offsets_partitions)
-    strange = [encode(EpochSaved(group="new", epoch=2)), encode(EpochSaved(group="new", epoch=3))]
-    node.topics.append_records(JOURNAL, mine, [*strange, (b"\0\1", b"?")], node.now)
+    strange = [
+        encode_entry(ConsumerGroupMetadataEntry(group="new", epoch=2)),
+        encode_entry(ConsumerGroupMetadataEntry(group="new", epoch=3)),
+    ]
+    node.topics.append_records(CONSUMER_OFFSETS_TOPIC, mine, [*strange, (b"\0\1", b"?")], node.now)
     again = node.restart()
     (passed,) = again.logged("Passed over")
     assert "2 ConsumerGroupMetadata" in passed
@@ -207,7 +210,7 @@ def test_a_journal_that_kafka_wrote_is_taken_over() -> None:
     node = InMemoryNode(config=config)
     node.connect().ask(find(), 2)
     for partition, data in journal_segments().items():
-        node.disk.put(f"{JOURNAL}-{partition}/{0:020}.log", data)
+        node.disk.put(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", data)
     again = node.restart(config=config)
     assert not again.logged("cannot be read")
     assert again.logged("Passed over")
@@ -228,28 +231,28 @@ def recorded_offsets() -> dict[str, dict[tuple[str, int], int]]:
     """What the recorded journal says of each group's offsets, read record by record."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for data in journal_segments().values():
-        held: dict[int, list[Entry]] = {}
+        held: dict[int, list[JournalEntry]] = {}
         columns = decode_batches(data)
         batches = columns.batches
         by_batch = groupby(
-            zip(columns.batch.tolist(), records(columns), strict=True), itemgetter(0)
+            zip(columns.batch.tolist(), iterate_records(columns), strict=True), itemgetter(0)
         )
         for number, rows in by_batch:
             producer = int(batches.producer_id[number])
             if batches.control[number]:
                 entries = held.pop(producer, [])
-                if batches.marker[number] != Marker.COMMIT:
+                if batches.marker[number] != ControlRecordType.COMMIT:
                     continue
             else:
-                entries = [decode(record.key or b"", record.value) for _, record in rows]
+                entries = [decode_record(record.key or b"", record.value) for _, record in rows]
                 if batches.transactional[number]:
                     held.setdefault(producer, []).extend(entries)
                     continue
             for entry in entries:
-                if isinstance(entry, OffsetCommitted):
+                if isinstance(entry, OffsetCommitEntry):
                     offsets = found.setdefault(entry.group, {})
                     offsets[entry.topic, entry.partition] = entry.offset
-                elif isinstance(entry, OffsetForgotten):
+                elif isinstance(entry, OffsetCommitTombstone):
                     found.setdefault(entry.group, {}).pop((entry.topic, entry.partition), None)
     return found
 
@@ -323,16 +326,16 @@ def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNod
     first.commit(3)
     node.groups.move(GROUP, node.now)
     described = node.groups.look(DescribeGroups(groups=(GROUP, "none")), node.now)
-    assert isinstance(described, DescribeGroupsReply)
+    assert isinstance(described, DescribeGroupsResult)
     assert [(each.state, len(each.members)) for each in described.groups] == [
         ("Stable", 2),
         ("Dead", 0),
     ]
     listed = node.groups.look(ListGroups(), node.now)
-    assert isinstance(listed, ListGroupsReply)
+    assert isinstance(listed, ListGroupsResult)
     assert [each.group for each in listed.groups] == [GROUP]
-    fetched = node.groups.look(FetchOffsets(group=GROUP), node.now)
-    assert isinstance(fetched, FetchOffsetsReply)
+    fetched = node.groups.look(OffsetFetch(group=GROUP), node.now)
+    assert isinstance(fetched, OffsetFetchResult)
     assert [each.offset for each in fetched.offsets.values() if each] == [3]
     assert first.beat() is Code.NOT_COORDINATOR
     node.groups.expire(GROUP, second.id, node.now)
@@ -340,9 +343,9 @@ def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNod
 
 
 def test_to_look_makes_no_journal(node: InMemoryNode) -> None:
-    for request in (DescribeGroups(groups=("g",)), FetchOffsets(group="g"), ListGroups()):
+    for request in (DescribeGroups(groups=("g",)), OffsetFetch(group="g"), ListGroups()):
         node.groups.look(request, node.now)
-    assert node.topics.get(JOURNAL) is None
+    assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
 
 
 def test_a_moved_group_comes_back_by_itself(node: InMemoryNode) -> None:
@@ -368,7 +371,7 @@ def test_a_member_is_expired(node: InMemoryNode) -> None:
 
 def test_nothing_is_promised_that_is_not_stored(node: InMemoryNode) -> None:
     first, second = pair(node)
-    node.disk.refuse("append", f"{JOURNAL}-*/*.log", partly=20)
+    node.disk.refuse("append", f"{CONSUMER_OFFSETS_TOPIC}-*/*.log", partly=20)
     assert first.commit(5) is Code.NOT_COORDINATOR
     assert len(node.logged("It cannot be written")) == 1
     assert first.commit(6) is Code.NONE
@@ -384,7 +387,7 @@ def test_an_assignment_that_is_not_stored_is_not_handed_out(node: InMemoryNode) 
     first = Member(node.connect())
     first.join()
     first.joined()
-    node.disk.refuse("append", f"{JOURNAL}-*/*.log")
+    node.disk.refuse("append", f"{CONSUMER_OFFSETS_TOPIC}-*/*.log")
     first.sync()
     assert first.connection.receive().error_code == Code.NOT_COORDINATOR
     assert state(first.connection) == ("PreparingRebalance", 1)
@@ -417,14 +420,14 @@ def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
     )
     Member(node.connect(), other).enter()
     again = node.restart()  # it has looked through all of the log; then a bit flips
-    again.disk.flip(f"{JOURNAL}-{partition}/{0:020}.log", 8 * 100)
+    again.disk.flip(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", 8 * 100)
     again.groups.move(GROUP, again.now)
     peer = again.connect()
     peer.ask(find(), 2)
     (told,) = peer.ask(describe(), 5).groups
     assert told.error_code == Code.NOT_COORDINATOR
     (line,) = again.logged("not served")
-    assert f"{JOURNAL}-{partition}" in line
+    assert f"{CONSUMER_OFFSETS_TOPIC}-{partition}" in line
     assert state(peer, other) == ("Stable", 1)
     assert [each.group_id for each in peer.ask(list_groups(), 4).groups] == [other]
 
@@ -438,8 +441,10 @@ def test_the_log_reads_as_a_broker_s(node: InMemoryNode) -> None:
     node.advance(SESSION)
     told = node.logged("[GroupCoordinator id=1 topic=__consumer_offsets partition=")
     assert told == node.log_lines
-    understood = [parse(f"[2026-11-15 14:00:08,172] INFO {line} (logger)") for line in told]
-    assert not [line for line, found in zip(told, understood, strict=True) if found is Passed.OTHER]
+    understood = [parse_line(f"[2026-11-15 14:00:08,172] INFO {line} (logger)") for line in told]
+    assert not [
+        line for line, found in zip(told, understood, strict=True) if found is SkippedLine.OTHER
+    ]
     assert node.logged(f"Stabilized group {GROUP} generation 2 with 2 members.")
     assert node.logged(f"Member {second.id} in group {GROUP} has failed")
     assert node.logged(f"Assignment received from leader {first.id} for group {GROUP}")

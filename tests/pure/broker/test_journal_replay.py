@@ -9,24 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.broker.journal import replay
-from rota.formats import batch, journal
-from rota.formats.batch import Marker, Record
-from rota.group.coordinator import Coordinator
-from rota.group.event import LoadStarted
-from rota.model.config import GroupConfig
-from rota.model.entry import (
+from rota.broker.groups import replay_journal
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import JournalLoadStarted
+from rota.engine.formats import journal, record_batch
+from rota.engine.formats.record_batch import BatchRecord, ControlRecordType
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.consumer_group_entry import ConsumerGroupMetadataEntry
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    Entry,
-    Foreign,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
-    SavedMember,
-)
-from rota.model.modern import (
-    EpochSaved,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
 )
 from tests.support.examples import examples
 
@@ -39,7 +37,7 @@ class Pages:
     def __init__(self, batches: Iterable[bytes], *, at_once: int = 1_000) -> None:
         self._batches = list(batches)
         self._at_once = at_once
-        heads = [batch.read_header(each) for each in self._batches]
+        heads = [record_batch.read_batch_header(each) for each in self._batches]
         self._ends = [head.last_offset + 1 for head in heads]
         self.start = heads[0].base_offset if heads else 0
         self.end = self._ends[-1] if heads else 0
@@ -49,16 +47,16 @@ class Pages:
         return b"".join(self._batches[first : first + self._at_once])
 
 
-def stored(*entries: Entry) -> Pages:
+def stored(*entries: JournalEntry) -> Pages:
     return Pages(batches(entries))
 
 
-def batches(entries: Sequence[Entry], *, per_batch: int = 3, base: int = 0) -> list[bytes]:
-    pairs = [journal.encode(entry) for entry in entries]
+def batches(entries: Sequence[JournalEntry], *, per_batch: int = 3, base: int = 0) -> list[bytes]:
+    pairs = [journal.encode_entry(entry) for entry in entries]
     return [
-        batch.encode(
+        record_batch.encode_batch(
             [
-                Record(base + offset, NOW, *pairs[offset])
+                BatchRecord(base + offset, NOW, *pairs[offset])
                 for offset in range(first, min(first + per_batch, len(pairs)))
             ]
         )
@@ -66,25 +64,25 @@ def batches(entries: Sequence[Entry], *, per_batch: int = 3, base: int = 0) -> l
     ]
 
 
-def committed(offset: int, partition: int = 0, group: str = "g") -> OffsetCommitted:
-    return OffsetCommitted(
+def committed(offset: int, partition: int = 0, group: str = "g") -> OffsetCommitEntry:
+    return OffsetCommitEntry(
         group=group, topic="t", partition=partition, offset=offset, commit_timestamp=NOW
     )
 
 
-def forgotten(partition: int = 0, group: str = "g") -> OffsetForgotten:
-    return OffsetForgotten(group=group, topic="t", partition=partition)
+def forgotten(partition: int = 0, group: str = "g") -> OffsetCommitTombstone:
+    return OffsetCommitTombstone(group=group, topic="t", partition=partition)
 
 
-def saved(generation: int, group: str = "g", members: int = 1) -> GroupSaved:
-    return GroupSaved(
+def saved(generation: int, group: str = "g", members: int = 1) -> GroupMetadataEntry:
+    return GroupMetadataEntry(
         group=group,
         protocol_type="consumer",
         generation=generation,
         protocol="range",
         leader="m0",
         members=tuple(
-            SavedMember(
+            GroupMetadataMember(
                 member_id=f"m{number}",
                 static_id=None,
                 client_id="c",
@@ -100,15 +98,17 @@ def saved(generation: int, group: str = "g", members: int = 1) -> GroupSaved:
 
 
 def test_commits_that_another_follows_are_left_out() -> None:
-    found: list[Entry] = []
-    replay(stored(committed(1), committed(2), committed(5, 1), committed(3)), found.append)
+    found: list[JournalEntry] = []
+    replay_journal(stored(committed(1), committed(2), committed(5, 1), committed(3)), found.append)
     assert found == [committed(5, 1), committed(3)]
 
 
 def test_what_a_tombstone_ends_is_not_left_out() -> None:
-    gone = GroupForgotten(group="g")
-    found: list[Entry] = []
-    replay(stored(committed(1), forgotten(), gone, committed(2), committed(3)), found.append)
+    gone = GroupMetadataTombstone(group="g")
+    found: list[JournalEntry] = []
+    replay_journal(
+        stored(committed(1), forgotten(), gone, committed(2), committed(3)), found.append
+    )
     assert found == [committed(1), forgotten(), gone, committed(3)]
 
 
@@ -117,15 +117,15 @@ ENTRIES = st.lists(
         st.builds(committed, st.integers(0, 9), st.integers(0, 1), st.sampled_from(("g", "h"))),
         st.builds(forgotten, st.integers(0, 1), st.sampled_from(("g", "h"))),
         st.builds(saved, st.integers(0, 9), st.sampled_from(("g", "h")), st.integers(0, 2)),
-        st.builds(GroupForgotten, group=st.sampled_from(("g", "h"))),
+        st.builds(GroupMetadataTombstone, group=st.sampled_from(("g", "h"))),
     ),
     max_size=24,
 )
 
 
-def state(entries: Iterable[Entry]) -> list[ClassicEntry]:
+def state(entries: Iterable[JournalEntry]) -> list[ClassicEntry]:
     coordinator = Coordinator(GroupConfig(), lambda: "id")
-    coordinator.handle(LoadStarted(), NOW)
+    coordinator.handle(JournalLoadStarted(), NOW)
     for entry in entries:
         coordinator.replay(entry)
     return list(coordinator.compacted())
@@ -136,20 +136,20 @@ def state(entries: Iterable[Entry]) -> list[ClassicEntry]:
 def test_what_comes_of_it_is_the_same_as_one_by_one(
     entries: list[ClassicEntry], per_batch: int, at_once: int
 ) -> None:
-    found: list[Entry] = []
-    replay(Pages(batches(entries, per_batch=per_batch), at_once=at_once), found.append)
+    found: list[JournalEntry] = []
+    replay_journal(Pages(batches(entries, per_batch=per_batch), at_once=at_once), found.append)
     assert state(found) == state(entries)
 
 
 def test_other_groups_are_counted_by_their_kind() -> None:
-    others: list[Entry] = [
-        EpochSaved(group="new", epoch=2),
-        EpochSaved(group="new", epoch=3),
-        Foreign(type=11, name="ShareGroupMetadata", key=b"\0\x0b\0\0", value=b"\0\0"),
-        Foreign(type=99, name="unknown", key=b"\0\x63\0\0", value=None),
+    others: list[JournalEntry] = [
+        ConsumerGroupMetadataEntry(group="new", epoch=2),
+        ConsumerGroupMetadataEntry(group="new", epoch=3),
+        UnparsedEntry(type=11, name="ShareGroupMetadata", key=b"\0\x0b\0\0", value=b"\0\0"),
+        UnparsedEntry(type=99, name="unknown", key=b"\0\x63\0\0", value=None),
     ]
-    found: list[Entry] = []
-    told = replay(stored(committed(1), *others, saved(1)), found.append)
+    found: list[JournalEntry] = []
+    told = replay_journal(stored(committed(1), *others, saved(1)), found.append)
     assert found == [committed(1), saved(1)]
     assert told.passed == Counter(ConsumerGroupMetadata=2, ShareGroupMetadata=1, unknown=1)
     assert told.unread == []
@@ -161,27 +161,29 @@ def test_other_groups_are_counted_by_their_kind() -> None:
     [(b"\0\1", b"\0\4"), (b"", b""), (b"\0\2\0\1g", b"\0\x63"), (b"\0\1\0\1g\0\1t\0\0\0\0", b"\0")],
 )
 def test_records_that_cannot_be_read_are_told_of(key: bytes, value: bytes) -> None:
-    good = [Record(at, NOW, *journal.encode(committed(at, at))) for at in range(2)]
-    data = batch.encode([good[0], Record(1, NOW, key, value)._replace(offset=1)])
-    found: list[Entry] = []
-    told = replay(Pages([data, batch.encode([good[1]._replace(offset=2)])]), found.append)
+    good = [BatchRecord(at, NOW, *journal.encode_entry(committed(at, at))) for at in range(2)]
+    data = record_batch.encode_batch([good[0], BatchRecord(1, NOW, key, value)._replace(offset=1)])
+    found: list[JournalEntry] = []
+    told = replay_journal(
+        Pages([data, record_batch.encode_batch([good[1]._replace(offset=2)])]), found.append
+    )
     assert found == [committed(0), committed(1, 1)]
     (line,) = told.unread
     assert line.startswith("offset 1: ")
 
 
 def test_transactions_count_when_they_are_committed() -> None:
-    def part(entry: Entry, base: int, producer: int) -> bytes:
-        return batch.encode(
-            [Record(base, NOW, *journal.encode(entry))],
+    def part(entry: JournalEntry, base: int, producer: int) -> bytes:
+        return record_batch.encode_batch(
+            [BatchRecord(base, NOW, *journal.encode_entry(entry))],
             producer_id=producer,
             producer_epoch=0,
             base_sequence=base,
             transactional=True,
         )
 
-    def end(kind: Marker, base: int, producer: int) -> bytes:
-        return batch.marker(
+    def end(kind: ControlRecordType, base: int, producer: int) -> bytes:
+        return record_batch.encode_end_transaction_marker(
             kind, offset=base, timestamp=NOW, producer_id=producer, producer_epoch=0
         )
 
@@ -189,18 +191,18 @@ def test_transactions_count_when_they_are_committed() -> None:
         part(committed(10), 0, 1),
         part(committed(20, 1), 1, 2),
         *batches([committed(5)], base=2),
-        end(Marker.COMMIT, 3, 1),
+        end(ControlRecordType.COMMIT, 3, 1),
         part(committed(30), 4, 2),
-        end(Marker.ABORT, 5, 2),
+        end(ControlRecordType.ABORT, 5, 2),
         part(committed(40), 6, 3),
     ]
     for at_once in range(1, len(pages) + 1):
-        found: list[Entry] = []
-        replay(Pages(pages, at_once=at_once), found.append)
+        found: list[JournalEntry] = []
+        replay_journal(Pages(pages, at_once=at_once), found.append)
         assert found == [committed(5), committed(10)]
 
 
 def test_an_empty_journal_has_nothing_to_say() -> None:
-    found: list[Entry] = []
-    assert replay(Pages([]), found.append).records == 0
+    found: list[JournalEntry] = []
+    assert replay_journal(Pages([]), found.append).records == 0
     assert found == []

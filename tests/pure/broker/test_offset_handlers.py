@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rota.engine.model.config import DAY
 from rota.errors import Code
-from rota.model.config import DAY
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import GROUP, Member, code, commit, delete_offsets, offset_fetch
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from kafka.protocol.producer import InitProducerIdRequest
 
+from rota.engine.formats.record_batch import CompressionType
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from rota.errors import Code
-from rota.formats.batch import Codec, decode, records
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START, batch, numbered, produce_request
 
@@ -28,7 +29,7 @@ def peer(node: InMemoryNode) -> ClientConnection:
 
 def values(peer: ClientConnection, partition: tuple[str, int] = T) -> list[bytes | None]:
     data = bytes(peer.fetch({partition: 0})[partition].records)
-    return [record.value for record in records(decode(data))]
+    return [record.value for record in iterate_records(decode_batches(data))]
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -43,8 +44,10 @@ def test_each_version_stores_a_batch_for_each_partition(
     assert len(values(peer)) == 5
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_a_batch_is_kept_as_it_was_compressed(peer: ClientConnection, codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_a_batch_is_kept_as_it_was_compressed(
+    peer: ClientConnection, codec: CompressionType
+) -> None:
     sent = numbered(50, codec=codec)
     peer.store(sent)
     kept = bytes(peer.fetch({T: 0})[T].records)
@@ -53,7 +56,7 @@ def test_a_batch_is_kept_as_it_was_compressed(peer: ClientConnection, codec: Cod
 
 @pytest.mark.parametrize(("version", "code"), [(3, 76), (6, 76), (7, 0), (11, 0)])
 def test_zstd_needs_version_7(peer: ClientConnection, version: int, code: int) -> None:
-    answer = peer.produce({T: numbered(5, codec=Codec.ZSTD)}, version=version)[T]
+    answer = peer.produce({T: numbered(5, codec=CompressionType.ZSTD)}, version=version)[T]
     assert answer.error_code == code
 
 
@@ -134,7 +137,7 @@ def test_the_brokers_time(node: InMemoryNode) -> None:
     answer = peer.produce({("a", 0): numbered(2)})["a", 0]
     assert answer.log_append_time_ms == START + 5
     data = bytes(peer.fetch({("a", 0): 0})["a", 0].records)
-    assert {record.timestamp for record in records(decode(data))} == {START + 5}
+    assert {record.timestamp for record in iterate_records(decode_batches(data))} == {START + 5}
 
 
 # Acknowledgements

@@ -13,8 +13,8 @@ from rota.errors import Code
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import code, list_groups
 
+#: connection.failed.authentication.delay.ms
 PAUSE = 100
-"""connection.failed.authentication.delay.ms"""
 
 ALL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORDS = {"alice": "secret", "bob": "other"}

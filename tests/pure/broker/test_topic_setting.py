@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from rota.broker.effective import Source, Synonym, of_topic
+from rota.broker.config import ConfigSource, ConfigSynonym, topic_config_entries
+from rota.engine.model.config import (
+    TOPIC_CONFIG_KEYS,
+    ConfigType,
+    TopicConfig,
+    format_config_value,
+    parse_topic_config,
+)
+from rota.engine.model.text import (
+    MAX_TOPIC_NAME_LENGTH,
+    find_topic_name_problem,
+    unify_collision_characters,
+)
 from rota.errors import InputError
-from rota.model.config import TopicConfig
-from rota.model.naming import LONGEST, misname, unified
-from rota.model.setting import SETTINGS, Kind, topic_config, written
 
 PLAIN = TopicConfig()
 
 
 def test_every_default_is_a_value_of_its_own_setting() -> None:
-    for setting in SETTINGS.values():
+    for setting in TOPIC_CONFIG_KEYS.values():
         if not setting.hidden:
-            assert setting.parse(written(setting.default)) == setting.default
-    assert topic_config({}, PLAIN) == PLAIN
+            assert setting.parse(format_config_value(setting.default)) == setting.default
+    assert parse_topic_config({}, PLAIN) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_every_default_is_a_value_of_its_own_setting() -> None:
     ],
 )
 def test_a_text_becomes_what_holds(key: str, text: str, field: str, value: object) -> None:
-    assert getattr(topic_config({key: text}, PLAIN), field) == value
+    assert getattr(parse_topic_config({key: text}, PLAIN), field) == value
 
 
 @pytest.mark.parametrize(
@@ -65,12 +74,12 @@ def test_a_text_becomes_what_holds(key: str, text: str, field: str, value: objec
 )
 def test_what_cannot_be_is_refused_by_its_key(key: str, text: str) -> None:
     with pytest.raises(InputError, match=key):
-        topic_config({key: text}, PLAIN)
+        parse_topic_config({key: text}, PLAIN)
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InputError, match="min.compaction.lag.ms: 10 is more than"):
-        topic_config({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, PLAIN)
+        parse_topic_config({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -86,41 +95,47 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     ],
 )
 def test_settings_without_work_for_one_node_are_accepted(key: str, text: str) -> None:
-    assert topic_config({key: text}, PLAIN) == PLAIN
+    assert parse_topic_config({key: text}, PLAIN) == PLAIN
 
 
 def test_a_setting_says_where_it_comes_from() -> None:
     broker = TopicConfig(retention=60_000, max_message_bytes=2_000)
-    found = {each.key: each for each in of_topic({"retention.ms": "+5"}, broker)}
+    found = {each.key: each for each in topic_config_entries({"retention.ms": "+5"}, broker)}
     assert found["retention.ms"].value == "5"
-    assert found["retention.ms"].source is Source.TOPIC
+    assert found["retention.ms"].source is ConfigSource.TOPIC
     assert found["retention.ms"].synonyms == (
-        Synonym("retention.ms", "5", Source.TOPIC),
-        Synonym("log.retention.ms", "60000", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
+        ConfigSynonym("retention.ms", "5", ConfigSource.TOPIC),
+        ConfigSynonym("log.retention.ms", "60000", ConfigSource.STATIC_BROKER),
+        ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
     )
-    assert found["max.message.bytes"].source is Source.STATIC_BROKER
+    assert found["max.message.bytes"].source is ConfigSource.STATIC_BROKER
     assert found["max.message.bytes"].value == "2000"
-    assert found["segment.ms"].source is Source.DEFAULT
+    assert found["segment.ms"].source is ConfigSource.DEFAULT
     assert found["segment.ms"].synonyms == ()
-    assert found["cleanup.policy"].kind is Kind.LIST
+    assert found["cleanup.policy"].kind is ConfigType.LIST
     assert found["cleanup.policy"].synonyms == (
-        Synonym("log.cleanup.policy", "delete", Source.DEFAULT),
+        ConfigSynonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
     )
     assert "internal.segment.bytes" not in found
 
 
-@pytest.mark.parametrize("name", ["a", "a.b_c-D9", "x" * LONGEST, "...", "__consumer_offsets"])
+@pytest.mark.parametrize(
+    "name", ["a", "a.b_c-D9", "x" * MAX_TOPIC_NAME_LENGTH, "...", "__consumer_offsets"]
+)
 def test_a_topic_may_be_called(name: str) -> None:
-    assert misname(name) is None
+    assert find_topic_name_problem(name) is None
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "x" * (LONGEST + 1), "a b", "a/b", "ä", "a\n", "a\0"]
+    "name", ["", ".", "..", "x" * (MAX_TOPIC_NAME_LENGTH + 1), "a b", "a/b", "ä", "a\n", "a\0"]
 )
 def test_a_topic_may_not_be_called(name: str) -> None:
-    assert misname(name)
+    assert find_topic_name_problem(name)
 
 
 def test_dots_and_underscores_are_the_same_to_metrics() -> None:
-    assert unified("a.b_c") == unified("a_b.c") != unified("a-b_c")
+    assert (
+        unify_collision_characters("a.b_c")
+        == unify_collision_characters("a_b.c")
+        != unify_collision_characters("a-b_c")
+    )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rota.broker.handlers.partition import log_of
-from rota.broker.topic import MOST_PARTITIONS, deleted_name
+from rota.broker.topics import MAX_TOPIC_PARTITIONS, deleted_folder_name, find_log
+from rota.engine.model.config import BrokerConfig, TopicConfig
 from rota.errors import Code, DiskError, Refused
-from rota.model.config import BrokerConfig, TopicConfig
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
 from tests.support.partition_log import sent, values
@@ -79,7 +78,7 @@ def test_a_name_may_be_refused(name: str, code: Code) -> None:
     assert refusal(error) is code
 
 
-@pytest.mark.parametrize("count", [0, -1, MOST_PARTITIONS + 1])
+@pytest.mark.parametrize("count", [0, -1, MAX_TOPIC_PARTITIONS + 1])
 def test_a_number_of_partitions_may_be_refused(count: int) -> None:
     node = InMemoryNode()
     node.topics.create("orders", 1, {}, START)
@@ -152,7 +151,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_soon() -> None:
     node.topics.delete("orders", START)
     assert told == [f"orders {START}", "watcher"]
     assert node.topics.get("orders") is node.topics.by_id(old.id) is None
-    assert node.folders() == {deleted_name("orders", n, old.id) for n in (0, 1)}
+    assert node.folders() == {deleted_folder_name("orders", n, old.id) for n in (0, 1)}
     new = node.topics.create("orders", 1, {}, START)
     assert new.id != old.id
     assert node.end_offsets() == {"orders": [0]}
@@ -172,7 +171,7 @@ def test_what_a_deletion_left_is_removed_at_the_next_start() -> None:
 
 
 def test_folders_of_deleted_topics_have_names_that_fit_a_disk() -> None:
-    names = {deleted_name("x" * 249, number, bytes(range(16))) for number in range(12)}
+    names = {deleted_folder_name("x" * 249, number, bytes(range(16))) for number in range(12)}
     assert len(names) == 12
     assert all(len(name) <= 255 for name in names)
     node = InMemoryNode()
@@ -424,7 +423,7 @@ def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
     for act in (
         lambda: node.append("orders", 1, b"g"),
         lambda: log.read(0, 1000),
-        lambda: log_of(node.topics.get("orders"), 1),  # type: ignore[arg-type]
+        lambda: find_log(node.topics.get("orders"), 1),  # type: ignore[arg-type]
     ):
         with pytest.raises(Refused, match="of another topic") as error:
             act()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rota.broker.handlers.metadata import MOST_MADE
-from rota.broker.topic import MOST_PARTITIONS, MOST_TOPICS, Topic, Wanted
+from rota.broker.handlers.metadata import MAX_AUTO_CREATED_TOPICS
+from rota.broker.storage.catalog import CATALOG_FILE
+from rota.broker.storage.log_directory import CLEAN_SHUTDOWN_FILE, LOG_START_CHECKPOINT
+from rota.broker.topics import MAX_TOPIC_PARTITIONS, MAX_TOPICS_PER_REQUEST, NewTopic, Topic
+from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, DiskError, Refused
-from rota.formats.buffer import Bytes
-from rota.storage.catalog import FIRST
-from rota.storage.folder import CLEAN, LOG_STARTS
 from tests.support.differential_side import Plain, request
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.node import InMemoryNode
@@ -110,7 +110,7 @@ def test_a_request_for_many_topics_saves_the_catalogue_once(
         answers: list[Any] = []
         costs.append(disk.count(lambda: answers.extend(act(node, names(count)))))  # noqa: B023
         assert [each.error_code for each in answers] == [0] * count
-        assert disk.saves[FIRST] == 1
+        assert disk.saves[CATALOG_FILE] == 1
     one, fifty, hundred = costs
     assert hundred - fifty == 50 * (fifty - one) // 49  # as much for each, however many there are
     assert (hundred - fifty) // 50 <= 3
@@ -136,7 +136,7 @@ def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
     asked = request("DeleteRecords", 2, topics=[{"name": "t", "partitions": partitions}])
     answers: list[Any] = []
     disk.count(lambda: answers.append(peer.ask(asked, 2)))
-    assert disk.saves[LOG_STARTS] == 1
+    assert disk.saves[LOG_START_CHECKPOINT] == 1
     (topic,) = answers[0].topics
     found = [(each.error_code, each.low_watermark) for each in topic.partitions]
     assert found == [(0, 1)] * 50 + [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1)]
@@ -158,22 +158,22 @@ def test_a_topic_that_the_disk_refuses_does_not_stop_the_others() -> None:
     disk = FaultyDisk()
     node = InMemoryNode(disk)
     disk.refuse("make", "b-*")
-    outcomes = node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START)
+    outcomes = node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START)
     assert [isinstance(each, Refused) for each in outcomes] == [False, True, False]
     assert list(node.restart(node.disk).end_offsets()) == ["a", "c"]
 
 
-@pytest.mark.parametrize("path", [FIRST, f"{FIRST}.copy"])
+@pytest.mark.parametrize("path", [CATALOG_FILE, f"{CATALOG_FILE}.copy"])
 def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> None:
     disk = FaultyDisk()
     node = InMemoryNode(disk)
-    node.topics.create_all([Wanted(name, 1, {}) for name in "xyz"], START)
+    node.topics.create_all([NewTopic(name, 1, {}) for name in "xyz"], START)
     for name in "xyz":
         node.append(name, 0, b"a")
     before, folders = node.end_offsets(), node.folders()
     settings = {name: {"retention.ms": "5"} for name in "xyz"}
     acts: list[Callable[[], list[Topic | Refused]]] = [
-        lambda: node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START),
+        lambda: node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START),
         lambda: node.topics.delete_all("xyz", START),
         lambda: node.topics.grow_all(dict.fromkeys("xyz", 3), START),
         lambda: node.topics.configure_all(settings, START),
@@ -185,7 +185,7 @@ def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> Non
         ] * 3
         assert (node.end_offsets(), node.folders()) == (before, folders)
         assert node.restart(disk.kill()).end_offsets() == before
-    assert len(node.topics.create_all([Wanted(name, 2, {}) for name in "abc"], START)) == 3
+    assert len(node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START)) == 3
     assert list(node.end_offsets()) == [*"abcxyz"]
 
 
@@ -194,17 +194,23 @@ def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> Non
 
 def test_a_request_for_too_many_is_refused_and_names_the_limit() -> None:
     node = InMemoryNode()
-    for answers in (create(node, names(MOST_TOPICS + 1)), create(node, "ab", MOST_PARTITIONS - 1)):
+    for answers in (
+        create(node, names(MAX_TOPICS_PER_REQUEST + 1)),
+        create(node, "ab", MAX_TOPIC_PARTITIONS - 1),
+    ):
         assert {each.error_code for each in answers} == {Code.POLICY_VIOLATION}
-        assert f"{MOST_TOPICS} topics and {MOST_PARTITIONS} partitions" in answers[0].error_message
+        assert (
+            f"{MAX_TOPICS_PER_REQUEST} topics and {MAX_TOPIC_PARTITIONS} partitions"
+            in answers[0].error_message
+        )
     assert len(node.topics) == 0
 
 
 def test_of_too_many_names_the_first_are_made_and_the_others_when_asked_again() -> None:
     node = InMemoryNode()
-    asked = names(MOST_MADE + 5)
+    asked = names(MAX_AUTO_CREATED_TOPICS + 5)
     codes = Counter(each.error_code for each in make_by_metadata(node, asked))
-    assert codes == {0: MOST_MADE, Code.UNKNOWN_TOPIC_OR_PARTITION: 5}
+    assert codes == {0: MAX_AUTO_CREATED_TOPICS, Code.UNKNOWN_TOPIC_OR_PARTITION: 5}
     assert {each.error_code for each in make_by_metadata(node, asked)} == {0}
 
 
@@ -246,7 +252,7 @@ def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
     disk.refuse("sync", "t-3/*")
     with pytest.raises(DiskError, match="t-3/"):
         node.topics.close(START)
-    assert disk.size(CLEAN) is None
+    assert disk.size(CLEAN_SHUTDOWN_FILE) is None
     assert node.folder.recovery_points["t", 3] == 0
     assert node.folder.recovery_points["t", 4] == 2
 
@@ -260,5 +266,5 @@ def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
     with pytest.raises(DiskError):
         log.flush()
     node.topics.close(START)
-    assert disk.size(CLEAN) is None
+    assert disk.size(CLEAN_SHUTDOWN_FILE) is None
     assert node.log_lines[-1] == "the next start reads the logs, for some have failed: t-1"

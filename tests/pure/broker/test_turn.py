@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.broker import turn
-from rota.broker.event import Command, Received, Send, Woken
+from rota.broker import dispatch
+from rota.broker.events import FrameReceived, NodeCommand, Wakeup, WriteResponse
 from tests.support.node import ClientConnection, InMemoryNode, request_frame
 from tests.support.requests import batch, fetch_request, produce_request
 
@@ -36,21 +36,21 @@ def polls(
     return peers
 
 
-def answered(commands: list[Command]) -> list[int]:
+def answered(commands: list[NodeCommand]) -> list[int]:
     """Who was sent something."""
-    return [command.connection for command in commands if isinstance(command, Send)]
+    return [command.connection for command in commands if isinstance(command, WriteResponse)]
 
 
-def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[Command]]:
+def append(node: InMemoryNode, value: bytes) -> tuple[ClientConnection, list[NodeCommand]]:
     producer = node.connect()
     request = request_frame(produce_request(node.topic_ids(), {T: batch(value)}), 9, 1)
-    return producer, node.node.handle(Received(producer.id, request), node.now, node.room)
+    return producer, node.node.handle(FrameReceived(producer.id, request), node.now, node.room)
 
 
 def going_on(node: InMemoryNode) -> Iterator[list[int]]:
     """Who is answered in each event, for as long as the node is behind."""
     while node.node.behind:
-        yield answered(node.node.handle(Woken(), node.now, node.room))
+        yield answered(node.node.handle(Wakeup(), node.now, node.room))
 
 
 def test_large_answers_are_made_a_few_at_a_time_in_the_order_of_the_requests(
@@ -69,7 +69,7 @@ def test_small_answers_need_few_rounds(node: InMemoryNode) -> None:
     _, first = append(node, b"small")
     rounds = list(going_on(node))
     assert sum(rounds, answered(first)[1:]) == peers
-    assert len(rounds) < 1_000 / turn.COUNT
+    assert len(rounds) < 1_000 / dispatch.MAX_RESUMED_PER_EVENT
 
 
 def test_without_room_nobody_is_given_records_and_all_else_goes_on(node: InMemoryNode) -> None:
@@ -89,7 +89,7 @@ def test_those_whose_time_is_up_are_answered_in_turn_too(node: InMemoryNode) -> 
     producer = node.connect()
     producer.store(batch(LARGE))
     peers = [peer.id for peer in polls(node, 9, min_bytes=MIB)]
-    first = answered(node.node.handle(Woken(), node.now + 500))
+    first = answered(node.node.handle(Wakeup(), node.now + 500))
     assert first == peers[:3]
     assert list(going_on(node)) == [peers[3:6], peers[6:]]
 
@@ -99,7 +99,7 @@ def test_who_hangs_up_before_its_turn_has_none(node: InMemoryNode) -> None:
     node.room = 0
     append(node, LARGE)
     peers[0].disconnect()
-    node.room = turn.BYTES
+    node.room = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
     assert list(going_on(node)) == [[1, 2]]
     append(node, LARGE)
     assert not node.node.behind
@@ -110,7 +110,7 @@ def test_who_is_woken_again_before_its_turn_is_answered_once_with_all(node: InMe
     node.room = 0
     append(node, LARGE)
     append(node, LARGE)
-    node.room = turn.BYTES
+    node.room = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
     node.advance(0)
     assert len(peer.fetched(peer.receive())[T].records) > 2 * len(LARGE)
     assert not node.node.behind

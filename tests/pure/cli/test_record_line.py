@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cli.line import Layout, Message, as_json, from_json
-from rota.consumer.record import ConsumerRecord
+from rota.cli.consume import LineFormat, ProducerRecord, parse_json_line, record_json_line
+from rota.consumer.records import ConsumerRecord
 from rota.errors import InputError
 
 DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=10).map(str.encode))
@@ -30,9 +30,9 @@ def test_json_carries_any_bytes(
     headers: tuple[tuple[str, bytes | None], ...],
     timestamp: int,
 ) -> None:
-    line = as_json(record(key, value, headers, timestamp))
+    line = record_json_line(record(key, value, headers, timestamp))
     assert line.count(b"\n") == 1
-    assert from_json(line) == Message(
+    assert parse_json_line(line) == ProducerRecord(
         topic="t",
         partition=1,
         timestamp=None if timestamp == -1 else timestamp,
@@ -43,9 +43,9 @@ def test_json_carries_any_bytes(
 
 
 def test_json_of_what_deserializers_made() -> None:
-    assert b'"value":{"a":[1,null]}' in as_json(record(value={"a": [1, None]}))
-    assert from_json(b'{"value": {"a": [1, null]}}').value == b'{"a":[1,null]}'
-    assert from_json(b"{}") == Message(topic=None)
+    assert b'"value":{"a":[1,null]}' in record_json_line(record(value={"a": [1, None]}))
+    assert parse_json_line(b'{"value": {"a": [1, null]}}').value == b'{"a":[1,null]}'
+    assert parse_json_line(b"{}") == ProducerRecord(topic=None)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_json_of_what_deserializers_made() -> None:
 )
 def test_what_is_no_record_is_refused(line: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        from_json(line)
+        parse_json_line(line)
 
 
 def test_lines_of_text() -> None:
     one = record(b"k", b"v\xff", (("a", b"1"), ("b", None)))
-    assert Layout().line(one) == b"v\xff\n"
-    assert Layout(key=True, separator=":").line(one) == b"k:v\xff\n"
-    every = Layout(key=True, headers=True, time=True, place=True)
+    assert LineFormat().line(one) == b"v\xff\n"
+    assert LineFormat(key=True, separator=":").line(one) == b"k:v\xff\n"
+    every = LineFormat(key=True, headers=True, time=True, place=True)
     assert every.line(one) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
     assert every.line(record(None, None, timestamp=-1)) == (
         b"NoTimestamp:-1\tt-1@7\tNO_HEADERS\tnull\tnull\n"
     )
-    assert Layout(key=True).line(record(7, "ä")) == "7\tä\n".encode()
+    assert LineFormat(key=True).line(record(7, "ä")) == "7\tä\n".encode()

@@ -4,55 +4,54 @@ from __future__ import annotations
 
 import pytest
 
-from rota.cli.reset import (
-    Change,
-    Listed,
-    Log,
-    Offset,
-    Shift,
-    changes,
-    exported,
+from rota.cli.groups_change import (
+    FromFile,
+    LogBounds,
+    OffsetChange,
+    ShiftBy,
+    ToOffset,
+    compute_changes,
+    export_offsets,
     parse_datetime,
     parse_duration,
+    parse_offsets_file,
     parse_topics,
-    read_offsets,
 )
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 
 PLACE = TopicPartition("t", 0)
-LOG = Log(start=5, end=20)
+LOG = LogBounds(start=5, end=20)
 
 
-def new(target: Offset | Shift | Listed, old: int | None = 10) -> tuple[int, str]:
+def new(target: ToOffset | ShiftBy | FromFile, old: int | None = 10) -> tuple[int, str]:
     committed = {} if old is None else {PLACE: OffsetAndMetadata(old)}
-    (change,) = changes(target, committed, {PLACE: LOG})
+    (change,) = compute_changes(target, committed, {PLACE: LOG})
     return change.new, change.note
 
 
 @pytest.mark.parametrize(
     ("target", "offset", "note"),
     [
-        (Offset(5), 5, ""),
-        (Offset(20), 20, ""),
-        (Offset(21), 20, "21 is behind the end, 20"),
-        (Offset(4), 5, "4 is before the first record, 5"),
-        (Shift(-6), 5, "4 is before the first record, 5"),
-        (Shift(10), 20, ""),
-        (Listed({PLACE: 3}), 5, "3 is before the first record, 5"),
+        (ToOffset(5), 5, ""),
+        (ToOffset(20), 20, ""),
+        (ToOffset(21), 20, "21 is behind the end, 20"),
+        (ToOffset(4), 5, "4 is before the first record, 5"),
+        (ShiftBy(-6), 5, "4 is before the first record, 5"),
+        (ShiftBy(10), 20, ""),
+        (FromFile({PLACE: 3}), 5, "3 is before the first record, 5"),
     ],
 )
 def test_an_offset_out_of_range_becomes_the_nearest(
-    target: Offset | Shift | Listed, offset: int, note: str
+    target: ToOffset | ShiftBy | FromFile, offset: int, note: str
 ) -> None:
     assert new(target) == (offset, note)
 
 
 def test_what_has_no_offset_cannot_be_shifted() -> None:
     with pytest.raises(InputError, match="--shift-by: nothing is committed for t-0;"):
-        new(Shift(1), old=None)
-    assert new(Offset(7), old=None) == (7, "")
+        new(ShiftBy(1), old=None)
+    assert new(ToOffset(7), old=None) == (7, "")
 
 
 def test_topics_with_partitions() -> None:
@@ -83,13 +82,14 @@ def test_durations_as_in_java_and_as_people_write_them() -> None:
 
 
 def test_offsets_in_files() -> None:
-    listed = read_offsets('t,0,5\n\n"odd,topic",1,7\n', "f", "g")
+    listed = parse_offsets_file('t,0,5\n\n"odd,topic",1,7\n', "f", "g")
     assert listed.offsets == {PLACE: 5, TopicPartition("odd,topic", 1): 7}
-    assert read_offsets("g,t,0,5\nother,t,0,9\n", "f", "g").offsets == {PLACE: 5}
+    assert parse_offsets_file("g,t,0,5\nother,t,0,9\n", "f", "g").offsets == {PLACE: 5}
     both = [
-        Change(partition=place, old=None, new=offset) for place, offset in listed.offsets.items()
+        OffsetChange(partition=place, old=None, new=offset)
+        for place, offset in listed.offsets.items()
     ]
-    assert read_offsets(exported(both), "f", "g") == listed
+    assert parse_offsets_file(export_offsets(both), "f", "g") == listed
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_offsets_in_files() -> None:
 )
 def test_malformed_files(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        read_offsets(text, "f", "g")
+        parse_offsets_file(text, "f", "g")

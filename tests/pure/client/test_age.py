@@ -8,17 +8,23 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.client.age import NEAR_MS, NEAR_PART, ROUNDS, Found, ages
-from rota.model.topic import TopicPartition
+from rota.client.admin import (
+    AGE_TOLERANCE_DIVISOR,
+    AGE_TOLERANCE_MS,
+    MAX_ROUNDS,
+    OffsetAndTimestamp,
+    find_ages,
+)
+from rota.engine.model.topic import TopicPartition
 from tests.support.examples import examples
 
 NOW = 1_750_000_000_000
 PLACE = TopicPartition("t", 0)
 
 steps = st.integers(0, 10) | st.integers(0, 100_000) | st.integers(0, 10**9)
+#: For each record from the last to the first: how far before the next it lies, and how much older
+#: it is.
 logs = st.lists(st.tuples(st.integers(1, 5), steps), min_size=1, max_size=60)
-"""For each record from the last to the first: how far before the next it lies, and how much older
-it is."""
 
 
 class Log:
@@ -33,21 +39,23 @@ class Log:
             self.records.insert(0, (offset, stamp))
         self.asked = 0
 
-    def first(self, time: int) -> Found:
+    def first(self, time: int) -> OffsetAndTimestamp:
         return next((each for each in self.records if each[1] >= time), None)
 
-    async def ask(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
+    async def ask(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         self.asked += 1
         return {partition: self.first(time) for partition, time in times.items()}
 
     def age_at(self, offset: int) -> int | None:
         ends = {PLACE: self.end}
-        return asyncio.run(ages({PLACE: offset}, ends, NOW, self.ask)).get(PLACE)
+        return asyncio.run(find_ages({PLACE: offset}, ends, NOW, self.ask)).get(PLACE)
 
 
 def near(age: int, truth: int) -> bool:
     """Not less, and not much more."""
-    return truth <= age <= truth + max(NEAR_MS, age // NEAR_PART)
+    return truth <= age <= truth + max(AGE_TOLERANCE_MS, age // AGE_TOLERANCE_DIVISOR)
 
 
 @examples(quick=25)
@@ -58,7 +66,7 @@ def test_the_age_of_a_record_is_found(gaps: list[tuple[int, int]], data: st.Data
     age = log.age_at(offset)
     assert age is not None
     assert near(age, NOW - stamp)
-    assert log.asked <= ROUNDS + 1
+    assert log.asked <= MAX_ROUNDS + 1
 
 
 @given(logs, st.data())
@@ -73,7 +81,7 @@ def test_in_a_gap_the_age_lies_between_its_neighbours(
     assert age is not None
     assert behind is None or age >= NOW - behind
     if before:
-        assert age <= NOW - before[-1] + max(NEAR_MS, age // NEAR_PART)
+        assert age <= NOW - before[-1] + max(AGE_TOLERANCE_MS, age // AGE_TOLERANCE_DIVISOR)
 
 
 @given(logs, st.data())

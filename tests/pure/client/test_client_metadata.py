@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.client.metadata import Metadata, Node, Partition, Topic, merged, without
-from rota.client.refresh import REBOOTSTRAP_REQUIRED, Refresher
+from rota.client.metadata import (
+    REBOOTSTRAP_REQUIRED,
+    BrokerMetadata,
+    ClusterMetadata,
+    MetadataRefresher,
+    PartitionMetadata,
+    TopicMetadata,
+    merge_response,
+    without_topics,
+)
 from rota.client.retry import JITTER, Backoff
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthenticationFailed, Code, RotaError, TimedOut, Unreachable
-from rota.model.topic import TopicPartition
-from rota.wire.message import Message, MetadataResponse
+from rota.protocol.messages import Message, MetadataResponse
 from tests.support.client import config, run, soon
 
 ID, OTHER = b"1" * 16, b"2" * 16
@@ -56,10 +64,10 @@ def answer(*topics: Message, brokers: int = 3, **fields: Any) -> Message:
     )
 
 
-def known(*answers: Message, whole: bool = False) -> Metadata:
-    found = Metadata()
+def known(*answers: Message, whole: bool = False) -> ClusterMetadata:
+    found = ClusterMetadata()
     for each in answers:
-        found = merged(found, each, whole=whole)
+        found = merge_response(found, each, whole=whole)
     return found
 
 
@@ -68,8 +76,8 @@ def known(*answers: Message, whole: bool = False) -> Metadata:
 
 def test_leaders_brokers_and_racks() -> None:
     found = known(answer(topic("orders", (1, 5), (2, 6), (9, 7))))
-    assert found.brokers[2] == Node(2, "b2", 9092, "r0")
-    assert found.topics["orders"].partitions[0] == Partition(1, 5, (1,), (1,))
+    assert found.brokers[2] == BrokerMetadata(2, "b2", 9092, "r0")
+    assert found.topics["orders"].partitions[0] == PartitionMetadata(1, 5, (1,), (1,))
     assert found.leader(ORDERS) == 1
     assert found.leader(TopicPartition("orders", 2)) is None, "broker 9 is not there"
     assert found.partition(TopicPartition("orders", 3)) is None
@@ -105,7 +113,7 @@ def test_a_broker_without_epochs_is_believed() -> None:
 @pytest.mark.parametrize("code", [3, 5, 17, 29, 999])
 def test_a_topics_error_is_kept(code: int) -> None:
     found = known(answer(topic("orders", (1, 5)), topic("bad", error=code)))
-    assert found.topics["bad"] == Topic("bad", ID, error=code)
+    assert found.topics["bad"] == TopicMetadata("bad", ID, error=code)
     assert found.cluster().partitions == {"orders": 1}
 
 
@@ -113,7 +121,7 @@ def test_topics_that_were_not_asked_for_stay_and_those_of_all_go() -> None:
     first, then = answer(topic("a", (1, 0)), topic("b", (1, 0))), answer(topic("b", (2, 1)))
     assert known(first, then).topics.keys() == {"a", "b"}
     assert known(first, then, whole=True).topics.keys() == {"b"}
-    assert without(known(first), frozenset({"a"})).topics.keys() == {"b"}
+    assert without_topics(known(first), frozenset({"a"})).topics.keys() == {"b"}
 
 
 def test_a_broker_that_knows_no_brokers_takes_none_away() -> None:
@@ -124,7 +132,7 @@ def test_numbers_that_no_kafka_gives_are_left_out() -> None:
     odd = topic("orders", (1, 0))
     odd.partitions[0].partition_index = 2**31 - 1
     found = known(answer(odd)).topics["orders"].partitions
-    assert found == (Partition(-1, error=Code.LEADER_NOT_AVAILABLE),)
+    assert found == (PartitionMetadata(-1, error=Code.LEADER_NOT_AVAILABLE),)
 
 
 # Asking again
@@ -142,7 +150,7 @@ class Cluster:
         self.code = 0
         self.anew = 0
         settings = config("127.0.0.1:1", **fields)
-        self.refresher = Refresher(self.ask, settings, lambda: ": dead", self.begin_again)
+        self.refresher = MetadataRefresher(self.ask, settings, lambda: ": dead", self.begin_again)
 
     async def ask(self, request: Message, /, *, deadline: float) -> Message:
         names = None if request.topics is None else [each.name for each in request.topics]
@@ -156,7 +164,9 @@ class Cluster:
     def begin_again(self) -> None:
         self.anew += 1
 
-    async def refresh(self, *topics: str, create: bool = False, seconds: float = 10) -> Metadata:
+    async def refresh(
+        self, *topics: str, create: bool = False, seconds: float = 10
+    ) -> ClusterMetadata:
         return await self.refresher.refresh(frozenset(topics), soon(seconds), create=create)
 
 
@@ -227,7 +237,7 @@ def test_requests_are_gathered_and_kept_apart_by_a_pause() -> None:
 def test_what_is_old_is_asked_for_again() -> None:
     async def main() -> None:
         cluster = Cluster(metadata_max_age=10, retry_backoff=1)
-        news: asyncio.Queue[Metadata] = asyncio.Queue()
+        news: asyncio.Queue[ClusterMetadata] = asyncio.Queue()
         cluster.refresher.callbacks.append(news.put_nowait)
         await cluster.refresh("a")
         for _ in range(3):
@@ -243,9 +253,9 @@ def test_a_listener_that_fails_does_not_keep_the_others_from_the_news(
 ) -> None:
     async def main() -> None:
         cluster = Cluster()
-        heard: list[Metadata] = []
+        heard: list[ClusterMetadata] = []
 
-        def fail(_: Metadata) -> None:
+        def fail(_: ClusterMetadata) -> None:
             raise ValueError("odd")
 
         cluster.refresher.callbacks += [fail, heard.append]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 import trustme
 
-from rota.client.setting import Settings, read
+from rota.client.config import Settings, read_settings
+from rota.engine.model.config import SaslConfig
 from rota.errors import InputError, Unreachable
-from rota.model.client import Login
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -20,12 +20,12 @@ SECRET = "hunter2"
 
 
 def logged_in(line: str, mechanism: str = "PLAIN") -> Settings:
-    return read(SASL | {"sasl.mechanism": mechanism, "sasl.jaas.config": line})
+    return read_settings(SASL | {"sasl.mechanism": mechanism, "sasl.jaas.config": line})
 
 
 def refused(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
-        read(settings)
+        read_settings(settings)
     assert SECRET not in str(caught.value)
     return str(caught.value)
 
@@ -46,7 +46,9 @@ def test_a_jaas_line_says_who_logs_in(
     line: str, mechanism: str, username: str, password: str
 ) -> None:
     found = logged_in(line, mechanism)
-    assert found.client.login == Login(mechanism=mechanism, username=username, password=password)
+    assert found.client.login == SaslConfig(
+        mechanism=mechanism, username=username, password=password
+    )
     assert found.warnings == ()
     assert "password" not in repr(found)
 
@@ -107,7 +109,7 @@ def test_classes_of_java_are_refused(key: str) -> None:
 def test_a_password_in_clear_text_is_warned_of() -> None:
     line = f'{PLAIN} required username="a" password="{SECRET}";'
     given = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": line}
-    found = read(WHERE | given | {"security.protocol": "sasl_plaintext"})
+    found = read_settings(WHERE | given | {"security.protocol": "sasl_plaintext"})
     assert (found.client.tls, len(found.warnings)) == (None, 1)
     assert "sends the password as it is" in found.warnings[0]
 
@@ -120,7 +122,7 @@ def authority() -> trustme.CA:
 def test_pem_texts_may_be_in_one_line(authority: trustme.CA) -> None:
     text = authority.cert_pem.bytes().decode()
     for given in (text, text.replace("\n", " "), text.replace("\n", "")):
-        tls = read(
+        tls = read_settings(
             WHERE
             | {
                 "security.protocol": "SSL",
@@ -136,4 +138,4 @@ def test_pem_texts_may_be_in_one_line(authority: trustme.CA) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     given = {"security.protocol": "SSL", "ssl.truststore.location": "none.pem"}
     with pytest.raises(Unreachable, match="ssl.truststore.location: 'none.pem' cannot be read: No"):
-        read(WHERE | given | {"ssl.truststore.type": "PEM"})
+        read_settings(WHERE | given | {"ssl.truststore.type": "PEM"})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rota.cli.producer import DEFAULTS, configuration
+from rota.cli.produce_records import DEFAULT_PRODUCER_SETTINGS, librdkafka_settings
 from rota.errors import InputError
 
 WHERE = {"bootstrap.servers": "a:1, b:2"}
 
 
 def test_defaults_are_kafkas() -> None:
-    found, warnings = configuration(WHERE)
+    found, warnings = librdkafka_settings(WHERE)
     assert warnings == []
     assert found == {
-        **DEFAULTS,
+        **DEFAULT_PRODUCER_SETTINGS,
         "bootstrap.servers": "a:1,b:2",
         "security.protocol": "PLAINTEXT",
     }
@@ -36,7 +36,7 @@ def test_defaults_are_kafkas() -> None:
     ],
 )
 def test_a_setting_has_librdkafkas_name(key: str, value: str, theirs: str, becomes: object) -> None:
-    found, warnings = configuration(WHERE | {key: value})
+    found, warnings = librdkafka_settings(WHERE | {key: value})
     assert found[theirs] == becomes
     assert warnings == []
 
@@ -58,12 +58,12 @@ def test_a_setting_has_librdkafkas_name(key: str, value: str, theirs: str, becom
 )
 def test_what_cannot_be_is_refused(key: str, value: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        configuration(WHERE | {key: value})
+        librdkafka_settings(WHERE | {key: value})
 
 
 def test_what_means_nothing_to_a_producer_is_warned_of() -> None:
     settings = {"group.id": "g", "buffer.memory": "5", "enable.metrics.push": "true"}
-    found, warnings = configuration(WHERE | settings)
+    found, warnings = librdkafka_settings(WHERE | settings)
     assert not found.keys() & settings.keys()
     assert [each.partition(":")[0] for each in warnings] == [
         "buffer.memory",
@@ -74,23 +74,23 @@ def test_what_means_nothing_to_a_producer_is_warned_of() -> None:
 
 def test_plain_serializers_are_let_pass() -> None:
     name = "org.apache.kafka.common.serialization.StringSerializer"
-    assert configuration(WHERE | {"key.serializer": name})[1] == []
+    assert librdkafka_settings(WHERE | {"key.serializer": name})[1] == []
 
 
 @pytest.mark.parametrize(("key", "value"), [("acks", "0"), ("acks", "1"), ("retries", "0")])
 def test_what_rules_idempotence_out_switches_it_off_unless_it_was_asked_for(
     key: str, value: str
 ) -> None:
-    found, _ = configuration({**WHERE, key: value})
+    found, _ = librdkafka_settings({**WHERE, key: value})
     assert found["enable.idempotence"] is False
     both = {**WHERE, key: value, "enable.idempotence": "true"}
     with pytest.raises(InputError, match=f"{key}: {value} does not go with enable.idempotence"):
-        configuration(both)
+        librdkafka_settings(both)
 
 
 def test_many_in_flight_need_idempotence_switched_off() -> None:
     many = {**WHERE, "max.in.flight.requests.per.connection": "6"}
     with pytest.raises(InputError, match="6 is more than 5, .*enable.idempotence"):
-        configuration(many)
-    found, _ = configuration({**many, "enable.idempotence": "false"})
+        librdkafka_settings(many)
+    found, _ = librdkafka_settings({**many, "enable.idempotence": "false"})
     assert found["max.in.flight.requests.per.connection"] == 6

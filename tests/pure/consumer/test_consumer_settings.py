@@ -9,27 +9,25 @@ import pytest
 from docs import generate_settings
 
 import rota
-from rota.assignors.range import Range
-from rota.assignors.sticky import Sticky
-from rota.client.key import Fate
-from rota.client.setting import Settings, mapping, read
-from rota.client.table import KEYS
-from rota.consumer.listener import ConsumerInterceptor
+from rota.client.config import Settings, read_settings, require_mapping
+from rota.client.config_keys import KEYS, KeySupport
+from rota.consumer.records import ConsumerInterceptor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.model.config import Address, ClientConfig, FetchConfig, MemberConfig
 from rota.errors import InputError, UnknownStrategy
-from rota.model.client import Address, ClientConfig, ReadConfig
-from rota.model.config import MemberConfig
 
 WHERE = {"bootstrap.servers": "localhost:9092"}
 
 
 def given(**more: object) -> Settings:
     """With ``_`` for the dots of keys."""
-    return read(WHERE | {key.replace("_", "."): value for key, value in more.items()})
+    return read_settings(WHERE | {key.replace("_", "."): value for key, value in more.items()})
 
 
 def refused(settings: Mapping[str, object]) -> str:
     with pytest.raises(InputError) as caught:
-        read({**WHERE, **settings})
+        read_settings({**WHERE, **settings})
     return str(caught.value)
 
 
@@ -37,7 +35,7 @@ def test_defaults_are_those_of_the_configurations() -> None:
     found = given(group_id="g", client_id="me")
     bootstrap = (Address("localhost", 9092),)
     assert found.client == ClientConfig(bootstrap=bootstrap, client_id="me")
-    assert found.read == ReadConfig()
+    assert found.read == FetchConfig()
     assert found.member == MemberConfig(group="g", client_id="me")
     assert [each.name for each in found.strategies] == ["range", "cooperative-sticky"]
     assert (found.key_deserializer, found.value_deserializer) == (None, None)
@@ -108,15 +106,17 @@ def test_an_unknown_key_is_named_with_the_one_that_is_meant(key: str, says: str)
 
 def test_a_name_that_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="7: the name of a setting is text"):
-        read({7: "x"})  # type: ignore[dict-item]
+        read_settings({7: "x"})  # type: ignore[dict-item]
 
 
 def test_every_key_without_effect_is_named_once() -> None:
     for key in KEYS.values():
-        if key.fate is Fate.IDLE and not key.name.startswith(("ssl.", "sasl.")):
+        if key.fate is KeySupport.IDLE and not key.name.startswith(("ssl.", "sasl.")):
             value = True if key.default is False else key.default
             assert [
-                each for each in read(WHERE | {key.name: value}).warnings if key.name in each
+                each
+                for each in read_settings(WHERE | {key.name: value}).warnings
+                if key.name in each
             ] == [f"{key.name}: without effect: {key.about}"]
     assert given(enable_metrics_push=False, metric_reporters="").warnings == ()
 
@@ -168,10 +168,10 @@ def test_a_wrong_server_is_named(servers: object, says: str) -> None:
 
 def test_servers_must_be_given() -> None:
     with pytest.raises(InputError, match="bootstrap.servers: at least one"):
-        read({})
+        read_settings({})
 
 
-class Mine(Range):
+class Mine(RangeAssignor):
     name = "mine"
 
 
@@ -196,7 +196,7 @@ class Broken(ConsumerInterceptor):
         (["sticky", "org.apache.kafka.clients.consumer.RangeAssignor"], ["sticky", "range"]),
         (Mine, ["mine"]),
         ([Mine, "range"], ["mine", "range"]),
-        (Sticky(solver="kafka"), ["sticky"]),
+        (StickyAssignor(solver="kafka"), ["sticky"]),
         (f"{__name__}:Mine", ["mine"]),
     ],
 )
@@ -271,7 +271,9 @@ def test_bytes_need_no_deserializer() -> None:
 
 def test_texts_may_have_another_encoding() -> None:
     encodings = {"value.deserializer.encoding": "ISO-8859-1", "deserializer.encoding": "UTF-16"}
-    found = read(WHERE | encodings | {"key.deserializer": "string", "value.deserializer": "string"})
+    found = read_settings(
+        WHERE | encodings | {"key.deserializer": "string", "value.deserializer": "string"}
+    )
     assert found.key_deserializer is not None
     assert found.value_deserializer is not None
     assert found.value_deserializer(b"\xe4") == "ä"
@@ -384,7 +386,7 @@ def test_what_does_not_fit_together_is_refused(settings: dict[str, object], says
     ],
 )
 def test_what_is_unwise_is_warned_of(settings: dict[str, object], says: str) -> None:
-    warnings = read(WHERE | settings).warnings
+    warnings = read_settings(WHERE | settings).warnings
     assert len(warnings) == 1
     assert says in warnings[0]
 
@@ -419,4 +421,4 @@ def test_settings_that_are_not_given_as_a_mapping(made: Callable[..., object]) -
 
 def test_a_mapping_of_any_kind_is_taken() -> None:
     view = MappingProxyType(WHERE)
-    assert mapping(view, {}) is view
+    assert require_mapping(view, {}) is view

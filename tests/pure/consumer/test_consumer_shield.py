@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from rota.consumer.shield import Shield
+from rota.consumer.member_driver import SigintGuard
 from tests.support.consumer_driver import press_control_c, usual_control_c
 
 
@@ -22,7 +22,7 @@ def test_it_comes_when_the_step_is_complete() -> None:
     steps = []
 
     def work() -> None:
-        with Shield():
+        with SigintGuard():
             press_control_c()
             steps.append("after")
 
@@ -33,7 +33,7 @@ def test_it_comes_when_the_step_is_complete() -> None:
 
 def test_without_one_nothing_is_raised() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Shield():
+    with SigintGuard():
         pass
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -42,8 +42,8 @@ def test_one_in_another() -> None:
     steps = []
 
     def work() -> None:
-        with Shield():
-            with Shield():
+        with SigintGuard():
+            with SigintGuard():
                 press_control_c()
             steps.append("after")
 
@@ -60,7 +60,7 @@ def test_the_applications_own_handler_is_called_once() -> None:
 
     before = signal.signal(signal.SIGINT, handler)
     try:
-        with Shield():
+        with SigintGuard():
             press_control_c()
             assert not heard
         assert heard == [signal.SIGINT]
@@ -72,7 +72,7 @@ def test_the_applications_own_handler_is_called_once() -> None:
 def test_one_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Shield():
+        with SigintGuard():
             press_control_c()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:

@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.fetch import NAMES_UPTO, Fetched, Wanted, request
-from rota.formats import batch
-from rota.formats.batch import Record
-from rota.model.client import ReadConfig
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import (
-    NO_ID,
+from rota.client.fetch import (
+    LAST_VERSION_WITH_NAMES,
+    FetchedPartition,
+    RequestedPartition,
+    build_fetch,
+)
+from rota.engine.formats import record_batch
+from rota.engine.formats.record_batch import BatchRecord
+from rota.engine.model.config import FetchConfig
+from rota.engine.model.topic import TopicPartition
+from rota.protocol.messages import (
+    ZERO_UUID,
+    Api,
     FetchResponse,
-    Head,
     Message,
-    read_head,
+    RequestHeader,
     read_request,
+    read_request_header,
     read_response,
     write_request,
     write_response,
 )
 
 ORDERS = b"orders".ljust(16, b"!")
-DATA = batch.encode([Record(5, 1_790_000_000_000, None, b"v")])
-CONFIG = ReadConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
+DATA = record_batch.encode_batch([BatchRecord(5, 1_790_000_000_000, None, b"v")])
+CONFIG = FetchConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
 
 
-def sent(wanted: list[Wanted], version: int) -> Message:
+def sent(wanted: list[RequestedPartition], version: int) -> Message:
     """The request as a broker reads it."""
-    made = request(wanted, CONFIG)
+    made = build_fetch(wanted, CONFIG)
     assert made.most is None or made.most >= version
-    frame = write_request(Head(Api.FETCH, version, 1, None, 0), made.message)[4:]
-    return read_request(Api.FETCH, version, frame, read_head(frame).size)
+    frame = write_request(RequestHeader(Api.FETCH, version, 1, None, 0), made.message)[4:]
+    return read_request(Api.FETCH, version, frame, read_request_header(frame).size)
 
 
-def answered(version: int, wanted: list[Wanted], **fields: object) -> list[Fetched]:
+def answered(
+    version: int, wanted: list[RequestedPartition], **fields: object
+) -> list[FetchedPartition]:
     topic = wanted[0]
     made = FetchResponse(
         responses=[
@@ -51,15 +58,15 @@ def answered(version: int, wanted: list[Wanted], **fields: object) -> list[Fetch
     )
     frame = write_response(Api.FETCH, version, 1, made)[4:]
     _, response = read_response(Api.FETCH, version, frame)
-    return request(wanted, CONFIG).parse(response)
+    return build_fetch(wanted, CONFIG).parse(response)
 
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_asks_for_the_same(version: int) -> None:
-    known = Wanted(TopicPartition("orders", 1), ORDERS, 5, leader_epoch=3)
+    known = RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, leader_epoch=3)
     got = sent([known], version)
     (topic,) = got.topics
-    if version <= NAMES_UPTO:
+    if version <= LAST_VERSION_WITH_NAMES:
         assert topic.topic == "orders"
     else:
         assert topic.topic_id == ORDERS
@@ -73,7 +80,7 @@ def test_every_version_asks_for_the_same(version: int) -> None:
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_is_answered_alike(version: int) -> None:
     """What was not asked for is passed over."""
-    wanted = [Wanted(TopicPartition("orders", 1), ORDERS, 5)]
+    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)]
     aborted = [FetchResponse.AbortedTransaction(producer_id=7, first_offset=2)]
     (found,) = answered(version, wanted, high_watermark=6, aborted_transactions=aborted)
     assert (found.partition, found.code, found.fetch_offset) == (wanted[0].partition, 0, 5)
@@ -81,20 +88,20 @@ def test_every_version_is_answered_alike(version: int) -> None:
 
 
 def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
-    known = Wanted(TopicPartition("orders", 1), ORDERS, 5)
-    nameless = Wanted(TopicPartition("old", 0), NO_ID, 0)
-    assert request([known], CONFIG).most is None
-    assert request([known, nameless], CONFIG).most == NAMES_UPTO
+    known = RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)
+    nameless = RequestedPartition(TopicPartition("old", 0), ZERO_UUID, 0)
+    assert build_fetch([known], CONFIG).most is None
+    assert build_fetch([known, nameless], CONFIG).most == LAST_VERSION_WITH_NAMES
 
 
 def test_an_error_of_the_whole_answer_is_one_of_each_partition() -> None:
-    wanted = [Wanted(TopicPartition("orders", number), ORDERS, 5) for number in (0, 1)]
-    found = request(wanted, CONFIG).parse(FetchResponse(error_code=29))
+    wanted = [RequestedPartition(TopicPartition("orders", number), ORDERS, 5) for number in (0, 1)]
+    found = build_fetch(wanted, CONFIG).parse(FetchResponse(error_code=29))
     assert [(each.partition.partition, each.code) for each in found] == [(0, 29), (1, 29)]
 
 
 def test_where_logs_part_and_who_leads_is_told() -> None:
-    wanted = [Wanted(TopicPartition("orders", 1), ORDERS, 5, last_epoch=2)]
+    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, last_epoch=2)]
     (found,) = answered(
         16,
         wanted,
@@ -108,7 +115,9 @@ def test_where_logs_part_and_who_leads_is_told() -> None:
 def test_partitions_are_asked_for_in_the_order_given_across_topics() -> None:
     names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
     turn = [names[1], names[2], names[0]]
-    message = request([Wanted(each, NO_ID, 0) for each in turn], ReadConfig()).message
+    message = build_fetch(
+        [RequestedPartition(each, ZERO_UUID, 0) for each in turn], FetchConfig()
+    ).message
     asked = [
         TopicPartition(topic.topic, each.partition)
         for topic in message.topics

@@ -8,16 +8,23 @@ import numpy as np
 import pytest
 
 from rota.client import arrow
-from rota.client.answer import read
-from rota.client.batch import LEAST_ALIKE, MOST_ALIKE, Batch, Pieces, _runs, cut
-from rota.client.fetch import Fetched
-from rota.consumer.making import Making
-from rota.consumer.record import ConsumerRecord
+from rota.client.fetch import (
+    MAX_UNPACK_COUNT,
+    MIN_RUN_LENGTH,
+    Batch,
+    BytesColumn,
+    FetchedPartition,
+    _find_runs,
+    read_batches,
+    slice_buffer,
+)
+from rota.consumer.buffer import RecordFactory
+from rota.consumer.records import ConsumerRecord
+from rota.engine.formats import record_batch
+from rota.engine.formats.buffer import ByteBuffer, allocate_padded
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, ControlRecordType
+from rota.engine.model.topic import TopicPartition
 from rota.errors import InputError, RecordError
-from rota.formats import batch
-from rota.formats.batch import Codec, Marker, Record
-from rota.formats.buffer import Buffer, roomy
-from rota.model.topic import TopicPartition
 
 NOW = 1_790_000_000_000
 SOURCE = TopicPartition("orders", 3)
@@ -25,46 +32,58 @@ SOURCE = TopicPartition("orders", 3)
 
 def encoded(first: int, count: int, **options: object) -> bytes:
     """A batch of records from an offset on; their values are their offsets."""
-    made = [Record(each, NOW + each, None, b"%d" % each) for each in range(first, first + count)]
-    return batch.encode(made, **options)  # type: ignore[arg-type]
+    made = [
+        BatchRecord(each, NOW + each, None, b"%d" % each) for each in range(first, first + count)
+    ]
+    return record_batch.encode_batch(made, **options)  # type: ignore[arg-type]
 
 
 def aborted(producer: int, offset: int) -> bytes:
-    return batch.marker(
-        Marker.ABORT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    return record_batch.encode_end_transaction_marker(
+        ControlRecordType.ABORT,
+        offset=offset,
+        timestamp=NOW,
+        producer_id=producer,
+        producer_epoch=0,
     )
 
 
 def committed(producer: int, offset: int) -> bytes:
-    return batch.marker(
-        Marker.COMMIT, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    return record_batch.encode_end_transaction_marker(
+        ControlRecordType.COMMIT,
+        offset=offset,
+        timestamp=NOW,
+        producer_id=producer,
+        producer_epoch=0,
     )
 
 
-def fetched(data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()) -> Fetched:
-    return Fetched(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
+def fetched(
+    data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()
+) -> FetchedPartition:
+    return FetchedPartition(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
 
 
-def offsets(answer: Fetched, *, committed_only: bool = False) -> tuple[list[int], int]:
+def offsets(answer: FetchedPartition, *, committed_only: bool = False) -> tuple[list[int], int]:
     """Of the records, and where to read on."""
     found: list[int] = []
     behind = answer.fetch_offset
-    for each in read(answer, committed_only=committed_only):
+    for each in read_batches(answer, committed_only=committed_only):
         found += each.offsets.tolist()
         behind = each.next_offset
     return found, behind
 
 
 def one(data: bytes) -> Batch:
-    (found,) = read(fetched(data))
+    (found,) = read_batches(fetched(data))
     return found
 
 
-def failed(answer: Fetched) -> tuple[list[int], RecordError]:
+def failed(answer: FetchedPartition) -> tuple[list[int], RecordError]:
     """The records before what is wrong, and what is."""
     found: list[int] = []
     try:
-        for each in read(answer):
+        for each in read_batches(answer):
             found += each.offsets.tolist()
     except RecordError as error:
         return found, error
@@ -76,7 +95,7 @@ def test_a_fetch_may_start_in_the_middle_of_a_batch() -> None:
 
 
 def test_a_batch_without_records_is_progress() -> None:
-    gone = batch.encode([], base_offset=5, last_offset=40)
+    gone = record_batch.encode_batch([], base_offset=5, last_offset=40)
     assert offsets(fetched(gone, offset=5)) == ([], 41)
 
 
@@ -132,23 +151,25 @@ def test_records_before_the_damage_come_first_then_the_error_with_where_to_go_on
 
 
 def test_large_answers_come_in_portions() -> None:
-    data = b"".join(encoded(first, 10, codec=Codec.ZSTD) for first in range(0, 100, 10))
-    portions = list(read(fetched(data, offset=3), portion=300))
+    data = b"".join(encoded(first, 10, codec=CompressionType.ZSTD) for first in range(0, 100, 10))
+    portions = list(read_batches(fetched(data, offset=3), portion=300))
     assert len(portions) > 2
     assert [each for part in portions for each in part.offsets.tolist()] == list(range(3, 100))
     assert [part.next_offset for part in portions][-1] == 100
 
 
 def test_a_slice_says_where_to_read_on() -> None:
-    whole = one(encoded(0, 3) + batch.encode([], base_offset=3, last_offset=9))
+    whole = one(encoded(0, 3) + record_batch.encode_batch([], base_offset=3, last_offset=9))
     assert (len(whole[:2]), whole[:2].next_offset) == (2, 2)
     assert (whole[2:].offsets.tolist(), whole[2:].next_offset) == ([2], 10)
     assert (len(whole[1:1]), whole[1:1].next_offset) == (0, 1)
 
 
 def test_records_are_made_of_columns() -> None:
-    raw = Record(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
-    found = Making(one(batch.encode([raw], append_time=NOW + 9, leader_epoch=6))).make(0, 1)
+    raw = BatchRecord(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
+    found = RecordFactory(
+        one(record_batch.encode_batch([raw], append_time=NOW + 9, leader_epoch=6))
+    ).make(0, 1)
     headers = (("trace", b"1"), ("�", None))
     assert found.records == [
         ConsumerRecord("orders", 3, 4, NOW + 9, 1, b"k", None, headers, 6),
@@ -157,8 +178,10 @@ def test_records_are_made_of_columns() -> None:
 
 
 def test_what_a_deserializer_does_not_understand_is_told_after_the_records_before_it() -> None:
-    made = [Record(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))]
-    making = Making(one(batch.encode(made)), value=int)
+    made = [
+        BatchRecord(each, NOW, None, value) for each, value in enumerate((b"1", b"2", b"x", b"4"))
+    ]
+    making = RecordFactory(one(record_batch.encode_batch(made)), value=int)
     for first, before in ((0, [1, 2]), (1, [2]), (2, [])):
         found = making.make(first, 100)
         assert [each.value for each in found.records] == before
@@ -175,7 +198,7 @@ def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise(
         + encoded(301, 400, leader_epoch=5, append_time=NOW)
         + encoded(10_000, 300, leader_epoch=-1)
     )
-    making = Making(whole)
+    making = RecordFactory(whole)
     every = making.make(0, len(whole)).records
     assert [each.offset for each in every] == whole.offsets.tolist()
     assert [each.value for each in every] == [b"%d" % each for each in whole.offsets.tolist()]
@@ -210,11 +233,11 @@ NUMBERS = random.Random(1).randbytes(100_000)
     [
         ([7] * 200, True),
         ([0] * 200, True),
-        ([7] * (2 * MOST_ALIKE + 1) + [8] * MOST_ALIKE, True),
+        ([7] * (2 * MAX_UNPACK_COUNT + 1) + [8] * MAX_UNPACK_COUNT, True),
         ([7] * 100 + [8] * 100 + [0] * 200, True),
         ([7] * 400 + [9] + [7] * 400, True),
-        ([7] * (2 * LEAST_ALIKE), True),
-        ([7] * (2 * LEAST_ALIKE - 1), False),
+        ([7] * (2 * MIN_RUN_LENGTH), True),
+        ([7] * (2 * MIN_RUN_LENGTH - 1), False),
         ([7] * 10, False),
         ([7], False),
         ([7, 8] * 100, False),
@@ -230,15 +253,15 @@ def test_pieces_of_a_buffer_are_cut_out_together_or_each_alone(
 ) -> None:
     starts, expected = pieces(sizes, gaps)
     start, size = np.array(starts, dtype=np.int64), np.array(sizes, dtype=np.int64)
-    frame = roomy(len(NUMBERS))
+    frame = allocate_padded(len(NUMBERS))
     frame[:] = NUMBERS
-    for buffer in (Buffer([NUMBERS]), Buffer([frame])):
-        assert cut(buffer, start, size) == expected
-        some = Pieces(buffer, start, size)
+    for buffer in (ByteBuffer([NUMBERS]), ByteBuffer([frame])):
+        assert slice_buffer(buffer, start, size) == expected
+        some = BytesColumn(buffer, start, size)
         for first, behind in ((0, 1), (3, 199), (99, 101), (399, 402), (600, 1_300)):
             assert some.cut(first, min(behind, len(sizes))) == expected[first:behind]
         if min(sizes, default=-1) >= 0 and len(gaps) == 1:
-            assert bool(_runs(start, size)) == together
+            assert bool(_find_runs(start, size)) == together
 
 
 def test_the_last_piece_may_end_where_the_buffer_does() -> None:
@@ -246,11 +269,11 @@ def test_the_last_piece_may_end_where_the_buffer_does() -> None:
     for behind in (0, 5):
         data = NUMBERS[: 2400 - 2 + behind]
         start = np.arange(200) * 12
-        frame = roomy(len(data) + 50)
+        frame = allocate_padded(len(data) + 50)
         frame[: len(data)] = data
-        for buffer in (Buffer([data]), Buffer([frame[: len(data)]])):
-            found = cut(buffer, start, size)
-            assert _runs(start, size)
+        for buffer in (ByteBuffer([data]), ByteBuffer([frame[: len(data)]])):
+            found = slice_buffer(buffer, start, size)
+            assert _find_runs(start, size)
             assert found == [data[at : at + 10] for at in start.tolist()]
 
 
@@ -258,11 +281,11 @@ def test_the_last_piece_may_end_where_the_buffer_does() -> None:
 def test_pieces_that_overlap_or_go_backwards_are_cut_out_all_the_same(step: int) -> None:
     start = 5_000 + step * np.arange(100)
     size = np.full(100, 7)
-    buffer = Buffer([NUMBERS])
-    assert cut(buffer, start, size) == [NUMBERS[at : at + 7] for at in start.tolist()]
+    buffer = ByteBuffer([NUMBERS])
+    assert slice_buffer(buffer, start, size) == [NUMBERS[at : at + 7] for at in start.tolist()]
     turns = np.concatenate([start, 2_000 + 9 * np.arange(200)])  # then others, further ahead
     expected = [NUMBERS[at : at + 7] for at in turns.tolist()]
-    assert cut(buffer, turns, np.full(300, 7)) == expected
+    assert slice_buffer(buffer, turns, np.full(300, 7)) == expected
 
 
 def test_pieces_of_two_sizes_may_be_equally_far_apart() -> None:
@@ -272,12 +295,12 @@ def test_pieces_of_two_sizes_may_be_equally_far_apart() -> None:
         expected = [
             NUMBERS[at : at + each] for at, each in zip(start.tolist(), size.tolist(), strict=True)
         ]
-        assert cut(Buffer([NUMBERS]), start, size) == expected
+        assert slice_buffer(ByteBuffer([NUMBERS]), start, size) == expected
 
 
 def test_rows_of_a_slice_are_those_of_the_whole() -> None:
-    made = [Record(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
-    whole = one(batch.encode(made))
+    made = [BatchRecord(each, NOW, b"%04d" % each, b"v%06d" % each) for each in range(500)]
+    whole = one(record_batch.encode_batch(made))
     assert whole[100:300].values() == [each.value for each in made[100:300]]
     assert whole[499:].keys() == [b"0499"]
 
@@ -289,7 +312,9 @@ def test_a_table_has_the_columns_of_its_rows() -> None:
         (-1, None, b"", ((b"a", None), (b"\xff", b"2"))),
         (NOW + 1, b"", b"v", ()),
     ]
-    whole = one(batch.encode([Record(4 + n, *each) for n, each in enumerate(fields * 5)]))
+    whole = one(
+        record_batch.encode_batch([BatchRecord(4 + n, *each) for n, each in enumerate(fields * 5)])
+    )
     for rows in (slice(0, 15), slice(1, 2), slice(2, 12), slice(3, 3)):
         table = whole[rows].to_arrow()
         table.validate(full=True)
@@ -317,11 +342,11 @@ def test_a_table_has_the_columns_of_its_rows() -> None:
 def test_more_rows_than_arrow_can_count_the_bytes_of_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (found,) = read(fetched(encoded(0, 3)))
+    (found,) = read_batches(fetched(encoded(0, 3)))
     name = len(found.topic)
-    monkeypatch.setattr(arrow, "LARGEST", 3 * name)
+    monkeypatch.setattr(arrow, "MAX_COLUMN_BYTES", 3 * name)
     assert found.to_arrow().num_rows == 3
-    monkeypatch.setattr(arrow, "LARGEST", 3 * name - 1)
+    monkeypatch.setattr(arrow, "MAX_COLUMN_BYTES", 3 * name - 1)
     with pytest.raises(InputError, match="3 rows are too many"):
         found.to_arrow()
     assert found[:2].to_arrow().num_rows == 2

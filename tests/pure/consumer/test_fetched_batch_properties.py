@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.client.answer import read
-from rota.client.fetch import Fetched
-from rota.consumer.making import Making
-from rota.consumer.record import ConsumerRecord
+from rota.client.fetch import FetchedPartition, read_batches
+from rota.consumer.buffer import RecordFactory
+from rota.consumer.records import ConsumerRecord
+from rota.engine.formats import record_batch, record_batch_scan
+from rota.engine.formats.record_batch import (
+    HEADER,
+    BatchHeader,
+    BatchRecord,
+    CompressionType,
+    ControlRecordType,
+    RecordReader,
+    decompress,
+    read_batch_header,
+)
+from rota.engine.model.topic import TopicPartition
 from rota.errors import RecordError
-from rota.formats import batch
-from rota.formats.batch import Codec, Header, Marker, Record, read_header
-from rota.formats.batch.codec import decompress
-from rota.formats.batch.header import HEAD
-from rota.formats.batch.scalar import Body
-from rota.model.topic import TopicPartition
 from tests.pure.formats.test_batch_properties import (
     NOW,
     contents,
@@ -53,11 +58,11 @@ def logs(draw: st.DrawFn) -> Log:
         producer = draw(PRODUCERS)
         if producer in running and draw(st.booleans()):
             first = running.pop(producer)
-            kind = draw(st.sampled_from(Marker))
-            if kind is Marker.ABORT:
+            kind = draw(st.sampled_from(ControlRecordType))
+            if kind is ControlRecordType.ABORT:
                 aborted.append((producer, first))
             out.append(
-                batch.marker(
+                record_batch.encode_end_transaction_marker(
                     kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
                 )
             )
@@ -68,11 +73,11 @@ def logs(draw: st.DrawFn) -> Log:
         if transactional:
             running.setdefault(producer, offset)
         out.append(
-            batch.encode(
+            record_batch.encode_batch(
                 made,
                 base_offset=offset,
                 last_offset=last,
-                codec=draw(st.sampled_from(Codec)),
+                codec=draw(st.sampled_from(CompressionType)),
                 append_time=draw(st.none() | st.just(NOW + 7)),
                 leader_epoch=draw(st.integers(-1, 2)),
                 producer_id=producer if transactional else -1,
@@ -86,14 +91,14 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 @st.composite
-def stretches(draw: st.DrawFn, offset: int) -> tuple[list[Record], int]:
+def stretches(draw: st.DrawFn, offset: int) -> tuple[list[BatchRecord], int]:
     """Records from an offset on, and the last offset of their batch."""
     pattern = draw(st.lists(st.tuples(timestamps, contents, contents, headers), max_size=5))
     times = draw(st.sampled_from([1, 1, 1, 80])) if len(pattern) > 3 else 1
     steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 9]), min_size=1, max_size=3))
     made = []
     for number, fields in enumerate(pattern * times):
-        made.append(Record(offset, *fields))
+        made.append(BatchRecord(offset, *fields))
         offset += steps[number % len(steps)]
     return made, offset + draw(st.integers(0, 2))
 
@@ -105,8 +110,8 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
     found: list[ConsumerRecord] = []
     position = 0
     while position < len(log.data):
-        head = read_header(log.data, position)
-        body = log.data[position + HEAD.size : position + head.size]
+        head = read_batch_header(log.data, position)
+        body = log.data[position + HEADER.size : position + head.size]
         while ahead and ahead[0][1] <= head.last_offset:
             dropped.add(ahead.pop(0)[0])
         if head.control and decoded(head, body)[0].key == b"\0\0\0\0":
@@ -120,12 +125,12 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
     return found, log.end
 
 
-def decoded(head: Header, body: bytes) -> list[Record]:
+def decoded(head: BatchHeader, body: bytes) -> list[BatchRecord]:
     data = decompress(head.codec, body) if head.count else b""
-    return Body(data).records(head.count, head.base_offset, head.base_timestamp)
+    return RecordReader(data).records(head.count, head.base_offset, head.base_timestamp)
 
 
-def consumer_record(head: Header, record: Record) -> ConsumerRecord:
+def consumer_record(head: BatchHeader, record: BatchRecord) -> ConsumerRecord:
     return ConsumerRecord(
         *SOURCE,
         record.offset,
@@ -139,14 +144,18 @@ def consumer_record(head: Header, record: Record) -> ConsumerRecord:
 
 
 def consumed(
-    answer: Fetched, *, committed_only: bool = False, portion: int = 1 << 20, rows: int = 500
+    answer: FetchedPartition,
+    *,
+    committed_only: bool = False,
+    portion: int = 1 << 20,
+    rows: int = 500,
 ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
     """All records, where to read on, and the error behind them."""
     found: list[ConsumerRecord] = []
     behind = answer.fetch_offset
     try:
-        for each in read(answer, committed_only=committed_only, portion=portion):
-            making = Making(each)
+        for each in read_batches(answer, committed_only=committed_only, portion=portion):
+            making = RecordFactory(each)
             for row in range(0, len(each), rows):
                 made = making.make(row, row + rows)
                 assert made.error is None
@@ -159,8 +168,10 @@ def consumed(
     return found, behind, None
 
 
-def answer_of(log: Log, offset: int) -> Fetched:
-    return Fetched(SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted)
+def answer_of(log: Log, offset: int) -> FetchedPartition:
+    return FetchedPartition(
+        SOURCE, 0, offset, memoryview(log.data), log.end, log.end, 0, log.aborted
+    )
 
 
 @examples(quick=25)
@@ -184,8 +195,12 @@ def test_an_answer_gives_what_plain_reading_gives(
 @settings(max_examples=100)
 def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) -> None:
     data = log.data[: int(place * len(log.data))]
-    whole = [position for position, _ in batch.walk(log.data)]
-    fits = [position for position, size in batch.walk(log.data) if position + size <= len(data)]
+    whole = [position for position, _ in record_batch_scan.find_batches(log.data)]
+    fits = [
+        position
+        for position, size in record_batch_scan.find_batches(log.data)
+        if position + size <= len(data)
+    ]
     found, behind, error = consumed(answer_of(Log(data, (), log.begin, log.end), log.begin))
     everything, _ = plainly(Log(log.data, (), log.begin, log.end), log.begin, committed_only=False)
     if not fits and data:
@@ -195,7 +210,7 @@ def test_an_answer_cut_anywhere_gives_its_whole_batches(log: Log, place: float) 
         return
     assert error is None
     following = whole[len(fits)] if len(fits) < len(whole) else None
-    end = log.end if following is None else read_header(log.data, following).base_offset
+    end = log.end if following is None else read_batch_header(log.data, following).base_offset
     assert behind == (end if fits else log.begin)
     assert found == [each for each in everything if each.offset < end]
 
@@ -216,7 +231,7 @@ def test_damage_is_an_error_behind_the_records_before_it(
         assert behind <= error.offset < error.next_offset
     pairs = enumerate(zip(data, log.data, strict=False))
     untouched = next((at for at, (a, b) in pairs if a != b), min(len(data), len(log.data)))
-    ends = [position + size for position, size in batch.walk(log.data)]
+    ends = [position + size for position, size in record_batch_scan.find_batches(log.data)]
     before = max([end for end in ends if end <= untouched], default=0)
     sound, _ = plainly(Log(log.data[:before], (), 0, 0), log.begin, committed_only=False)
     assert found[: len(sound)] == sound

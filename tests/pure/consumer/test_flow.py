@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rota.consumer.flow import Flow
-from rota.consumer.record import ConsumerRecord, Records
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
+from rota.consumer.buffer import PolledRecords
+from rota.consumer.records import ConsumerRecord, Records
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -29,20 +28,20 @@ def records(*counts: tuple[TopicPartition, int]) -> Records:
     )
 
 
-def filled(*counts: tuple[TopicPartition, int]) -> Flow:
-    flow = Flow()
+def filled(*counts: tuple[TopicPartition, int]) -> PolledRecords:
+    flow = PolledRecords()
     flow.fill(records(*counts))
     return flow
 
 
-def covered(flow: Flow) -> dict[TopicPartition, int]:
+def covered(flow: PolledRecords) -> dict[TopicPartition, int]:
     """What a commit would store, of partitions whose positions are at 10."""
     positions = {at: OffsetAndMetadata(10) for at in (A, B, C)}
     flow.correct(positions)
     return {at: each.offset for at, each in positions.items()}
 
 
-def taken(flow: Flow, count: int) -> list[tuple[int, int]]:
+def taken(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
     return [(each.partition, each.offset) for each in islice(flow.rest, count)]
 
 

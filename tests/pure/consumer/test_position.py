@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.fetch import Fetched
-from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
-from rota.consumer.entry import Leader, Position, Reach, Stage, Ticket, Want
-from rota.consumer.position import Positions
-from rota.consumer.verdict import Verdict
+from rota.client.fetch import FetchedPartition
+from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
+from rota.consumer.positions import (
+    FetchablePartition,
+    FetchOutcome,
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    Positions,
+    RequestToken,
+    ResponseEnd,
+)
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, NoOffset, RecordError, Refused
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 
 NAME = TopicPartition("orders", 3)
 LIMIT = 1000
-LEADER = Leader(1, 5)
+LEADER = LeaderAndEpoch(1, 5)
 
 
-def positions(reset: int | None = EARLIEST, *, leader: Leader | None = LEADER) -> Positions:
+def positions(reset: int | None = EARLIEST, *, leader: LeaderAndEpoch | None = LEADER) -> Positions:
     """One partition, that knows who leads it."""
     made = Positions(reset=reset, backoff=lambda failures: failures * 0.1, lease=300.0)
     made.assign([NAME])
@@ -31,24 +37,26 @@ def reading(
 ) -> Positions:
     """One partition, that reads from an offset on."""
     made = positions(reset)
-    made.seek(NAME, Position(offset))
+    made.seek(NAME, FetchPosition(offset))
     entry = made[NAME]
-    entry.handed = entry.ahead = Position(offset, epoch)
+    entry.handed = entry.ahead = FetchPosition(offset, epoch)
     return made
 
 
-def want(of: Positions, now: float = 0.0) -> Want:
+def want(of: Positions, now: float = 0.0) -> FetchablePartition:
     """The partition's next Fetch."""
     ((found,),) = of.unread(now, (), LIMIT).values()
     return found
 
 
-def answer(code: int = 0, *, offset: int = 10, records: int = 0, replica: int = -1) -> Fetched:
+def answer(
+    code: int = 0, *, offset: int = 10, records: int = 0, replica: int = -1
+) -> FetchedPartition:
     data = memoryview(bytes(records))
-    return Fetched(NAME, code, offset, data, 100, 90, 2, preferred_replica=replica)
+    return FetchedPartition(NAME, code, offset, data, 100, 90, 2, preferred_replica=replica)
 
 
-def question(found: dict[int, dict[Ticket, Look]]) -> tuple[Ticket, Look]:
+def question(found: dict[int, dict[RequestToken, OffsetQuery]]) -> tuple[RequestToken, OffsetQuery]:
     ((pair,),) = [tuple(each.items()) for each in found.values()]
     return pair
 
@@ -81,7 +89,7 @@ def test_without_a_committed_offset_the_policy_says_where(policy: int) -> None:
     assert found.found_committed(ticket, None) is None
     assert found.consumed() == {}
     ticket, look = question(found.unset(0.0))
-    assert look == Look(policy, 5)
+    assert look == OffsetQuery(policy, 5)
     found.found_offset(ticket, ListedOffset(42), 0.0)
     assert want(found).offset == 42
 
@@ -93,7 +101,7 @@ def test_without_a_policy_it_is_an_error_until_somebody_seeks() -> None:
     assert isinstance(error, NoOffset)
     assert "orders-3" in str(error)
     assert found.unread(9.0, (), LIMIT) == {}
-    found.seek(NAME, Position(0))
+    found.seek(NAME, FetchPosition(0))
     assert want(found).offset == 0
 
 
@@ -121,7 +129,7 @@ def test_by_duration_the_end_is_read_from_if_all_is_older() -> None:
 def test_a_seek_overtakes_what_was_asked_before() -> None:
     found = positions()
     (ticket,) = found.uncommitted(0.0)
-    found.seek(NAME, Position(3))
+    found.seek(NAME, FetchPosition(3))
     assert found.found_committed(ticket, OffsetAndMetadata(7)) is None
     assert want(found).offset == 3
 
@@ -139,15 +147,17 @@ def test_a_partition_that_is_revoked_asks_for_nothing_more() -> None:
 
 def test_records_that_wait_are_fetched_behind() -> None:
     found = reading()
-    verdict, _ = found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 5)), 0.0)
-    assert verdict is Verdict.KEEP
+    verdict, _ = found.fetched(
+        want(found).ticket, answer(records=400), ResponseEnd(FetchPosition(20, 5)), 0.0
+    )
+    assert verdict is FetchOutcome.KEEP
     assert want(found).offset == 20
     assert found.consumed()[NAME].offset == 10
 
 
 def test_a_full_partition_is_not_fetched_until_it_is_drained() -> None:
     found = reading()
-    found.fetched(want(found).ticket, answer(records=1001), Reach(Position(20, 5)), 0.0)
+    found.fetched(want(found).ticket, answer(records=1001), ResponseEnd(FetchPosition(20, 5)), 0.0)
     assert found.unread(0.0, (), LIMIT) == {}
     found.drained(NAME, found[NAME].stamp, 1001)
     assert want(found).offset == 20
@@ -159,12 +169,12 @@ def test_who_got_something_is_asked_for_last() -> None:
     found.assign(names)
     found.lead(lambda _: LEADER)
     for each in names:
-        found.seek(each, Position(0))
+        found.seek(each, FetchPosition(0))
     wants = found.unread(0.0, (), LIMIT)[1]
     assert [each.ticket.partition for each in wants] == names
     for (ticket, _, _), size in zip(wants, (10, 0, 0), strict=True):
         own = answer(records=size)._replace(partition=ticket.partition)
-        found.fetched(ticket, own, Reach(Position(5)) if size else None, 0.0)
+        found.fetched(ticket, own, ResponseEnd(FetchPosition(5)) if size else None, 0.0)
     assert [each.ticket.partition for each in found.unread(0.0, (), LIMIT)[1]] == [
         *names[1:],
         names[0],
@@ -174,16 +184,18 @@ def test_who_got_something_is_asked_for_last() -> None:
 def test_an_answer_from_before_a_seek_is_dropped() -> None:
     found = reading()
     old = want(found)
-    found.seek(NAME, Position(77))
-    verdict, error = found.fetched(old.ticket, answer(records=50), Reach(Position(20)), 0.0)
-    assert (verdict, error) == (Verdict.NOTHING, None)
+    found.seek(NAME, FetchPosition(77))
+    verdict, error = found.fetched(
+        old.ticket, answer(records=50), ResponseEnd(FetchPosition(20)), 0.0
+    )
+    assert (verdict, error) == (FetchOutcome.NOTHING, None)
     assert want(found).offset == 77
 
 
 def test_out_of_range_is_reset_by_the_policy() -> None:
     found = reading()
     found.fetched(want(found).ticket, answer(Code.OFFSET_OUT_OF_RANGE), None, 0.0)
-    assert found[NAME].stage is Stage.RESET
+    assert found[NAME].stage is FetchState.RESET
     assert found.consumed() == {}
 
 
@@ -199,21 +211,24 @@ def test_out_of_range_without_a_policy_names_offset_and_partition() -> None:
 
 def test_out_of_range_waits_for_the_records_before_it() -> None:
     found = reading(reset=None)
-    found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 5)), 0.0)
+    found.fetched(want(found).ticket, answer(records=400), ResponseEnd(FetchPosition(20, 5)), 0.0)
     refusal = answer(Code.OFFSET_OUT_OF_RANGE, offset=20)
-    assert found.fetched(want(found).ticket, refusal, None, 0.0) == (Verdict.NOTHING, None)
+    assert found.fetched(want(found).ticket, refusal, None, 0.0) == (FetchOutcome.NOTHING, None)
     assert found.unread(0.0, (), LIMIT) == {}
-    found.hand(NAME, found[NAME].stamp, Position(20, 5))
+    found.hand(NAME, found[NAME].stamp, FetchPosition(20, 5))
     found.drained(NAME, found[NAME].stamp, 400)
     verdict, error = found.fetched(want(found).ticket, refusal, None, 0.0)
-    assert verdict is Verdict.RANGE
+    assert verdict is FetchOutcome.RANGE
     assert isinstance(error, NoOffset)
 
 
 @pytest.mark.parametrize("code", [3, 5, 6, 9, 56, 74, 78, 100, 103])
 def test_stale_metadata_are_asked_for_anew_and_nothing_spins(code: int) -> None:
     found = reading()
-    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (Verdict.REFRESH, None)
+    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (
+        FetchOutcome.REFRESH,
+        None,
+    )
     assert found.unread(0.05, (), LIMIT) == {}
     assert want(found, 0.11).offset == 10
 
@@ -221,7 +236,7 @@ def test_stale_metadata_are_asked_for_anew_and_nothing_spins(code: int) -> None:
 @pytest.mark.parametrize("code", [-1, 75])
 def test_what_passes_is_tried_again_after_a_pause(code: int) -> None:
     found = reading()
-    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (Verdict.AGAIN, None)
+    assert found.fetched(want(found).ticket, answer(code), None, 0.0) == (FetchOutcome.AGAIN, None)
     assert found.unread(0.05, (), LIMIT) == {}
 
 
@@ -269,7 +284,7 @@ def test_a_replica_that_does_not_help_is_left(failing: str) -> None:
     elif failing == "gone":
         found.failed([again.ticket], 0.0)
     else:
-        found.lead(lambda _: Leader(1, 6))
+        found.lead(lambda _: LeaderAndEpoch(1, 6))
     assert list(found.unread(1.0, (), LIMIT)) == [1]
     assert found.consumed()[NAME].offset == 10
 
@@ -279,25 +294,25 @@ def test_a_replica_that_does_not_help_is_left(failing: str) -> None:
 
 def test_a_new_leader_is_asked_whether_its_log_is_the_same() -> None:
     found = reading(epoch=5)
-    found.lead(lambda _: Leader(2, 6))
+    found.lead(lambda _: LeaderAndEpoch(2, 6))
     assert found.unread(0.0, (), LIMIT) == {}
     ticket, look = question(found.unchecked(0.0))
-    assert look == Look(5, 6)
-    assert found.found_end(ticket, EpochEnd(5, 10)) is None
+    assert look == OffsetQuery(5, 6)
+    assert found.found_end(ticket, EpochEndOffset(5, 10)) is None
     assert want(found).leader_epoch == 6
 
 
 def test_a_position_without_an_epoch_cannot_be_validated() -> None:
     found = reading(epoch=None)
-    found.lead(lambda _: Leader(2, 6))
+    found.lead(lambda _: LeaderAndEpoch(2, 6))
     assert want(found).leader_epoch == 6
 
 
 def test_a_truncated_log_is_read_on_where_it_parts() -> None:
     found = reading(epoch=5)
-    found.lead(lambda _: Leader(2, 6))
+    found.lead(lambda _: LeaderAndEpoch(2, 6))
     ticket, _ = question(found.unchecked(0.0))
-    assert found.found_end(ticket, EpochEnd(4, 8)) is None
+    assert found.found_end(ticket, EpochEndOffset(4, 8)) is None
     assert want(found).offset == 8
     assert found.consumed()[NAME] == OffsetAndMetadata(8, "", 4)
 
@@ -307,13 +322,13 @@ def test_why_records_come_again_or_never_is_told() -> None:
     found = Positions(reset=EARLIEST, backoff=lambda _: 0.1, lease=300.0, warn=told.append)
     found.assign([NAME])
     found.lead(lambda _: LEADER)
-    found.seek(NAME, Position(200))
+    found.seek(NAME, FetchPosition(200))
     found.fetched(want(found).ticket, answer(), None, 0.0)
     refusal = answer(Code.OFFSET_OUT_OF_RANGE, offset=200)
     found.fetched(want(found).ticket, refusal, None, 0.0)
-    found.seek(NAME, Position(10, 5))
-    for node, end in ((1, EpochEnd(4, 8)), (2, EpochEnd(-1, -1))):
-        found.lead(lambda _, node=node: Leader(node, 5))  # type: ignore[misc]
+    found.seek(NAME, FetchPosition(10, 5))
+    for node, end in ((1, EpochEndOffset(4, 8)), (2, EpochEndOffset(-1, -1))):
+        found.lead(lambda _, node=node: LeaderAndEpoch(node, 5))  # type: ignore[misc]
         ticket, _ = question(found.unchecked(0.0))
         found.found_end(ticket, end)
     assert told == [
@@ -328,35 +343,35 @@ def test_why_records_come_again_or_never_is_told() -> None:
 
 def test_a_truncated_log_without_a_policy_names_both_offsets() -> None:
     found = reading(epoch=5, reset=None)
-    found.lead(lambda _: Leader(2, 6))
+    found.lead(lambda _: LeaderAndEpoch(2, 6))
     ticket, _ = question(found.unchecked(0.0))
-    error = found.found_end(ticket, EpochEnd(4, 8))
+    error = found.found_end(ticket, EpochEndOffset(4, 8))
     assert isinstance(error, NoOffset)
     assert "below offset 10" in str(error)
     assert "at offset 8 of epoch 4" in str(error)
-    assert found[NAME].stage is Stage.FAILED
+    assert found[NAME].stage is FetchState.FAILED
 
 
 def test_a_log_that_knows_nothing_of_the_epoch_is_reset() -> None:
     found = reading(epoch=5)
-    found.lead(lambda _: Leader(2, 0))
+    found.lead(lambda _: LeaderAndEpoch(2, 0))
     ticket, _ = question(found.unchecked(0.0))
-    assert found.found_end(ticket, EpochEnd(-1, -1)) is None
-    assert found[NAME].stage is Stage.RESET
+    assert found.found_end(ticket, EpochEndOffset(-1, -1)) is None
+    assert found[NAME].stage is FetchState.RESET
 
 
 def test_records_that_were_truncated_before_they_were_handed_out_are_dropped() -> None:
     found = reading(epoch=5)
     stamp = found[NAME].stamp
-    found.fetched(want(found).ticket, answer(records=400), Reach(Position(20, 6)), 0.0)
-    found.lead(lambda _: Leader(2, 7))
+    found.fetched(want(found).ticket, answer(records=400), ResponseEnd(FetchPosition(20, 6)), 0.0)
+    found.lead(lambda _: LeaderAndEpoch(2, 7))
     ticket, look = question(found.unchecked(0.0))
-    assert look == Look(6, 7)
-    assert found.found_end(ticket, EpochEnd(6, 15)) is None
+    assert look == OffsetQuery(6, 7)
+    assert found.found_end(ticket, EpochEndOffset(6, 15)) is None
     assert found[NAME].stamp != stamp
     ticket, look = question(found.unchecked(0.0))  # what was handed out is of an older epoch
-    assert look == Look(5, 7)
-    assert found.found_end(ticket, EpochEnd(5, 12)) is None
+    assert look == OffsetQuery(5, 7)
+    assert found.found_end(ticket, EpochEndOffset(5, 12)) is None
     assert want(found).offset == 10
 
 
@@ -366,7 +381,7 @@ def test_a_committed_epoch_is_validated_as_soon_as_there_is_a_leader() -> None:
     found.found_committed(ticket, OffsetAndMetadata(7, "", 3))
     assert found.unread(0.0, (), LIMIT) == {}
     found.lead(lambda _: LEADER)
-    assert question(found.unchecked(0.0))[1] == Look(3, 5)
+    assert question(found.unchecked(0.0))[1] == OffsetQuery(3, 5)
 
 
 # What rests
@@ -374,12 +389,12 @@ def test_a_committed_epoch_is_validated_as_soon_as_there_is_a_leader() -> None:
 
 def test_what_waits_of_one_that_is_validated_does_not_count_until_it_is_over() -> None:
     found = reading(epoch=5)
-    found.fetched(want(found).ticket, answer(records=300), Reach(Position(20, 5)), 0.0)
+    found.fetched(want(found).ticket, answer(records=300), ResponseEnd(FetchPosition(20, 5)), 0.0)
     assert (found.buffered, found.resting) == (300, 0)
-    found.lead(lambda _: Leader(2, 6))
+    found.lead(lambda _: LeaderAndEpoch(2, 6))
     assert (found.buffered, found.resting) == (300, 300)
     ticket, _ = question(found.unchecked(0.0))
-    assert found.found_end(ticket, EpochEnd(5, 20)) is None
+    assert found.found_end(ticket, EpochEndOffset(5, 20)) is None
     assert (found.buffered, found.resting) == (300, 0)
     found.withhold([NAME])
     assert found.resting == 300
@@ -387,5 +402,5 @@ def test_what_waits_of_one_that_is_validated_does_not_count_until_it_is_over() -
     assert found.resting == 0
     found.stumble(NAME)
     assert found.resting == 300
-    found.seek(NAME, Position(15))
+    found.seek(NAME, FetchPosition(15))
     assert (found.buffered, found.resting, found[NAME].stumbled) == (0, 0, False)

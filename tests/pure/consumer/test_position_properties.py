@@ -13,24 +13,29 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rota.client.fetch import Fetched
-from rota.client.offset import EARLIEST, LATEST, EpochEnd, ListedOffset, Look
-from rota.consumer.buffer import Buffer
-from rota.consumer.entry import Leader, Position, Stage, Ticket, Want
-from rota.consumer.position import Positions
-from rota.consumer.reach import reach
-from rota.consumer.verdict import Verdict
+from rota.client.fetch import FetchedPartition
+from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
+from rota.consumer.buffer import FetchBuffer
+from rota.consumer.fetcher import find_response_end
+from rota.consumer.positions import (
+    FetchablePartition,
+    FetchOutcome,
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    Positions,
+    RequestToken,
+)
+from rota.engine.formats import record_batch
+from rota.engine.formats.record_batch import BatchRecord
+from rota.engine.model.config import FetchConfig
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from rota.formats import batch
-from rota.formats.batch import Record
-from rota.model.client import ReadConfig
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 from tests.support.examples import checked
 
 NAMES = tuple(TopicPartition("orders", number) for number in range(4))
+#: ``max.partition.fetch.bytes``: a batch or two.
 LIMIT = 160
-"""``max.partition.fetch.bytes``: a batch or two."""
 REFUSALS = (
     Code.NOT_LEADER_OR_FOLLOWER,
     Code.UNKNOWN_TOPIC_ID,
@@ -46,27 +51,27 @@ names = st.sampled_from(NAMES)
 class Log:
     """A partition as its leader has it."""
 
+    #: First offset, the one behind the last, and the bytes.
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """First offset, the one behind the last, and the bytes."""
     offsets: list[int] = field(default_factory=list)
     start: int = 0
     end: int = 0
-    leader: Leader = field(default_factory=lambda: Leader(1, 0))
+    leader: LeaderAndEpoch = field(default_factory=lambda: LeaderAndEpoch(1, 0))
     committed: OffsetAndMetadata | None = None
 
     def append(self, count: int, gap: int) -> None:
         """One batch, some records of which compaction has removed at its end."""
         first, behind = self.end, self.end + count + gap
-        kept = [Record(each, 0, None, b"%d" % each) for each in range(first, first + count)]
+        kept = [BatchRecord(each, 0, None, b"%d" % each) for each in range(first, first + count)]
         epoch = self.leader.epoch
-        data = batch.encode(
+        data = record_batch.encode_batch(
             kept, base_offset=first, last_offset=behind - 1, leader_epoch=epoch, newest=0
         )
         self.batches.append((first, behind, data))
         self.offsets += range(first, first + count)
         self.end = behind
 
-    def read(self, partition: TopicPartition, offset: int) -> Fetched:
+    def read(self, partition: TopicPartition, offset: int) -> FetchedPartition:
         """What a leader answers."""
         if not self.start <= offset <= self.end:
             return refused(partition, offset, Code.OFFSET_OUT_OF_RANGE)
@@ -75,20 +80,22 @@ class Log:
             if found and len(found) + len(data) > LIMIT:
                 break
             found += data if behind > offset else b""
-        return Fetched(partition, 0, offset, memoryview(found), self.end, self.end, self.start)
+        return FetchedPartition(
+            partition, 0, offset, memoryview(found), self.end, self.end, self.start
+        )
 
 
-def refused(partition: TopicPartition, offset: int, code: int) -> Fetched:
-    return Fetched(partition, code, offset, memoryview(b""), -1, -1, -1)
+def refused(partition: TopicPartition, offset: int, code: int) -> FetchedPartition:
+    return FetchedPartition(partition, code, offset, memoryview(b""), -1, -1, -1)
 
 
 class Question(NamedTuple):
     """Something that was asked and not answered yet."""
 
-    tickets: tuple[Ticket, ...]
+    tickets: tuple[RequestToken, ...]
     tell: Callable[[], None]
+    #: Of a Fetch.
     node: int | None = None
-    """Of a Fetch."""
 
 
 class Reading(RuleBasedStateMachine):
@@ -98,11 +105,11 @@ class Reading(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.positions = Positions(reset=EARLIEST, backoff=lambda _: 1.0, lease=60.0)
-        self.buffer = Buffer(self.positions, ReadConfig(), drained=lambda: None)
+        self.buffer = FetchBuffer(self.positions, FetchConfig(), drained=lambda: None)
         self.logs = {name: Log() for name in NAMES}
         self.questions: list[Question] = []
+        #: The offset to be handed out next, where that is known.
         self.expected: dict[TopicPartition, int | None] = {}
-        """The offset to be handed out next, where that is known."""
 
     @initialize(records=st.lists(st.integers(0, 9), min_size=4, max_size=4))
     def begin(self, records: list[int]) -> None:
@@ -134,7 +141,7 @@ class Reading(RuleBasedStateMachine):
         if before <= most:
             assert self.positions.resting == before
         elif self.positions.resting > most:
-            reading = [each for each in self.positions if each.stage is Stage.READING]
+            reading = [each for each in self.positions if each.stage is FetchState.READING]
             assert sum(each.resting > 0 for each in reading) <= 1
 
     @rule(name=names)
@@ -147,7 +154,7 @@ class Reading(RuleBasedStateMachine):
             log = self.logs[name]
             offset = log.start + int(part * (log.end - log.start))
             epoch = log.leader.epoch if with_epoch else None
-            self.positions.seek(name, Position(offset, epoch))
+            self.positions.seek(name, FetchPosition(offset, epoch))
             self.buffer.tidy()
             self.expected[name] = offset
 
@@ -198,7 +205,7 @@ class Reading(RuleBasedStateMachine):
     @rule(name=names, node=st.integers(1, 3))
     def elect(self, name: TopicPartition, node: int) -> None:
         log = self.logs[name]
-        log.leader = Leader(node, log.leader.epoch + 1)
+        log.leader = LeaderAndEpoch(node, log.leader.epoch + 1)
 
     @rule()
     def lead(self) -> None:
@@ -237,20 +244,24 @@ class Reading(RuleBasedStateMachine):
         led = [e for e in idle if e.leader is not None]
         own = [e for e in led if e.gives and e.leader is not None and e.leader.node not in busy]
         expected = {
-            Stage.COMMITTED: {
-                e.partition for e in idle if e.stage is Stage.COMMITTED and not e.withheld
+            FetchState.COMMITTED: {
+                e.partition for e in idle if e.stage is FetchState.COMMITTED and not e.withheld
             },
-            Stage.RESET: {e.partition for e in led if e.stage is Stage.RESET},
-            Stage.VALIDATION: {e.partition for e in led if e.stage is Stage.VALIDATION},
-            Stage.READING: {e.partition for e in own if e.has_room(LIMIT)},
+            FetchState.RESET: {e.partition for e in led if e.stage is FetchState.RESET},
+            FetchState.VALIDATION: {e.partition for e in led if e.stage is FetchState.VALIDATION},
+            FetchState.READING: {e.partition for e in own if e.has_room(LIMIT)},
         }
         looks = (positions.unset(now), positions.unchecked(now))
         unread = positions.unread(now, busy, LIMIT)
         assert expected == {
-            Stage.COMMITTED: {ticket.partition for ticket in positions.uncommitted(now)},
-            Stage.RESET: {t.partition for by_ticket in looks[0].values() for t in by_ticket},
-            Stage.VALIDATION: {t.partition for by_ticket in looks[1].values() for t in by_ticket},
-            Stage.READING: {want.ticket.partition for wants in unread.values() for want in wants},
+            FetchState.COMMITTED: {ticket.partition for ticket in positions.uncommitted(now)},
+            FetchState.RESET: {t.partition for by_ticket in looks[0].values() for t in by_ticket},
+            FetchState.VALIDATION: {
+                t.partition for by_ticket in looks[1].values() for t in by_ticket
+            },
+            FetchState.READING: {
+                want.ticket.partition for wants in unread.values() for want in wants
+            },
         }
 
     @rule(answers=st.integers(1, 8))
@@ -278,7 +289,7 @@ class Reading(RuleBasedStateMachine):
                 continue
             answer = refused(ticket.partition, self.ahead(ticket.partition), code)
             verdict, error = self.positions.fetched(ticket, answer, None, self.now)
-            assert verdict in {Verdict.AGAIN, Verdict.REFRESH}
+            assert verdict in {FetchOutcome.AGAIN, FetchOutcome.REFRESH}
             assert error is None
 
     def ahead(self, name: TopicPartition) -> int:
@@ -286,14 +297,14 @@ class Reading(RuleBasedStateMachine):
         assert ahead is not None
         return ahead.offset
 
-    def tell_committed(self, ticket: Ticket) -> None:
+    def tell_committed(self, ticket: RequestToken) -> None:
         found = self.logs[ticket.partition].committed
         holds = self.positions.holds(ticket)
         assert self.positions.found_committed(ticket, found) is None
         if holds and found is not None:
             self.expected[ticket.partition] = found.offset
 
-    def tell_offset(self, ticket: Ticket, look: Look) -> None:
+    def tell_offset(self, ticket: RequestToken, look: OffsetQuery) -> None:
         log = self.logs[ticket.partition]
         offset = {EARLIEST: log.start, LATEST: log.end}.get(look.what)
         self.positions.found_offset(
@@ -307,23 +318,25 @@ class Reading(RuleBasedStateMachine):
         ):
             self.expected[entry.partition] = entry.handed.offset
 
-    def tell_end(self, ticket: Ticket, look: Look) -> None:
-        end = EpochEnd(look.what, self.logs[ticket.partition].end)
+    def tell_end(self, ticket: RequestToken, look: OffsetQuery) -> None:
+        end = EpochEndOffset(look.what, self.logs[ticket.partition].end)
         assert self.positions.found_end(ticket, end) is None
 
-    def tell_records(self, node: int, wants: list[Want]) -> None:
+    def tell_records(self, node: int, wants: list[FetchablePartition]) -> None:
         for want in wants:
             name = want.ticket.partition
             answer = self.logs[name].read(name, want.offset)
             if self.logs[name].leader.node != node:
                 answer = refused(name, want.offset, Code.NOT_LEADER_OR_FOLLOWER)
             held = self.positions.holds(want.ticket)
-            verdict, error = self.positions.fetched(want.ticket, answer, reach(answer), self.now)
+            verdict, error = self.positions.fetched(
+                want.ticket, answer, find_response_end(answer), self.now
+            )
             assert error is None
-            assert held or verdict is Verdict.NOTHING
-            if verdict is Verdict.KEEP:
+            assert held or verdict is FetchOutcome.NOTHING
+            if verdict is FetchOutcome.KEEP:
                 self.buffer.add(answer)
-            if verdict is Verdict.RANGE:
+            if verdict is FetchOutcome.RANGE:
                 self.expected[name] = None
 
     # What always holds

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.fetch import Fetched
-from rota.client.offset import EARLIEST
-from rota.consumer.entry import Leader, Position, Reach
-from rota.consumer.position import Positions
-from rota.consumer.room import room
-from rota.model.client import ReadConfig
-from rota.model.topic import TopicPartition
+from rota.client.fetch import FetchedPartition
+from rota.client.offsets import EARLIEST
+from rota.consumer.fetcher import compute_byte_limits
+from rota.consumer.positions import FetchPosition, LeaderAndEpoch, Positions, ResponseEnd
+from rota.engine.model.config import FetchConfig
+from rota.engine.model.topic import TopicPartition
 
 MIB = 1 << 20
 ZEROS = memoryview(bytes(8 * MIB))
 
 
-def config(of_all: int = 50, of_partition: int = 4) -> ReadConfig:
-    return ReadConfig(fetch_max_bytes=of_all * MIB, max_partition_bytes=of_partition * MIB)
+def config(of_all: int = 50, of_partition: int = 4) -> FetchConfig:
+    return FetchConfig(fetch_max_bytes=of_all * MIB, max_partition_bytes=of_partition * MIB)
 
 
 @pytest.mark.parametrize(
@@ -39,27 +38,31 @@ def config(of_all: int = 50, of_partition: int = 4) -> ReadConfig:
     ],
 )
 def test_what_there_is_room_for(
-    brokers: int, settings: ReadConfig, answer: float, waiting: int
+    brokers: int, settings: FetchConfig, answer: float, waiting: int
 ) -> None:
-    found = room(settings, brokers)
+    found = compute_byte_limits(settings, brokers)
     assert (found.answer, found.waiting) == (int(answer * MIB), waiting * MIB)
     under_way = 2 * max(brokers, 1) * found.answer
     assert found.resting == found.waiting + max(settings.fetch_max_bytes, under_way)
 
 
 def test_there_is_room_for_something_always() -> None:
-    assert room(ReadConfig(fetch_max_bytes=0, max_partition_bytes=0), 3) == (1, 1, 7)
+    assert compute_byte_limits(FetchConfig(fetch_max_bytes=0, max_partition_bytes=0), 3) == (
+        1,
+        1,
+        7,
+    )
 
 
-def full(brokers: int, settings: ReadConfig) -> Positions:
+def full(brokers: int, settings: FetchConfig) -> Positions:
     """As much waits as ever can: the last were asked for just before there was enough."""
     positions = Positions(reset=EARLIEST, backoff=float, lease=1.0)
     names = [TopicPartition("t", number) for number in range(4 * brokers)]
     positions.assign(names)
-    positions.lead(lambda name: Leader(name.partition % brokers))
+    positions.lead(lambda name: LeaderAndEpoch(name.partition % brokers))
     for each in names:
-        positions.seek(each, Position(0))
-    limits = room(settings, brokers)
+        positions.seek(each, FetchPosition(0))
+    limits = compute_byte_limits(settings, brokers)
     while positions.buffered < limits.waiting:
         for wants in positions.unread(0.0, (), settings.max_partition_bytes).values():
             left = 2 * limits.answer
@@ -67,8 +70,12 @@ def full(brokers: int, settings: ReadConfig) -> Positions:
                 size = min(settings.max_partition_bytes, left)
                 left -= size
                 records = ZEROS[:size]
-                fetched = Fetched(want.ticket.partition, 0, want.offset, records, -1, -1, -1)
-                positions.fetched(want.ticket, fetched, Reach(Position(want.offset + 1)), 0.0)
+                fetched = FetchedPartition(
+                    want.ticket.partition, 0, want.offset, records, -1, -1, -1
+                )
+                positions.fetched(
+                    want.ticket, fetched, ResponseEnd(FetchPosition(want.offset + 1)), 0.0
+                )
     return positions
 
 
@@ -77,7 +84,12 @@ def test_all_that_waits_is_kept_when_all_is_paused(brokers: int, of_all: int) ->
     positions = full(brokers, config(of_all))
     for each in positions:
         positions.pause(each.partition, paused=True)
-    assert 0 < positions.resting == positions.buffered <= room(config(of_all), brokers).resting
+    assert (
+        0
+        < positions.resting
+        == positions.buffered
+        <= compute_byte_limits(config(of_all), brokers).resting
+    )
 
 
 def test_no_more_is_let_go_of_than_must_be_and_never_the_last() -> None:
@@ -94,4 +106,4 @@ def test_no_more_is_let_go_of_than_must_be_and_never_the_last() -> None:
     assert positions.buffered == before - kept + positions.resting
     positions.make_room(0)
     assert [positions[each].buffered > 0 for each in names[:5]] == [*[False] * 4, True]
-    assert positions[names[0]].ahead == positions[names[0]].handed == Position(0)
+    assert positions[names[0]].ahead == positions[names[0]].handed == FetchPosition(0)

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code, InputError
-from rota.group.coordinator import journal_partition
-from rota.group.election import elect
-from rota.group.event import Happened, Loaded, LoadStarted, TimerKind, Unloaded
-from rota.model.config import GroupConfig
-from rota.model.entry import GroupForgotten, GroupSaved, SavedMember
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DeleteOffsetsReply,
-    HeartbeatReply,
-    JoinReply,
-    ListGroupsReply,
+from rota.engine.coordinator.coordinator import journal_partition
+from rota.engine.coordinator.events import (
+    GroupTimerKind,
+    Happened,
+    JournalLoaded,
+    JournalLoadStarted,
+    JournalUnloaded,
 )
-from rota.model.request import DeleteGroups, DeleteOffsets, Heartbeat, Leaver, ListGroups
+from rota.engine.coordinator.state import select_protocol
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+)
+from rota.engine.model.request import (
+    DeleteGroups,
+    Heartbeat,
+    LeavingMember,
+    ListGroups,
+    OffsetDelete,
+)
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    HeartbeatResult,
+    JoinGroupResult,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+)
+from rota.errors import Code, InputError
 from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join, metadata
 
 
@@ -36,7 +52,7 @@ def test_a_group_begins_with_an_entry_of_its_own() -> None:
     desk = CoordinatorDriver()
     reply = desk.joined(desk.send(join()))
     assert (reply.code, reply.member_id) == (Code.MEMBER_ID_REQUIRED, "app-id1")
-    entry = GroupSaved(
+    entry = GroupMetadataEntry(
         group=GROUP, protocol_type="", generation=0, protocol=None, leader=None, state_timestamp=0
     )
     assert desk.journal == [entry]
@@ -139,7 +155,9 @@ def test_a_group_over_its_size_loses_who_joins_last() -> None:
 )
 def test_what_a_group_does_not_begin_with(request_: object, code: Code) -> None:
     assert isinstance(request_, type(join()))
-    assert CoordinatorDriver().ask(request_) == JoinReply(code=code, member_id=request_.member_id)
+    assert CoordinatorDriver().ask(request_) == JoinGroupResult(
+        code=code, member_id=request_.member_id
+    )
 
 
 def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
@@ -173,13 +191,13 @@ def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
 def test_most_votes_win_and_the_leader_decides_a_tie(
     ballots: list[list[str]], leader: int, elected: str
 ) -> None:
-    assert elect(ballots, leader) == elected
+    assert select_protocol(ballots, leader) == elected
 
 
 def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
     desk = CoordinatorDriver()
     ids = desk.stable(join(), join(), join())
-    assert desk.leave(Leaver(member_id=ids[0])) == [Code.NONE]
+    assert desk.leave(LeavingMember(member_id=ids[0])) == [Code.NONE]
     tokens = [desk.send(join(member_id)) for member_id in (ids[2], ids[1])]
     assert desk.joined(tokens[0]).leader == ids[1]
     assert len(desk.joined(tokens[1]).members) == 2
@@ -242,7 +260,7 @@ def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
     desk = CoordinatorDriver()
     (member,) = desk.stable(join(static_id="a", rebalance=7_000))
     newcomer, _ = desk.enter(join(rebalance=7_000))
-    assert desk.leave(Leaver(member_id=newcomer)) == [Code.NONE]
+    assert desk.leave(LeavingMember(member_id=newcomer)) == [Code.NONE]
     for _ in range(4):
         desk.wait(7_000)
         assert desk.state() == "PreparingRebalance"
@@ -266,7 +284,7 @@ def test_everybody_waits_for_the_leader() -> None:
     assert desk.synced(early).assignment == b"F"
     assert desk.synced(late).assignment == b"L"
     saved = desk.journal[-1]
-    assert isinstance(saved, GroupSaved)
+    assert isinstance(saved, GroupMetadataEntry)
     assert [member.assignment for member in saved.members] == [b"L", b"F"]
 
 
@@ -349,7 +367,7 @@ def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> No
     assert token in desk.answers
     assert desk.state() == "Empty"
     saved = desk.journal[-1]
-    assert isinstance(saved, GroupSaved)
+    assert isinstance(saved, GroupMetadataEntry)
     assert (saved.generation, saved.members, saved.leader, saved.protocol) == (2, (), None, None)
 
 
@@ -358,13 +376,13 @@ def test_several_leave_at_once_each_with_its_code() -> None:
     ids = desk.stable(join(static_id="a"), join(static_id="b"), join(), join())
     pending = desk.joined(desk.send(join())).member_id
     assert desk.leave(
-        Leaver(static_id="a"),
-        Leaver(static_id="nobody"),
-        Leaver(member_id="wrong", static_id="b"),
-        Leaver(member_id=ids[2]),
-        Leaver(member_id="nobody"),
-        Leaver(member_id=pending),
-        Leaver(),
+        LeavingMember(static_id="a"),
+        LeavingMember(static_id="nobody"),
+        LeavingMember(member_id="wrong", static_id="b"),
+        LeavingMember(member_id=ids[2]),
+        LeavingMember(member_id="nobody"),
+        LeavingMember(member_id=pending),
+        LeavingMember(),
     ) == [
         Code.NONE,
         Code.UNKNOWN_MEMBER_ID,
@@ -381,7 +399,7 @@ def test_whoever_waits_when_removed_is_answered() -> None:
     desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     waits = desk.send(join(ids[0]))
-    desk.leave(Leaver(member_id=ids[0]))
+    desk.leave(LeavingMember(member_id=ids[0]))
     assert desk.joined(waits).code == Code.UNKNOWN_MEMBER_ID
 
 
@@ -398,7 +416,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert desk.beat(ids[1], 1, "b") == Code.FENCED_INSTANCE_ID
     assert desk.members() == [ids[0], back.member_id]
     saved = desk.journal[-1]
-    assert isinstance(saved, GroupSaved)
+    assert isinstance(saved, GroupMetadataEntry)
     assert saved.generation == 1
 
 
@@ -451,7 +469,7 @@ def test_a_group_whose_first_entry_fails_does_not_exist() -> None:
     desk = CoordinatorDriver()
     desk.appends = [Code.REQUEST_TIMED_OUT]
     assert desk.joined(desk.send(join())).code == Code.COORDINATOR_NOT_AVAILABLE
-    assert desk.ask(ListGroups()) == ListGroupsReply()
+    assert desk.ask(ListGroups()) == ListGroupsResult()
 
 
 @pytest.mark.parametrize(
@@ -496,7 +514,7 @@ def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do
     leave = desk.send_leave(leader)
     other = desk.send(join(group="other"))
     assert {sync, leave}.isdisjoint(desk.answers)
-    assert desk.answers[beat] == HeartbeatReply()
+    assert desk.answers[beat] == HeartbeatResult()
     assert desk.joined(other).code == Code.MEMBER_ID_REQUIRED
     desk.store(desk.held.pop())
     assert desk.synced(sync).assignment == b"L"
@@ -511,16 +529,18 @@ def test_a_restart_is_a_replay() -> None:
     before = list(desk.coordinator.compacted())
     desk.restart()
     assert list(desk.coordinator.compacted()) == [
-        entry if not isinstance(entry, GroupSaved) else _at(entry, desk) for entry in before
+        entry if not isinstance(entry, GroupMetadataEntry) else _at(entry, desk) for entry in before
     ]
-    assert {key.kind for key in desk.timers} == {TimerKind.SESSION, TimerKind.RETENTION}
+    assert {key.kind for key in desk.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
     assert desk.beat(ids[1], 1) == Code.NONE
     assert desk.joined(desk.send(join(static_id="a"))).generation == 1
 
 
-def _at(entry: GroupSaved, desk: CoordinatorDriver) -> GroupSaved:
+def _at(entry: GroupMetadataEntry, desk: CoordinatorDriver) -> GroupMetadataEntry:
     """A stable group's entry tells of the time before it was stable."""
-    stored = [e for e in desk.journal if isinstance(e, GroupSaved) and e.group == entry.group]
+    stored = [
+        e for e in desk.journal if isinstance(e, GroupMetadataEntry) and e.group == entry.group
+    ]
     return stored[-1]
 
 
@@ -537,13 +557,13 @@ def test_a_rebalance_under_way_starts_again_after_a_restart() -> None:
 
 def test_requests_while_loading() -> None:
     desk = CoordinatorDriver()
-    desk.handle(LoadStarted())
+    desk.handle(JournalLoadStarted())
     assert desk.joined(desk.send(join())).code == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert desk.beat("anybody", 3) == Code.NONE
     reply = desk.ask(commit())
-    assert isinstance(reply, CommitReply)
+    assert isinstance(reply, OffsetCommitResult)
     assert set(reply.codes.values()) == {Code.COORDINATOR_LOAD_IN_PROGRESS}
-    desk.handle(Loaded())
+    desk.handle(JournalLoaded())
     assert desk.beat("anybody", 3) == Code.UNKNOWN_MEMBER_ID
 
 
@@ -553,12 +573,12 @@ def test_a_coordinator_that_moves_sends_everybody_away() -> None:
     waits = desk.send(join(ids[0]))
     desk.appends = [None]
     storing = desk.send(commit(group="other"))
-    queued = desk.send(DeleteOffsets(group="other", partitions=()))
-    desk.handle(Unloaded())
+    queued = desk.send(OffsetDelete(group="other", partitions=()))
+    desk.handle(JournalUnloaded())
     assert desk.joined(waits).code == Code.NOT_COORDINATOR
-    assert desk.answers[queued] == DeleteOffsetsReply(code=Code.NOT_COORDINATOR)
+    assert desk.answers[queued] == OffsetDeleteResult(code=Code.NOT_COORDINATOR)
     reply = desk.answers[storing]
-    assert isinstance(reply, CommitReply)
+    assert isinstance(reply, OffsetCommitResult)
     assert set(reply.codes.values()) == {Code.NOT_COORDINATOR}
     assert desk.timers == {}
     assert desk.beat(ids[0], 1) == Code.NOT_COORDINATOR
@@ -573,14 +593,14 @@ def test_only_empty_groups_are_deleted() -> None:
     ids = desk.stable(join())
     desk.ask(commit(group="simple"))
     reply = desk.ask(DeleteGroups(groups=(GROUP, "simple", "nobody")))
-    assert reply == DeleteGroupsReply(
+    assert reply == DeleteGroupsResult(
         codes={
             GROUP: Code.NON_EMPTY_GROUP,
             "simple": Code.NONE,
             "nobody": Code.GROUP_ID_NOT_FOUND,
         }
     )
-    assert desk.journal[-1] == GroupForgotten(group="simple")
+    assert desk.journal[-1] == GroupMetadataTombstone(group="simple")
     assert desk.state("simple") == "Dead"
     assert desk.beat(ids[0], 1) == Code.NONE
 
@@ -588,7 +608,7 @@ def test_only_empty_groups_are_deleted() -> None:
 def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
     desk = CoordinatorDriver()
     (member,) = desk.stable(join())
-    desk.leave(Leaver(member_id=member))
+    desk.leave(LeavingMember(member_id=member))
     desk.appends = [None]
     desk.send(DeleteGroups(groups=(GROUP,)))
     token = desk.send(join())
@@ -619,7 +639,7 @@ def test_a_join_timer_of_the_phase_before_is_void() -> None:
     desk.send(join(ids[0]))
     desk.appends = [None]
     desk.send(commit(1, ids[1], 1))
-    desk.send(DeleteOffsets(group=GROUP, partitions=()))  # waits for the commit
+    desk.send(OffsetDelete(group=GROUP, partitions=()))  # waits for the commit
     desk.wait(60_000)  # the join phase has lasted long enough, which waits too
     desk.send(join(ids[1]))
     desk.store(desk.held.pop())
@@ -649,14 +669,14 @@ def test_a_deletion_waits_for_commits_and_commits_after_it_for_the_deletion() ->
     second = desk.send(commit(2))
     assert desk.answers.keys().isdisjoint({first, deletion, second})
     desk.store(desk.held.pop())
-    assert desk.answers[deletion] == DeleteGroupsReply(
+    assert desk.answers[deletion] == DeleteGroupsResult(
         codes={GROUP: Code.NONE, "other": Code.GROUP_ID_NOT_FOUND}
     )
     assert [type(entry).__name__ for entry in desk.journal] == [
-        "OffsetCommitted",
-        "OffsetForgotten",
-        "GroupForgotten",
-        "OffsetCommitted",
+        "OffsetCommitEntry",
+        "OffsetCommitTombstone",
+        "GroupMetadataTombstone",
+        "OffsetCommitEntry",
     ]
 
 
@@ -664,7 +684,7 @@ def test_a_load_that_comes_unasked_sends_everybody_away_first() -> None:
     desk = CoordinatorDriver()
     ids = desk.stable(join(), join())
     waits = desk.send(join(ids[0]))
-    desk.handle(LoadStarted())
+    desk.handle(JournalLoadStarted())
     assert desk.joined(waits).code == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert desk.timers == {}
 
@@ -682,10 +702,10 @@ def saved(
     leader: str | None = "m0",
     protocol: str | None = "range",
     rebalance_timeout: int = 60_000,
-) -> GroupSaved:
+) -> GroupMetadataEntry:
     """A generation of members m0, m1, ..."""
     members = tuple(
-        SavedMember(
+        GroupMetadataMember(
             member_id=f"m{number}",
             static_id=static_id,
             client_id="app",
@@ -697,7 +717,7 @@ def saved(
         )
         for number, static_id in enumerate(static_ids)
     )
-    return GroupSaved(
+    return GroupMetadataEntry(
         group=GROUP,
         protocol_type="consumer",
         generation=3,
@@ -711,7 +731,7 @@ def test_a_rebalance_timeout_of_nothing_does_not_spin() -> None:
     desk = CoordinatorDriver()
     desk.journal = [saved(("a", None), rebalance_timeout=0)]
     desk.restart()
-    desk.leave(Leaver(member_id="m1"))
+    desk.leave(LeavingMember(member_id="m1"))
     desk.wait(9_000)  # without a shortest wait, this would never end
     assert desk.state() == "PreparingRebalance"
     desk.wait(1_000)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rota.engine.model.request import LeavingMember, OffsetDelete, SyncGroup
+from rota.engine.model.response import JoinGroupResult, OffsetDeleteResult, SyncGroupResult
+from rota.engine.model.topic import TopicPartition
 from rota.errors import Code
-from rota.model.reply import DeleteOffsetsReply, JoinReply, SyncReply
-from rota.model.request import DeleteOffsets, Leaver, Sync
-from rota.model.topic import TopicPartition
 from tests.support.coordinator_driver import GROUP, CoordinatorDriver, join
 
 
@@ -21,26 +21,26 @@ def test_an_empty_static_id_is_a_static_id() -> None:
     desk = CoordinatorDriver()
     first = desk.send(join(static_id=""))
     second = desk.send(join(static_id=""))
-    assert desk.joined(first) == JoinReply(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
+    assert desk.joined(first) == JoinGroupResult(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
     desk.wait(3_000)
     assert desk.joined(second).member_id == "-id2"
-    assert desk.leave(Leaver()) == [Code.UNKNOWN_MEMBER_ID]
-    assert desk.leave(Leaver(static_id="")) == [Code.NONE]
+    assert desk.leave(LeavingMember()) == [Code.UNKNOWN_MEMBER_ID]
+    assert desk.leave(LeavingMember(static_id="")) == [Code.NONE]
 
 
 def test_an_id_given_to_a_dynamic_member_is_no_static_member_s() -> None:
     desk = CoordinatorDriver()
     given = desk.joined(desk.send(join())).member_id
-    assert desk.ask(join(given, static_id="a")) == JoinReply(code=Code.UNKNOWN)
+    assert desk.ask(join(given, static_id="a")) == JoinGroupResult(code=Code.UNKNOWN)
 
 
 def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> None:
     desk = CoordinatorDriver()
     member, _ = desk.enter()
-    sync = Sync(group=GROUP, generation=0, member_id=member, protocol="sticky")
-    assert desk.ask(sync) == SyncReply(code=Code.REBALANCE_IN_PROGRESS)
+    sync = SyncGroup(group=GROUP, generation=0, member_id=member, protocol="sticky")
+    assert desk.ask(sync) == SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS)
 
 
 def test_offsets_of_no_group_are_not_deleted() -> None:
-    request = DeleteOffsets(group="", partitions=(TopicPartition("t", 0),))
-    assert CoordinatorDriver().ask(request) == DeleteOffsetsReply(code=Code.INVALID_GROUP_ID)
+    request = OffsetDelete(group="", partitions=(TopicPartition("t", 0),))
+    assert CoordinatorDriver().ask(request) == OffsetDeleteResult(code=Code.INVALID_GROUP_ID)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from rota.engine.coordinator.events import JournalLoaded, JournalLoadStarted, TopicsDeleted
+from rota.engine.model.config import DAY
+from rota.engine.model.journal_entry import (
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+)
+from rota.engine.model.request import LeavingMember, OffsetCommit, OffsetDelete, OffsetFetch
+from rota.engine.model.response import OffsetCommitResult, OffsetDeleteResult, OffsetFetchResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
-from rota.group.event import Loaded, LoadStarted, TopicsDeleted
-from rota.model.config import DAY
-from rota.model.entry import GroupForgotten, OffsetCommitted, OffsetForgotten
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
-from rota.model.request import CommitOffsets, DeleteOffsets, FetchOffsets, Leaver
-from rota.model.topic import TopicPartition
 from tests.support.coordinator_driver import GROUP, CoordinatorDriver, commit, join
 
 T0 = TopicPartition("t", 0)
 U0 = TopicPartition("u", 0)
 
 
-def code(desk: CoordinatorDriver, request: CommitOffsets) -> Code:
+def code(desk: CoordinatorDriver, request: OffsetCommit) -> Code:
     reply = desk.ask(request)
-    assert isinstance(reply, CommitReply)
+    assert isinstance(reply, OffsetCommitResult)
     (found,) = set(reply.codes.values())
     return found
 
@@ -28,8 +31,8 @@ def code(desk: CoordinatorDriver, request: CommitOffsets) -> Code:
 def fetched(
     desk: CoordinatorDriver, *partitions: TopicPartition, group: str = GROUP
 ) -> list[int | None]:
-    reply = desk.ask(FetchOffsets(group=group, partitions=partitions))
-    assert isinstance(reply, FetchOffsetsReply)
+    reply = desk.ask(OffsetFetch(group=group, partitions=partitions))
+    assert isinstance(reply, OffsetFetchResult)
     return [None if found is None else found.offset for found in reply.offsets.values()]
 
 
@@ -38,9 +41,9 @@ def test_a_member_commits_and_fetches() -> None:
     (member,) = desk.stable(join())
     assert code(desk, commit(7, member, 1, text="note")) == Code.NONE
     assert fetched(desk, T0, U0) == [7, None]
-    reply = desk.ask(FetchOffsets(group=GROUP))
-    assert reply == FetchOffsetsReply(offsets={T0: OffsetAndMetadata(7, "note")})
-    assert desk.journal[-1] == OffsetCommitted(
+    reply = desk.ask(OffsetFetch(group=GROUP))
+    assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(7, "note")})
+    assert desk.journal[-1] == OffsetCommitEntry(
         group=GROUP, topic="t", partition=0, offset=7, metadata="note", commit_timestamp=desk.now
     )
 
@@ -84,7 +87,7 @@ def test_codes_of_a_commit() -> None:
     ("knows", "told"), [(True, Code.GROUP_ID_NOT_FOUND), (False, Code.ILLEGAL_GENERATION)]
 )
 def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
-    request = CommitOffsets(
+    request = OffsetCommit(
         group=GROUP,
         generation=3,
         member_id="m",
@@ -119,15 +122,15 @@ def test_a_commit_is_a_sign_of_life() -> None:
 def test_offsets_of_a_topic_made_anew_are_not_taken_for_the_old_ones() -> None:
     desk = CoordinatorDriver()
     old, new = b"o" * 16, b"n" * 16
-    desk.ask(CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
+    desk.ask(OffsetCommit(group=GROUP, offsets={T0: OffsetAndMetadata(9)}, topic_ids={"t": old}))
     for topic_id, expected in ((old, OffsetAndMetadata(9)), (new, None)):
-        reply = desk.ask(FetchOffsets(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
-        assert reply == FetchOffsetsReply(offsets={T0: expected})
+        reply = desk.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": topic_id}))
+        assert reply == OffsetFetchResult(offsets={T0: expected})
     desk.handle(TopicsDeleted((("t", new),)))
     assert fetched(desk, T0) == [9]
     desk.handle(TopicsDeleted((("t", old),)))
     assert fetched(desk, T0) == [None]
-    assert desk.journal[-1] == OffsetForgotten(group=GROUP, topic="t", partition=0)
+    assert desk.journal[-1] == OffsetCommitTombstone(group=GROUP, topic="t", partition=0)
 
 
 def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -> None:
@@ -138,27 +141,27 @@ def test_a_topic_deleted_while_a_commit_or_a_load_is_under_way_is_not_missed() -
     desk.store(desk.held.pop())
     assert fetched(desk, T0) == [None]
     desk.ask(commit(5))
-    desk.handle(LoadStarted())
+    desk.handle(JournalLoadStarted())
     desk.handle(TopicsDeleted((("t", b"x" * 16), ("t", None))))
     for entry in desk.journal:
         desk.coordinator.replay(entry)
-    desk.handle(Loaded())
+    desk.handle(JournalLoaded())
     assert fetched(desk, T0) == [None]
 
 
 def test_zeros_are_no_topic_id() -> None:
     desk = CoordinatorDriver()
     desk.ask(
-        CommitOffsets(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
+        OffsetCommit(group=GROUP, offsets={T0: OffsetAndMetadata(5)}, topic_ids={"t": bytes(16)})
     )
-    reply = desk.ask(FetchOffsets(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
-    assert reply == FetchOffsetsReply(offsets={T0: OffsetAndMetadata(5)})
+    reply = desk.ask(OffsetFetch(group=GROUP, partitions=(T0,), topic_ids={"t": b"a" * 16}))
+    assert reply == OffsetFetchResult(offsets={T0: OffsetAndMetadata(5)})
 
 
 def test_a_journal_may_say_that_there_is_no_offset() -> None:
     desk = CoordinatorDriver()
     desk.journal = [
-        OffsetCommitted(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
+        OffsetCommitEntry(group=GROUP, topic="t", partition=0, offset=-1, commit_timestamp=0)
     ]
     desk.restart()
     assert fetched(desk, T0) == [None]
@@ -166,21 +169,21 @@ def test_a_journal_may_say_that_there_is_no_offset() -> None:
 
 def test_deleting_offsets() -> None:
     desk = CoordinatorDriver()
-    missing = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
-    assert missing == DeleteOffsetsReply(code=Code.GROUP_ID_NOT_FOUND)
+    missing = desk.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
+    assert missing == OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND)
     (member,) = desk.stable(join())
     for topic in "tu":
         desk.ask(commit(3, member, 1, topic=topic))
-    reply = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0, U0)))
-    assert reply == DeleteOffsetsReply(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
+    reply = desk.ask(OffsetDelete(group=GROUP, partitions=(T0, U0)))
+    assert reply == OffsetDeleteResult(codes={T0: Code.GROUP_SUBSCRIBED_TO_TOPIC, U0: Code.NONE})
     assert fetched(desk, T0, U0) == [3, None]
 
 
 def test_offsets_of_members_that_are_no_consumers_stay_while_they_are_there() -> None:
     desk = CoordinatorDriver()
     desk.enter(join(protocol_type="connect"))
-    reply = desk.ask(DeleteOffsets(group=GROUP, partitions=(T0,)))
-    assert reply == DeleteOffsetsReply(code=Code.NON_EMPTY_GROUP)
+    reply = desk.ask(OffsetDelete(group=GROUP, partitions=(T0,)))
+    assert reply == OffsetDeleteResult(code=Code.NON_EMPTY_GROUP)
 
 
 # expiry
@@ -191,15 +194,15 @@ def test_offsets_expire_a_week_after_the_group_became_empty() -> None:
     (member,) = desk.stable(join(session=1_800_000))
     desk.ask(commit(3, member, 1))
     desk.wait(1_000_000)
-    desk.leave(Leaver(member_id=member))
+    desk.leave(LeavingMember(member_id=member))
     emptied = desk.now
     desk.wait(7 * DAY - 1)
     assert fetched(desk, T0) == [3]
     desk.wait(600_000)
     assert fetched(desk, T0) == [None]
     assert desk.journal[-2:] == [
-        OffsetForgotten(group=GROUP, topic="t", partition=0),
-        GroupForgotten(group=GROUP),
+        OffsetCommitTombstone(group=GROUP, topic="t", partition=0),
+        GroupMetadataTombstone(group=GROUP),
     ]
     assert desk.state() == "Dead"
     desk.restart()

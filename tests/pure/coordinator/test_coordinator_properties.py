@@ -10,45 +10,49 @@ import random
 
 import pytest
 
-from rota.errors import Code
-from rota.group.coordinator import Coordinator
-from rota.group.event import (
-    Answer,
-    Append,
-    Appended,
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    AppendEntries,
     AppendFailed,
-    Event,
-    Loaded,
-    LoadStarted,
-    Requested,
-    StartTimer,
-    StopTimer,
-    TimerFired,
-    TimerKey,
-    TimerKind,
+    AppendSucceeded,
+    CoordinatorEvent,
+    GroupTimerFired,
+    GroupTimerKey,
+    GroupTimerKind,
+    JournalLoaded,
+    JournalLoadStarted,
+    JournalUnloaded,
+    RequestReceived,
+    SendResponse,
+    StartGroupTimer,
+    StopGroupTimer,
     TopicsDeleted,
-    Unloaded,
 )
-from rota.model.config import DAY, GroupConfig
-from rota.model.entry import ClassicEntry
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import DescribedGroup, DescribeGroupsReply, JoinReply, Reply
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.model.config import DAY, GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.request import (
     DeleteGroups,
-    DeleteOffsets,
     DescribeGroups,
-    FetchOffsets,
+    GroupRequest,
     Heartbeat,
-    Join,
-    Leave,
-    Leaver,
+    JoinGroup,
+    JoinGroupProtocol,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
-    Protocol,
-    Request,
-    Sync,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
 )
-from rota.model.topic import TopicPartition
+from rota.engine.model.response import (
+    DescribedGroup,
+    DescribeGroupsResult,
+    GroupResponse,
+    JoinGroupResult,
+)
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code
 from tests.support.coordinator_driver import metadata
 
 GROUPS = ("g", "g", "g", "h", "")
@@ -77,13 +81,13 @@ class Hostile:
         self.now = 0
         self.asked = 0
         self.waiting: set[int] = set()
-        self.timers: dict[TimerKey, int] = {}
-        self.held: list[Append] = []
+        self.timers: dict[GroupTimerKey, int] = {}
+        self.held: list[AppendEntries] = []
         self.journal: list[ClassicEntry] = []
         self.members = ["", "nobody"]
         self.generations = [-1, 0, 1]
+        #: Who was told of a generation, the leaders twice.
         self.joined: list[tuple[str, int]] = []
-        """Who was told of a generation, the leaders twice."""
         self.load()
 
     def happens(self, probability: float) -> bool:
@@ -91,43 +95,43 @@ class Hostile:
 
     # the shell
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: CoordinatorEvent) -> None:
         for command in self.coordinator.handle(event, self.now):
             match command:
-                case Answer(token, reply):
+                case SendResponse(token, reply):
                     self.answered(token, reply)
-                case StartTimer(key, at):
+                case StartGroupTimer(key, at):
                     self.timers[key] = at
-                case StopTimer(key):
+                case StopGroupTimer(key):
                     self.timers.pop(key, None)
-                case Append():
+                case AppendEntries():
                     self.held.append(command)
         self.coordinator.check_invariants()
 
-    def answered(self, token: int, reply: Reply) -> None:
+    def answered(self, token: int, reply: GroupResponse) -> None:
         assert token in self.waiting, "answered twice"
         self.waiting.remove(token)
-        if isinstance(reply, JoinReply):
+        if isinstance(reply, JoinGroupResult):
             self.members.append(reply.member_id)
             self.generations.append(reply.generation)
             if not reply.code:
                 self.joined += [(reply.member_id, reply.generation)] * (1 + bool(reply.members))
 
     def load(self) -> None:
-        self.handle(LoadStarted())
+        self.handle(JournalLoadStarted())
         for entry in self.journal:
             self.coordinator.replay(entry)
-        self.handle(Loaded())
+        self.handle(JournalLoaded())
 
     def reload(self) -> None:
         """What was under way may still have been stored."""
-        self.handle(Unloaded())
+        self.handle(JournalUnloaded())
         assert not self.waiting, "somebody was not answered"
         assert not self.timers, "timers were left behind"
         for append in self.held:
             if self.happens(0.5):
                 self.journal += append.entries
-                self.handle(Appended(append.ticket))
+                self.handle(AppendSucceeded(append.ticket))
         self.held.clear()
         self.load()
 
@@ -138,18 +142,18 @@ class Hostile:
             case "ask":
                 self.asked += 1
                 self.waiting.add(self.asked)
-                self.handle(Requested(self.asked, self.request()))
+                self.handle(RequestReceived(self.asked, self.request()))
             case "store" if self.held:
                 append = self.held.pop(0)
                 if self.happens(0.75):
                     self.journal += append.entries
-                    self.handle(Appended(append.ticket))
+                    self.handle(AppendSucceeded(append.ticket))
                 else:
                     self.handle(AppendFailed(append.ticket, self.random.choice(FAILURES)))
             case "fire" if self.timers:
                 key = min(self.timers, key=lambda key: (self.timers[key], str(key)))
                 self.now = max(self.now, self.timers.pop(key))
-                self.handle(TimerFired(key))
+                self.handle(GroupTimerFired(key))
             case "topics":
                 self.handle(TopicsDeleted((("t", None), ("t", b"x" * 16))))
             case "week":
@@ -159,7 +163,7 @@ class Hostile:
             case _:
                 self.now += self.random.choice((1, 1_000, 5_000))
 
-    def request(self) -> Request:
+    def request(self) -> GroupRequest:
         pick, some = self.random.choice, self.random.randrange
         group, member_id = pick(GROUPS), pick(self.members[-8:])
         static_id = pick((None, None, None, "s1", "s2", ""))
@@ -171,15 +175,15 @@ class Hostile:
             for _ in range(some(3))
         }
         told = (metadata("t"), metadata("u"), b"junk", b"")
-        choices: tuple[Request, ...] = (
+        choices: tuple[GroupRequest, ...] = (
             *[
-                Join(
+                JoinGroup(
                     group=group,
                     member_id=pick((member_id, "")),
                     static_id=static_id,
                     protocol_type=pick(("consumer",) * 5 + ("connect", "")),
                     protocols=tuple(
-                        Protocol(pick(("range", "roundrobin", "sticky")), pick(told))
+                        JoinGroupProtocol(pick(("range", "roundrobin", "sticky")), pick(told))
                         for _ in range(some(4))
                     ),
                     session_timeout=pick((6_000, 10_000, 10_000, 1, -1, 1_800_000)),
@@ -191,7 +195,7 @@ class Hostile:
                 )
             ]
             * 4,
-            Sync(
+            SyncGroup(
                 group=group,
                 generation=generation,
                 member_id=member_id,
@@ -200,14 +204,16 @@ class Hostile:
                 assignments=pick(((), ((member_id, b"a"), ("nobody", b"x"), (member_id, b"b")))),
             ),
             Heartbeat(group=group, generation=generation, member_id=member_id, static_id=static_id),
-            Leave(
+            LeaveGroup(
                 group=group,
                 members=tuple(
-                    Leaver(member_id=pick((member_id, "")), static_id=pick((None, static_id)))
+                    LeavingMember(
+                        member_id=pick((member_id, "")), static_id=pick((None, static_id))
+                    )
                     for _ in range(some(3))
                 ),
             ),
-            CommitOffsets(
+            OffsetCommit(
                 group=group,
                 generation=generation,
                 member_id=member_id,
@@ -215,8 +221,8 @@ class Hostile:
                 offsets=offsets,
                 retention=pick((None, -1, 5, -(10**9))),
             ),
-            FetchOffsets(group=group, partitions=pick((None, (T0, T0)))),
-            DeleteOffsets(group=group, partitions=(T0, T0)),
+            OffsetFetch(group=group, partitions=pick((None, (T0, T0)))),
+            OffsetDelete(group=group, partitions=(T0, T0)),
             DeleteGroups(groups=pick((("g", "g", "h", ""), ()))),
             pick((DescribeGroups(groups=("g", "g", "h")), ListGroups(states=("stable",)))),
         )
@@ -228,24 +234,26 @@ class Hostile:
         """Whoever is silent, absent or late is found out by a timer, unless it waits already."""
         groups = self.look()
         for key in self.timers:
-            if key.kind is not TimerKind.RETENTION:
+            if key.kind is not GroupTimerKind.RETENTION:
                 assert key.group in groups, f"{key} of no group"
         if self.held:
             return  # a timer that has fired may wait
         for name, group in groups.items():
             if group.state == "PreparingRebalance":
-                assert TimerKey(TimerKind.JOIN, name) in self.timers, "a join phase without end"
+                assert GroupTimerKey(GroupTimerKind.JOIN, name) in self.timers, (
+                    "a join phase without end"
+                )
             elif group.state == "Stable":
                 for member in group.members:
-                    key = TimerKey(TimerKind.SESSION, name, member.member_id)
+                    key = GroupTimerKey(GroupTimerKind.SESSION, name, member.member_id)
                     assert key in self.timers, "a member without a session"
 
     def look(self) -> dict[str, DescribedGroup]:
         (answer,) = self.coordinator.handle(
-            Requested(LOOK, DescribeGroups(groups=("g", "h"))), self.now
+            RequestReceived(LOOK, DescribeGroups(groups=("g", "h"))), self.now
         )
-        assert isinstance(answer, Answer)
-        assert isinstance(answer.reply, DescribeGroupsReply)
+        assert isinstance(answer, SendResponse)
+        assert isinstance(answer.reply, DescribeGroupsResult)
         return {group.group: group for group in answer.reply.groups if not group.code}
 
 

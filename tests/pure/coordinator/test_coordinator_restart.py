@@ -7,17 +7,22 @@ import json
 import re
 from base64 import b64decode
 
-from rota.errors import Code
-from rota.formats import assignment, journal
-from rota.group.coordinator import Coordinator
-from rota.group.event import Answer, Loaded, LoadStarted, Requested
-from rota.model.config import GroupConfig
-from rota.model.modern import (
-    EpochForgotten,
-    EpochSaved,
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    JournalLoaded,
+    JournalLoadStarted,
+    RequestReceived,
+    SendResponse,
 )
-from rota.model.reply import DescribedGroup, DescribeGroupsReply, HeartbeatReply
-from rota.model.request import DescribeGroups, Heartbeat
+from rota.engine.formats import consumer_protocol, journal
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.consumer_group_entry import (
+    ConsumerGroupMetadataEntry,
+    ConsumerGroupMetadataTombstone,
+)
+from rota.engine.model.request import DescribeGroups, Heartbeat
+from rota.engine.model.response import DescribedGroup, DescribeGroupsResult, HeartbeatResult
+from rota.errors import Code
 from tests.support.paths import FIXTURES
 
 RECORDED = FIXTURES / "kafka-4.3.1"
@@ -26,19 +31,19 @@ RECORDED = FIXTURES / "kafka-4.3.1"
 def loaded(until: int) -> tuple[Coordinator, set[str]]:
     """A coordinator with what was in the journal at a time, and the groups of KIP-848 by then."""
     coordinator = Coordinator(GroupConfig(), lambda: "")
-    coordinator.handle(LoadStarted(), until)
+    coordinator.handle(JournalLoadStarted(), until)
     modern: set[str] = set()
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         for row in map(json.loads, lines):
             if row["ts"] > until:
                 continue
-            entry = journal.decode(b64decode(row["k"]), row["v"] and b64decode(row["v"]))
+            entry = journal.decode_record(b64decode(row["k"]), row["v"] and b64decode(row["v"]))
             coordinator.replay(entry)
-            if isinstance(entry, EpochSaved):
+            if isinstance(entry, ConsumerGroupMetadataEntry):
                 modern.add(entry.group)
-            elif isinstance(entry, EpochForgotten):
+            elif isinstance(entry, ConsumerGroupMetadataTombstone):
                 modern.discard(entry.group)
-    coordinator.handle(Loaded(), until)
+    coordinator.handle(JournalLoaded(), until)
     coordinator.check_invariants()
     return coordinator, modern
 
@@ -50,10 +55,10 @@ def printed(name: str) -> tuple[int, list[list[str]]]:
 
 
 def described(coordinator: Coordinator, *groups: str) -> tuple[DescribedGroup, ...]:
-    request = Requested(1, DescribeGroups(groups=groups))
+    request = RequestReceived(1, DescribeGroups(groups=groups))
     (answer,) = coordinator.handle(request, 0)
-    assert isinstance(answer, Answer)
-    assert isinstance(answer.reply, DescribeGroupsReply)
+    assert isinstance(answer, SendResponse)
+    assert isinstance(answer.reply, DescribeGroupsResult)
     return answer.reply.groups
 
 
@@ -79,7 +84,7 @@ def test_members_have_what_kafka_says_and_go_on_without_a_rebalance() -> None:
     found = {}
     for group in described(coordinator, *sorted(classic)):
         for member in group.members:
-            parts = assignment.decode(member.assignment).partitions.by_topic()
+            parts = consumer_protocol.decode_assignment(member.assignment).partitions.by_topic()
             found[member.member_id] = ";".join(
                 f"{topic}:{','.join(map(str, sorted(parts[topic])))}" for topic in sorted(parts)
             )
@@ -90,5 +95,7 @@ def test_a_member_of_the_recorded_group_is_known() -> None:
     coordinator, _ = loaded(printed("members.txt")[0])
     (group,) = described(coordinator, "a-burst")
     beat = Heartbeat(group="a-burst", generation=2, member_id=group.members[0].member_id)
-    answers = [c for c in coordinator.handle(Requested(2, beat), 0) if isinstance(c, Answer)]
-    assert answers == [Answer(2, HeartbeatReply(code=Code.NONE))]
+    answers = [
+        c for c in coordinator.handle(RequestReceived(2, beat), 0) if isinstance(c, SendResponse)
+    ]
+    assert answers == [SendResponse(2, HeartbeatResult(code=Code.NONE))]

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from rota.group.classic import Group
-from rota.group.state import MOVES, State
-from rota.member import state as member
-from rota.model.diagram import state_diagram
+from rota.engine.coordinator.state import GROUP_TRANSITIONS, ClassicGroup, GroupState
+from rota.engine.member import state
+from rota.engine.model.text import draw_state_diagram
 from tests.support.paths import ROOT
 
-UNJOINED = member.State.UNJOINED
+UNJOINED = state.MemberState.UNJOINED
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 
 def test_the_documented_diagrams_are_drawn_from_the_tables() -> None:
     text = ARCHITECTURE.read_text()
-    for drawn in (state_diagram(MOVES, State.EMPTY), state_diagram(member.MOVES, UNJOINED)):
+    for drawn in (
+        draw_state_diagram(GROUP_TRANSITIONS, GroupState.EMPTY),
+        draw_state_diagram(state.MEMBER_TRANSITIONS, UNJOINED),
+    ):
         assert f"```mermaid\n{drawn}\n```" in text
 
 
-@pytest.mark.parametrize("old", State)
-@pytest.mark.parametrize("new", State)
-def test_a_group_moves_along_the_table_only(old: State, new: State) -> None:
-    group = Group("g")
+@pytest.mark.parametrize("old", GroupState)
+@pytest.mark.parametrize("new", GroupState)
+def test_a_group_moves_along_the_table_only(old: GroupState, new: GroupState) -> None:
+    group = ClassicGroup("g")
     group.state = old
-    if (old, new) in MOVES:
+    if (old, new) in GROUP_TRANSITIONS:
         group.move(new, 7)
         assert (group.previous, group.state, group.timestamp) == (old, new, 7)
     else:
@@ -34,5 +36,5 @@ def test_a_group_moves_along_the_table_only(old: State, new: State) -> None:
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert {new for _, new in MOVES} == set(State)
-    assert {old for old, _ in MOVES} == set(State) - {State.DEAD}
+    assert {new for _, new in GROUP_TRANSITIONS} == set(GroupState)
+    assert {old for old, _ in GROUP_TRANSITIONS} == set(GroupState) - {GroupState.DEAD}

@@ -11,12 +11,12 @@ from functools import partial
 
 import pytest
 
-from rota.formats import batch, journal
-from rota.model.config import BrokerConfig
-from rota.model.entry import ClassicEntry
-from rota.model.naming import JOURNAL
-from rota.model.reply import Reply
-from rota.model.request import Request
+from rota.engine.formats import journal, record_batch_columns
+from rota.engine.model.config import BrokerConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.request import GroupRequest
+from rota.engine.model.response import GroupResponse
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from tests.support.coordinator import wire
 from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.coordinator.play import Case, before_rota, play, transcript
@@ -42,40 +42,42 @@ class NodeSide:
         for name, count in TOPICS.items():
             self._node.create_topic(name, count)
         self._node.connect().ask(find(), 2)
-        self._sent: dict[str, tuple[ClientConnection, Request]] = {}
+        self._sent: dict[str, tuple[ClientConnection, GroupRequest]] = {}
 
     @property
     def journal(self) -> list[ClassicEntry]:
         """What is on the disk."""
-        log = self._node.topics.log(JOURNAL, 0)
+        log = self._node.topics.log(CONSUMER_OFFSETS_TOPIC, 0)
         assert log is not None
         found: list[ClassicEntry] = []
-        columns = batch.decode(log.read(0, 1 << 30))
-        for record in batch.records(columns):
-            entry = journal.decode(record.key or b"", record.value)
+        columns = record_batch_columns.decode_batches(log.read(0, 1 << 30))
+        for record in record_batch_columns.iterate_records(columns):
+            entry = journal.decode_record(record.key or b"", record.value)
             assert isinstance(entry, ClassicEntry)
             found.append(entry)
         return found
 
-    def send(self, label: str, client_id: str, request: Request) -> None:
+    def send(self, label: str, client_id: str, request: GroupRequest) -> None:
         peer = self._node.connect()
         peer.client_id = client_id
         self._sent[label] = peer, request
         message = wire.encode(request)
         peer.send(message, message.API_VERSION)
 
-    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
+    def collect(
+        self, milliseconds: int, expected: Collection[str] | None
+    ) -> Mapping[str, GroupResponse]:
         self._node.advance(milliseconds)
         if any(peer.waits for peer, _ in self._sent.values()):
             self._node.advance(QUIET)
         ready = [label for label, (peer, _) in self._sent.items() if not peer.waits]
-        answers: dict[str, Reply] = {}
+        answers: dict[str, GroupResponse] = {}
         for label in ready:
             peer, request = self._sent.pop(label)
             answers[label] = wire.decode(request, peer.receive())
         return answers
 
-    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+    def ask(self, request: GroupRequest, wanted: Callable[[GroupResponse], bool]) -> GroupResponse:
         message = wire.encode(request)
         return wire.decode(request, self._node.connect().ask(message, message.API_VERSION))
 

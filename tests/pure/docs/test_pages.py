@@ -61,19 +61,32 @@ def test_the_drawing_of_layers_is_what_make_docs_writes(page: Path) -> None:
     assert generate_layers.drawn(text) == text
 
 
-def test_the_drawing_has_every_package_once_and_marks_the_core() -> None:
+def test_the_drawing_has_every_package_once_and_marks_the_pure_ones() -> None:
     drawing = generate_layers.drawing()
+    engine = ROOT / "src" / "rota" / "engine"
     there = {
-        path.stem
-        for path in (ROOT / "src" / "rota").iterdir()
+        f"{prefix}{path.stem}"
+        for folder, prefix in ((engine.parent, ""), (engine, "engine."))
+        for path in folder.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    nodes = re.findall(r'^ +(\w+)\["rota\.(\w+)"\]', drawing, re.MULTILINE)
-    assert sorted(name for name, _ in nodes) == sorted(there - {"__init__", "__main__"})
-    assert all(name == module for name, module in nodes)
-    marked = set(re.findall(r'"rota\.(\w+)"\]:::core', drawing))
-    assert {"errors", "model", "group", "member", "replay", "sim"} <= marked
-    assert not marked & {"cli", "broker", "storage", "pipeline", "report"}
+    nodes = re.findall(r'^ +(\w+)\["rota\.([\w.]+)"\]', drawing, re.MULTILINE)
+    private = {"__init__", "__main__", "engine", "engine.__init__"}
+    assert sorted(module for _, module in nodes) == sorted(there - private)
+    assert all(name == module.replace(".", "_") for name, module in nodes)
+    marked = set(re.findall(r'"rota\.([\w.]+)"\]:::pure', drawing))
+    pure = "model formats assignors coordinator member history simulator"
+    assert marked == {"errors", *(f"engine.{name}" for name in pure.split())}
+
+
+def test_an_arrow_is_an_import_of_the_sources() -> None:
+    counts = generate_layers.imports()
+    protocol = counts["rota.broker", "rota.protocol"]
+    assert protocol > generate_layers.LABELLED
+    assert ("rota.protocol", "rota.broker") not in counts
+    drawing = generate_layers.drawing()
+    assert f"broker -->|{protocol}| protocol" in drawing
+    assert "broker --> engine_coordinator" in drawing
 
 
 def test_a_page_without_the_marks_is_refused() -> None:

@@ -19,16 +19,16 @@ def named(heading: str) -> list[str]:
 
 def test_every_option_is_in_the_table_once() -> None:
     own = [name for name in named("| option | default | |") if not name.startswith("kafka.")]
-    assert sorted(own) == sorted(option.NAMES)
+    assert sorted(own) == sorted(option.OPTION_NAMES)
 
 
 def test_every_setting_that_is_refused_is_named() -> None:
-    refused = {f"{option.PREFIX}{name}" for name in option.REFUSED}
+    refused = {f"{option.KAFKA_PREFIX}{name}" for name in option.REFUSED_SETTINGS}
     assert set(named("| setting | instead |")) == refused
 
 
 def test_defaults_are_those_of_the_options() -> None:
-    found = option.read({"kafka.bootstrap.servers": "here:9092", "subscribe": "orders"})
+    found = option.parse_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "orders"})
     rows = dict(re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", PAGE, flags=re.MULTILINE))
     assert rows["kafkaConsumer.pollTimeoutMs"] == str(found.patience)
     assert rows["fetchOffset.numRetries"] == str(found.tries)

@@ -7,10 +7,19 @@ import random
 import numpy as np
 import pytest
 
-from rota.formats.batch import length
-from rota.formats.batch.length import LEAST_RUN, SHORT_RUNS, in_turn
-from rota.formats.batch.varint import first_numbers
-from rota.formats.buffer import BoolArray, Buffer, Int64Array, roomy
+from rota.engine.formats import record_batch_scan
+from rota.engine.formats.buffer import (
+    BoolArray,
+    ByteBuffer,
+    Int64Array,
+    allocate_padded,
+    decode_leading_varints,
+)
+from rota.engine.formats.record_batch_scan import (
+    MAX_SHORT_RUNS,
+    SHORTEST_USEFUL_RUN,
+    find_records_in_sequence,
+)
 
 
 def varint(number: int) -> bytes:
@@ -34,40 +43,40 @@ def laid(sizes: list[int]) -> tuple[bytes, list[int]]:
     return b"".join(made), begins
 
 
-def in_frame(data: bytes, before: int = 0, behind: bytes = b"") -> Buffer:
-    frame = roomy(before + len(data) + len(behind))
+def in_frame(data: bytes, before: int = 0, behind: bytes = b"") -> ByteBuffer:
+    frame = allocate_padded(before + len(data) + len(behind))
     frame[:] = bytes(before) + data + behind
-    return Buffer([frame[before : before + len(data)]])
+    return ByteBuffer([frame[before : before + len(data)]])
 
 
 @pytest.fixture
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where it was gone on one by one."""
     places: list[int] = []
-    plain = length._one_by_one
+    plain = record_batch_scan._find_one_by_one
 
     def noted(data: memoryview, at: int, limit: int) -> list[int]:
         places.append(at)
         return plain(data, at, limit)
 
-    monkeypatch.setattr(length, "_one_by_one", noted)
+    monkeypatch.setattr(record_batch_scan, "_find_one_by_one", noted)
     return places
 
 
-RUN = LEAST_RUN + 6
+RUN = SHORTEST_USEFUL_RUN + 6
 
 
 @pytest.mark.parametrize("size", [6, 7, 63, 64, 65, 100, 8190, 8191])
 def test_a_run_of_one_size_is_found_at_once(size: int, stepped: list[int]) -> None:
     data, begins = laid([size] * RUN)
-    for buffer in (Buffer([data]), in_frame(data, 5, record(size))):
-        assert in_turn(buffer, 0, len(data)).tolist() == begins
+    for buffer in (ByteBuffer([data]), in_frame(data, 5, record(size))):
+        assert find_records_in_sequence(buffer, 0, len(data)).tolist() == begins
     assert stepped == []
 
 
 def test_runs_follow_each_other(stepped: list[int]) -> None:
     data, begins = laid([20] * RUN + [200] * RUN + [20] * RUN + [63] * RUN + [64] * RUN)
-    assert in_turn(Buffer([data]), 0, len(data)).tolist() == begins
+    assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert stepped == []
 
 
@@ -75,7 +84,7 @@ def test_it_may_begin_and_end_anywhere() -> None:
     data, begins = laid([20] * RUN + [30] * RUN)
     buffer = in_frame(data, 3)
     for first, behind in ((1, 3), (5, RUN), (RUN, RUN + 1), (RUN - 1, 2 * RUN - 1), (3, 3)):
-        found = in_turn(buffer, begins[first], begins[behind])
+        found = find_records_in_sequence(buffer, begins[first], begins[behind])
         assert found.tolist() == begins[first:behind]
         assert found.dtype == np.int64
 
@@ -93,29 +102,29 @@ def test_runs_are_looked_for_in_a_time_that_is_theirs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(np, "flatnonzero", counted)
     sizes = ([6] * RUN + [7] * RUN) * 100
     data, begins = laid(sizes)
-    assert in_turn(Buffer([data]), 0, len(data)).tolist() == begins
+    assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert looked < 10 * len(sizes)
 
 
 def test_after_some_short_runs_the_others_are_found_one_by_one(stepped: list[int]) -> None:
     sizes = [10, 10, 11, 12, 12, 13, 14, 15, 15]
     data, begins = laid(sizes)
-    assert in_turn(Buffer([data]), 0, len(data)).tolist() == begins
+    assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     (behind,) = stepped
     assert behind == begins[6]  # 10 twice, 11, 12 twice and 13
-    assert SHORT_RUNS == 4
+    assert MAX_SHORT_RUNS == 4
 
 
 def test_few_short_runs_between_long_ones_do_no_harm(stepped: list[int]) -> None:
     data, begins = laid([20] * RUN + [9] + [20] * RUN + [9] + [20] * RUN + [9] + [30] * RUN)
-    assert in_turn(Buffer([data]), 0, len(data)).tolist() == begins
+    assert find_records_in_sequence(ByteBuffer([data]), 0, len(data)).tolist() == begins
     assert stepped == []
 
 
 @pytest.mark.parametrize("size", [8192, 8193, 100_000])
 def test_lengths_of_three_bytes_are_read_among_others(size: int) -> None:
     data, begins = laid([20] * RUN + [size] * 3 + [20] * RUN + [size] + [63, 64] * 5)
-    assert in_turn(in_frame(data, 1), 0, len(data)).tolist() == begins
+    assert find_records_in_sequence(in_frame(data, 1), 0, len(data)).tolist() == begins
 
 
 @pytest.mark.parametrize("behind", [b"", b"\0" * 40, record(20) * 3])
@@ -125,13 +134,13 @@ def test_a_run_whose_last_record_goes_beyond_the_limit_ends_with_it(
 ) -> None:
     data, begins = laid([20] * RUN)
     buffer = in_frame(data[:-short], 2, behind)
-    assert in_turn(buffer, 0, buffer.size).tolist() == begins
+    assert find_records_in_sequence(buffer, 0, buffer.size).tolist() == begins
 
 
 def test_a_length_that_no_record_has_ends_it() -> None:
     for bad in (b"\x01", b"\x81\x01", b"\xff" * 5):  # negative, and one without an end
         data, begins = laid([20] * RUN)
-        found = in_turn(Buffer([data + bad + bytes(50)]), 0, len(data) + 40)
+        found = find_records_in_sequence(ByteBuffer([data + bad + bytes(50)]), 0, len(data) + 40)
         assert found.tolist() == [*begins, len(data)]
 
 
@@ -143,7 +152,10 @@ def test_records_of_all_kinds_in_any_order() -> None:
             some = rng.choice((6, 20, 62, 63, 64, 65, 8190, 8191, 8192))
             sizes += [some] * rng.choice((1, 2, 63, 64, 65))
         data, begins = laid(sizes)
-        assert in_turn(in_frame(data, rng.randint(0, 9)), 0, len(data)).tolist() == begins
+        assert (
+            find_records_in_sequence(in_frame(data, rng.randint(0, 9)), 0, len(data)).tolist()
+            == begins
+        )
 
 
 # Numbers at the beginning of words
@@ -160,7 +172,9 @@ def first_number(data: bytes) -> tuple[int, int]:
 
 
 def check_first_numbers(words: list[bytes]) -> None:
-    number, bits, long = first_numbers(np.frombuffer(b"".join(words), "<u8").astype(np.uint64))
+    number, bits, long = decode_leading_varints(
+        np.frombuffer(b"".join(words), "<u8").astype(np.uint64)
+    )
     assert (number.dtype.name, bits.dtype.name) == ("int64", "uint8")
     for row, word in enumerate(words):
         expected, size = first_number(word)

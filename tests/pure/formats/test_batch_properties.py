@@ -9,17 +9,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.engine.formats import record_batch, record_batch_columns
+from rota.engine.formats.record_batch import (
+    HEADER,
+    BatchProblemKind,
+    BatchRecord,
+    CompressionType,
+    RecordReader,
+    compute_crc32c,
+)
 from rota.errors import FormatError
-from rota.formats import batch
-from rota.formats.batch import Codec, Flaw, Record
-from rota.formats.batch.checksum import checksum
-from rota.formats.batch.header import HEAD
-from rota.formats.batch.scalar import Body
 from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
+#: So many batches go step by step, few one by one.
 CROWD = 200
-"""So many batches go step by step, few one by one."""
 small = st.none() | st.binary(max_size=12)
 long = st.integers(60, 70).map(bytes) | st.integers(8_180, 8_200).map(bytes)
 contents = st.one_of(small, small, long)
@@ -28,26 +32,26 @@ timestamps = st.integers(NOW - 10_000, NOW + 10_000) | st.integers(-1, 2**62)
 
 
 @st.composite
-def some_records(draw: st.DrawFn, most: int = 12) -> list[Record]:
+def some_records(draw: st.DrawFn, most: int = 12) -> list[BatchRecord]:
     """Records with ascending offsets, gaps among them."""
     offset = draw(st.integers(0, 2**40))
     found = []
     for step in draw(st.lists(st.integers(1, 3) | st.integers(1, 2**20), max_size=most)):
         offset += step
         fields = draw(st.tuples(timestamps, contents, contents, headers))
-        found.append(Record(offset, *fields))
+        found.append(BatchRecord(offset, *fields))
     return found
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
+def batches(draw: st.DrawFn) -> tuple[list[BatchRecord], dict[str, Any]]:
     """Records, and how their batch is written."""
     made = draw(some_records())
     first, last = (made[0].offset, made[-1].offset) if made else (5, 5)
     options = {
         "base_offset": first - draw(st.integers(0, 5)),
         "last_offset": last + draw(st.integers(0, 5)),
-        "codec": draw(st.sampled_from(Codec)),
+        "codec": draw(st.sampled_from(CompressionType)),
         "append_time": draw(st.none() | st.integers(0, 2**62)),
         "leader_epoch": draw(st.integers(-1, 2**31 - 1)),
         "producer_id": draw(st.integers(-1, 2**63 - 1)),
@@ -58,7 +62,7 @@ def batches(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
     return made, options
 
 
-def as_read(made: list[Record], append_time: int | None) -> list[Record]:
+def as_read(made: list[BatchRecord], append_time: int | None) -> list[BatchRecord]:
     if append_time is None:
         return made
     return [record._replace(timestamp=append_time) for record in made]
@@ -66,12 +70,14 @@ def as_read(made: list[Record], append_time: int | None) -> list[Record]:
 
 @examples(quick=25)
 @given(st.lists(batches(), max_size=6), st.integers(0, 2**40))
-def test_round_trip(cases: list[tuple[list[Record], dict[str, Any]]], at: int) -> None:
-    written = [batch.encode(made, **options) for made, options in cases]
-    columns = batch.decode(b"".join(written), at=at)
+def test_round_trip(cases: list[tuple[list[BatchRecord], dict[str, Any]]], at: int) -> None:
+    written = [record_batch.encode_batch(made, **options) for made, options in cases]
+    columns = record_batch_columns.decode_batches(b"".join(written), at=at)
     assert columns.problems == ()
     expected = [as_read(made, options["append_time"]) for made, options in cases]
-    assert list(batch.records(columns)) == [record for made in expected for record in made]
+    assert list(record_batch_columns.iterate_records(columns)) == [
+        record for made in expected for record in made
+    ]
     found = columns.batches
     assert found.size.tolist() == list(map(len, written))
     assert found.position.tolist() == [at + sum(map(len, written[:n])) for n in range(len(written))]
@@ -85,24 +91,32 @@ def test_round_trip(cases: list[tuple[list[Record], dict[str, Any]]], at: int) -
 @examples(quick=25)
 @given(st.lists(some_records(most=4), max_size=4))
 @settings(max_examples=50)
-def test_many_batches_are_read_as_each_alone(cases: list[list[Record]]) -> None:
+def test_many_batches_are_read_as_each_alone(cases: list[list[BatchRecord]]) -> None:
     """So many that they are read together."""
-    written = [batch.encode(made, base_offset=made[0].offset) for made in cases if made]
-    columns = batch.decode(b"".join(written * CROWD))
-    alone = [record for raw in written for record in batch.records(batch.decode(raw))]
+    written = [
+        record_batch.encode_batch(made, base_offset=made[0].offset) for made in cases if made
+    ]
+    columns = record_batch_columns.decode_batches(b"".join(written * CROWD))
+    alone = [
+        record
+        for raw in written
+        for record in record_batch_columns.iterate_records(record_batch_columns.decode_batches(raw))
+    ]
     assert columns.problems == ()
-    assert list(batch.records(columns)) == alone * CROWD
+    assert list(record_batch_columns.iterate_records(columns)) == alone * CROWD
 
 
-@given(some_records(most=4), st.sampled_from(Codec))
+@given(some_records(most=4), st.sampled_from(CompressionType))
 @settings(max_examples=20)
-def test_a_batch_cut_anywhere_is_one_problem(made: list[Record], codec: Codec) -> None:
-    raw = batch.encode(made, base_offset=made[0].offset if made else 0, codec=codec)
+def test_a_batch_cut_anywhere_is_one_problem(
+    made: list[BatchRecord], codec: CompressionType
+) -> None:
+    raw = record_batch.encode_batch(made, base_offset=made[0].offset if made else 0, codec=codec)
     for end in range(1, len(raw), 1 + len(raw) // 200):
-        columns = batch.decode(raw + raw[:end])
+        columns = record_batch_columns.decode_batches(raw + raw[:end])
         (problem,) = columns.problems
         assert (problem.position, problem.size) == (len(raw), end)
-        assert problem.flaw in {Flaw.CUT, Flaw.ZEROS}
+        assert problem.flaw in {BatchProblemKind.CUT, BatchProblemKind.ZEROS}
         assert len(columns) == len(made)
 
 
@@ -130,12 +144,12 @@ def edited(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
 
 def sealed(records: bytes, count: int, codec: int) -> bytes:
     """Any bytes as the records of a batch that is sound otherwise."""
-    fields = (0, HEAD.size - 12 + len(records), 0, 2, 0, codec, 9, NOW, NOW, -1, -1, -1, count)
-    raw = HEAD.pack(*fields) + records
-    return raw[:17] + struct.pack(">I", checksum(raw[21:])) + raw[21:]
+    fields = (0, HEADER.size - 12 + len(records), 0, 2, 0, codec, 9, NOW, NOW, -1, -1, -1, count)
+    raw = HEADER.pack(*fields) + records
+    return raw[:17] + struct.pack(">I", compute_crc32c(raw[21:])) + raw[21:]
 
 
-def check_told(data: bytes, columns: batch.Columns) -> None:
+def check_told(data: bytes, columns: record_batch_columns.RecordColumns) -> None:
     """Batches and problems lie side by side from the first byte to the last."""
     parts = [(each.position, each.size) for each in columns.problems]
     found = columns.batches
@@ -145,41 +159,45 @@ def check_told(data: bytes, columns: batch.Columns) -> None:
         assert (position, size > 0) == (at, True)
         at += size
     assert at == len(data)
-    assert int(found.count.sum()) == len(columns) == len(list(batch.records(columns)))
+    assert (
+        int(found.count.sum())
+        == len(columns)
+        == len(list(record_batch_columns.iterate_records(columns)))
+    )
 
 
 @examples(quick=25)
 @given(st.lists(batches(), min_size=1, max_size=3), edits, st.booleans())
 @settings(max_examples=400)
 def test_damage_is_told_and_nothing_else_happens(
-    cases: list[tuple[list[Record], dict[str, Any]]],
+    cases: list[tuple[list[BatchRecord], dict[str, Any]]],
     changes: list[tuple[float, int, bytes]],
     check: bool,
 ) -> None:
-    written = b"".join(batch.encode(made, **options) for made, options in cases)
+    written = b"".join(record_batch.encode_batch(made, **options) for made, options in cases)
     data = edited(written, changes)
-    check_told(data, batch.decode(data, check=check, most=1 << 20))
+    check_told(data, record_batch_columns.decode_batches(data, check=check, most=1 << 20))
 
 
 @examples(quick=25)
 @given(some_records(), edits, st.integers(-1, 14), st.sampled_from([0, CROWD]))
 @settings(max_examples=500)
 def test_damaged_records_are_read_as_one_by_one_or_refused(
-    made: list[Record], changes: list[tuple[float, int, bytes]], count: int, crowd: int
+    made: list[BatchRecord], changes: list[tuple[float, int, bytes]], count: int, crowd: int
 ) -> None:
     """In a crowd of good batches too."""
     base = made[0].offset if made else 0
-    body = edited(batch.encode(made, base_offset=base)[HEAD.size :], changes)
-    raw = sealed(body, count, Codec.NONE)
-    good = batch.encode([Record(3, NOW, b"k", b"v", ((b"h", None),))])
-    columns = batch.decode(good * crowd + raw)
+    body = edited(record_batch.encode_batch(made, base_offset=base)[HEADER.size :], changes)
+    raw = sealed(body, count, CompressionType.NONE)
+    good = record_batch.encode_batch([BatchRecord(3, NOW, b"k", b"v", ((b"h", None),))])
+    columns = record_batch_columns.decode_batches(good * crowd + raw)
     assert len(columns.batches) + len(columns.problems) == crowd + 1
     expected = one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
-        assert (problem.flaw, problem.text) == (Flaw.RECORDS, expected)
+        assert (problem.flaw, problem.text) == (BatchProblemKind.RECORDS, expected)
     else:
-        assert list(batch.records(columns))[crowd:] == expected
+        assert list(record_batch_columns.iterate_records(columns))[crowd:] == expected
 
 
 patterns = st.lists(st.tuples(timestamps, contents, contents, headers), min_size=1, max_size=8)
@@ -193,23 +211,23 @@ def test_large_batches_are_read_as_one_by_one_or_refused(
 ) -> None:
     """Their records are looked for at several places at once."""
     fields = pattern * (count // len(pattern) + 1)
-    made = [Record(place * step, *fields[place]) for place in range(count)]
-    body = edited(batch.encode(made)[HEAD.size :], changes)
-    columns = batch.decode(sealed(body, count, Codec.NONE))
+    made = [BatchRecord(place * step, *fields[place]) for place in range(count)]
+    body = edited(record_batch.encode_batch(made)[HEADER.size :], changes)
+    columns = record_batch_columns.decode_batches(sealed(body, count, CompressionType.NONE))
     expected = one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
-        assert (problem.flaw, problem.text) == (Flaw.RECORDS, expected)
+        assert (problem.flaw, problem.text) == (BatchProblemKind.RECORDS, expected)
     else:
-        assert list(batch.records(columns)) == expected
+        assert list(record_batch_columns.iterate_records(columns)) == expected
 
 
-def one_by_one(body: bytes, count: int) -> list[Record] | str:
+def one_by_one(body: bytes, count: int) -> list[BatchRecord] | str:
     """The records, or what is wrong with them."""
     if count == 0:  # then nobody looks at what is there instead
         return []
     try:
-        return Body(body).records(count, 0, NOW)
+        return RecordReader(body).records(count, 0, NOW)
     except FormatError as error:
         return str(error)
 
@@ -226,24 +244,25 @@ nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80"
 @settings(max_examples=1_000)
 def test_any_bytes_as_records_are_read_or_told(records: bytes, codec: int, count: int) -> None:
     data = sealed(records, count, codec)
-    check_told(data, batch.decode(data, most=1 << 20))
+    check_told(data, record_batch_columns.decode_batches(data, most=1 << 20))
 
 
 @examples(quick=25)
 @given(st.lists(nasty | st.binary(max_size=80), max_size=30).map(b"".join))
 @settings(max_examples=1_000)
 def test_any_bytes_are_told(data: bytes) -> None:
-    check_told(data, batch.decode(data, most=1 << 20))
+    check_told(data, record_batch_columns.decode_batches(data, most=1 << 20))
 
 
 def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
     bombs = b"".join(
-        batch.encode([Record(0, NOW, None, bytes(1 << 22))], codec=codec) for codec in Codec
+        record_batch.encode_batch([BatchRecord(0, NOW, None, bytes(1 << 22))], codec=codec)
+        for codec in CompressionType
     )
-    head = sealed(b"\0" * 10, 2**31 - 1, Codec.NONE)
+    head = sealed(b"\0" * 10, 2**31 - 1, CompressionType.NONE)
     tracemalloc.start()
     try:
-        columns = batch.decode(bombs[: len(bombs) // 2] + head, most=1 << 20)
+        columns = record_batch_columns.decode_batches(bombs[: len(bombs) // 2] + head, most=1 << 20)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

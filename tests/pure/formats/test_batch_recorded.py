@@ -10,24 +10,27 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from rota.formats import batch, journal
-from rota.formats.batch import Codec, Marker, Record
-from rota.formats.batch.scalar import Body
-from rota.formats.journal import column
-from rota.model.entry import OffsetCommitted, OffsetForgotten
+from rota.engine.formats import journal, record_batch, record_batch_columns, record_batch_scan
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    CompressionType,
+    ControlRecordType,
+    RecordReader,
+)
+from rota.engine.model.journal_entry import OffsetCommitEntry, OffsetCommitTombstone
 from tests.support.recorded_segment import RECORDED, dumped, journal_segments, segments
 
+#: Records that the broker wrote after the consumer of the recording was stopped.
 LATER = 2
-"""Records that the broker wrote after the consumer of the recording was stopped."""
 
 
-def consumed() -> dict[int, dict[int, Record]]:
+def consumed() -> dict[int, dict[int, BatchRecord]]:
     """Every record that a consumer read, by partition and offset."""
-    found: dict[int, dict[int, Record]] = defaultdict(dict)
+    found: dict[int, dict[int, BatchRecord]] = defaultdict(dict)
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         for row in map(json.loads, lines):
             value = None if row["v"] is None else b64decode(row["v"])
-            record = Record(row["o"], row["ts"], b64decode(row["k"]), value)
+            record = BatchRecord(row["o"], row["ts"], b64decode(row["k"]), value)
             found[row["p"]][record.offset] = record
     return found
 
@@ -35,12 +38,14 @@ def consumed() -> dict[int, dict[int, Record]]:
 def test_segments_hold_what_a_consumer_read() -> None:
     later = 0
     for partition, expected in consumed().items():
-        columns = batch.decode(journal_segments()[partition])
+        columns = record_batch_columns.decode_batches(journal_segments()[partition])
         assert columns.problems == ()
         control = columns.batches.control[columns.batch].tolist()
         found = {
             record.offset: record
-            for record, marks in zip(batch.records(columns), control, strict=True)
+            for record, marks in zip(
+                record_batch_columns.iterate_records(columns), control, strict=True
+            )
             if not marks
         }
         later += len(found.keys() - expected.keys())
@@ -48,7 +53,9 @@ def test_segments_hold_what_a_consumer_read() -> None:
     assert later == LATER
 
 
-def batch_line(columns: batch.Columns, row: int, header: batch.Header) -> str:
+def batch_line(
+    columns: record_batch_columns.RecordColumns, row: int, header: record_batch.BatchHeader
+) -> str:
     """A batch as kafka-dump-log prints it."""
     batches = columns.batches
     base, delta = header.base_sequence, header.last_offset_delta
@@ -68,14 +75,14 @@ def batch_line(columns: batch.Columns, row: int, header: batch.Header) -> str:
         "LogAppendTime" if batches.append_time[row] else "CreateTime": batches.max_timestamp[row],
         "size": batches.size[row],
         "magic": header.magic,
-        "compresscodec": Codec(batches.codec[row]).name.lower(),
+        "compresscodec": CompressionType(batches.codec[row]).name.lower(),
         "crc": header.checksum,
         "isvalid": "true",
     }
     return " ".join(f"{name}: {value}" for name, value in words.items())
 
 
-def record_line(columns: batch.Columns, row: int) -> str:
+def record_line(columns: record_batch_columns.RecordColumns, row: int) -> str:
     """The front of a record's line; what follows depends on the decoder."""
     base = int(columns.batches.base_sequence[columns.batch[row]])
     first = int(columns.batches.base_offset[columns.batch[row]])
@@ -96,11 +103,11 @@ def record_line(columns: batch.Columns, row: int) -> str:
 )
 def test_batches_and_records_are_what_kafkas_tool_printed(folder: str, file: str) -> None:
     data = segments()[folder]
-    columns = batch.decode(data)
+    columns = record_batch_columns.decode_batches(data)
     lines = iter(dumped(file))
     row = 0
     for number in range(len(columns.batches)):
-        header = batch.read_header(data, int(columns.batches.position[number]))
+        header = record_batch.read_batch_header(data, int(columns.batches.position[number]))
         assert next(lines) == batch_line(columns, number, header)
         for _ in range(int(columns.batches.count[number])):
             assert next(lines).startswith(record_line(columns, row))
@@ -110,19 +117,21 @@ def test_batches_and_records_are_what_kafkas_tool_printed(folder: str, file: str
 
 
 def test_keys_and_values_of_every_codec_are_what_kafkas_tool_printed() -> None:
-    columns = batch.decode(segments()["mix-0"])
+    columns = record_batch_columns.decode_batches(segments()["mix-0"])
     printed = [line for line in dumped("mix-0.txt.gz") if line.startswith("|")]
-    for record, line in zip(batch.records(columns), printed, strict=True):
+    for record, line in zip(record_batch_columns.iterate_records(columns), printed, strict=True):
         assert record.key is not None
         assert record.value is not None
         assert line.endswith(f" key: {record.key.decode()} payload: {record.value.decode()}")
-    assert set(columns.batches.codec.tolist()) == set(Codec)
+    assert set(columns.batches.codec.tolist()) == set(CompressionType)
 
 
 def test_transactions_end_as_kafkas_tool_printed() -> None:
-    batches = batch.decode(segments()["__consumer_offsets-49"]).batches
+    batches = record_batch_columns.decode_batches(segments()["__consumer_offsets-49"]).batches
     printed = re.findall(r"endTxnMarker: (\w+)", "\n".join(dumped("dump-49.txt.gz")))
-    assert [Marker(kind).name for kind in batches.marker[batches.control].tolist()] == printed
+    assert [
+        ControlRecordType(kind).name for kind in batches.marker[batches.control].tolist()
+    ] == printed
     assert Counter(printed) == {"COMMIT": 58, "ABORT": 19}
     assert set(batches.marker[~batches.control].tolist()) == {-1}
 
@@ -130,18 +139,18 @@ def test_transactions_end_as_kafkas_tool_printed() -> None:
 def test_uncompressed_batches_are_written_as_the_broker_wrote_them() -> None:
     written = 0
     for data in segments().values():
-        for position, size in batch.walk(data):
+        for position, size in record_batch_scan.find_batches(data):
             raw = data[position : position + size]
-            header = batch.read_header(raw)
-            if header.codec == Codec.NONE:
+            header = record_batch.read_batch_header(raw)
+            if header.codec == CompressionType.NONE:
                 written += 1
                 assert rewritten(raw, header) == raw
     assert written > 7_000
 
 
-def rewritten(raw: bytes, header: batch.Header) -> bytes:
-    return batch.encode(
-        batch.records(batch.decode(raw)),
+def rewritten(raw: bytes, header: record_batch.BatchHeader) -> bytes:
+    return record_batch.encode_batch(
+        record_batch_columns.iterate_records(record_batch_columns.decode_batches(raw)),
         leader_epoch=header.leader_epoch,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
@@ -153,11 +162,11 @@ def rewritten(raw: bytes, header: batch.Header) -> bytes:
 
 def test_columns_are_what_the_reader_of_single_batches_reads() -> None:
     for data in segments().values():
-        found = batch.records(batch.decode(data))
-        for position, size in batch.walk(data):
-            header = batch.read_header(data, position)
-            if header.codec == Codec.NONE:
-                body = Body(data, position + 61, position + size)
+        found = record_batch_columns.iterate_records(record_batch_columns.decode_batches(data))
+        for position, size in record_batch_scan.find_batches(data):
+            header = record_batch.read_batch_header(data, position)
+            if header.codec == CompressionType.NONE:
+                body = RecordReader(data, position + 61, position + size)
                 base = header.base_offset, header.base_timestamp
                 for record in body.records(header.count, *base):
                     assert next(found) == record
@@ -173,28 +182,30 @@ def test_columns_are_what_the_reader_of_single_batches_reads() -> None:
 def test_offsets_as_columns_are_what_the_decoder_of_single_records_reads() -> None:
     read = 0
     for data in journal_segments().values():
-        columns = batch.decode(data)
-        entries = column.decode_batches(columns)
+        columns = record_batch_columns.decode_batches(data)
+        entries = journal.decode_batch_entries(columns)
         assert len(entries.left) == 0
         offsets = set()
         for number, row in enumerate(entries.commits.row.tolist()):
             offsets.add(row)
-            entry = journal.decode(columns.key(row) or b"", columns.value(row))
-            assert column.commit(entries, number) == entry
+            entry = journal.decode_record(columns.key(row) or b"", columns.value(row))
+            assert journal.read_commit_row(entries, number) == entry
         read += len(offsets)
         for row in set(range(len(columns))) - offsets:
             check_other(columns, entries, row)
     assert read == 34_736 + 7 + LATER
 
 
-def check_other(columns: batch.Columns, entries: column.Entries, row: int) -> None:
+def check_other(
+    columns: record_batch_columns.RecordColumns, entries: journal.EntryColumns, row: int
+) -> None:
     if columns.batches.control[columns.batch[row]]:
-        assert (entries.type[row], entries.group[row]) == (column.NO_TYPE, column.NO_GROUP)
+        assert (entries.type[row], entries.group[row]) == (journal.NO_TYPE, journal.NO_GROUP)
         return
     key = columns.key(row)
     assert key is not None
-    entry = journal.decode(key, columns.value(row))
-    assert not isinstance(entry, OffsetCommitted | OffsetForgotten)
+    entry = journal.decode_record(key, columns.value(row))
+    assert not isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone)
     assert entries.type[row] == int.from_bytes(key[:2])
     # the group is the first name of every key, of share groups too
     group = key[4 : 4 + int.from_bytes(key[2:4])].decode()
@@ -204,6 +215,8 @@ def check_other(columns: batch.Columns, entries: column.Entries, row: int) -> No
 def test_every_recorded_group_is_met() -> None:
     groups = set()
     for data in journal_segments().values():
-        groups |= set(column.decode_batches(batch.decode(data)).groups)
+        groups |= set(
+            journal.decode_batch_entries(record_batch_columns.decode_batches(data)).groups
+        )
     assert len(groups) == 35
     assert "a-share" in groups

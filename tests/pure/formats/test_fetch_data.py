@@ -9,22 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.client.answer import read
-from rota.client.batch import Batch
-from rota.client.fetch import Fetched
+from rota.client.fetch import Batch, FetchedPartition, read_batches
+from rota.engine.formats import record_batch, record_batch_columns
+from rota.engine.formats.buffer import allocate_padded
+from rota.engine.formats.record_batch import HEADER, BatchRecord, CompressionType
+from rota.engine.model.topic import TopicPartition
 from rota.errors import RecordError
-from rota.formats import batch
-from rota.formats.batch import Codec, Record
-from rota.formats.batch.header import HEAD
-from rota.formats.buffer import roomy
-from rota.model.topic import TopicPartition
 from tests.pure.formats.test_batch_properties import edited, edits, sealed
 from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
 SOURCE = TopicPartition("orders", 3)
+#: Bytes from which on a value is not repeated that often.
 LONG = 1_000
-"""Bytes from which on a value is not repeated that often."""
 
 fills = st.sampled_from([b"\0", b"\2", b"\x0c", b"\x7f", b"\x80", b"\xff"])
 sizes = st.one_of(
@@ -44,9 +41,9 @@ class Written:
     """A batch, and what it is made of."""
 
     data: bytes
-    records: list[Record]
+    records: list[BatchRecord]
+    #: The offset behind it.
     end: int
-    """The offset behind it."""
 
 
 def volume(shape: Shape) -> int:
@@ -60,17 +57,17 @@ def logs(draw: st.DrawFn) -> list[Written]:
     offset = draw(st.integers(0, 2**40))
     found = []
     for _ in range(draw(st.sampled_from([1, 1, 2, 3, 20]))):
-        made: list[Record] = []
+        made: list[BatchRecord] = []
         base = offset
         for shape in draw(st.lists(shapes, max_size=4)):
             step = draw(st.sampled_from([1, 1, 1, 2, 70, 9_000]))
             times = draw(st.sampled_from([1, 1, 2, 5, 35, 70, 300]))
             for _ in range(times if volume(shape) < LONG else min(times, 70)):
-                made.append(Record(offset, *shape))
+                made.append(BatchRecord(offset, *shape))
                 offset += step
         offset += draw(st.integers(0, 2))
-        data = batch.encode(
-            made, base_offset=base, last_offset=offset, codec=draw(st.sampled_from(Codec))
+        data = record_batch.encode_batch(
+            made, base_offset=base, last_offset=offset, codec=draw(st.sampled_from(CompressionType))
         )
         offset += 1
         found.append(Written(data, made, offset))
@@ -79,7 +76,7 @@ def logs(draw: st.DrawFn) -> list[Written]:
 
 def framed(data: bytes, before: bytes, behind: bytes, room: bytes) -> memoryview:
     """The data in the middle of an answer that the socket was read into."""
-    frame = roomy(len(before) + len(data) + len(behind))
+    frame = allocate_padded(len(before) + len(data) + len(behind))
     frame[:] = before + data + behind
     whole = frame.obj
     assert isinstance(whole, np.ndarray)
@@ -90,25 +87,25 @@ def framed(data: bytes, before: bytes, behind: bytes, room: bytes) -> memoryview
 
 def answered(records: memoryview, offset: int, portion: int) -> tuple[list[Batch], str | None]:
     """The batches, and what is said to be wrong behind them."""
-    answer = Fetched(SOURCE, 0, offset, records, 2**62, 2**62, 0, ())
+    answer = FetchedPartition(SOURCE, 0, offset, records, 2**62, 2**62, 0, ())
     found: list[Batch] = []
     try:
-        found += read(answer, portion=portion)
+        found += read_batches(answer, portion=portion)
     except RecordError as error:
         return found, str(error)
     return found, None
 
 
-def columns_of(each: Batch) -> list[Record]:
+def columns_of(each: Batch) -> list[BatchRecord]:
     """By the columns' own ways."""
     pairs = [
         tuple((name.encode(), value) for name, value in some) for some in map(list, each.headers())
     ]
     lists = (each.offsets.tolist(), each.timestamps.tolist(), each.keys(), each.values(), pairs)
-    return [Record(*fields) for fields in zip(*lists, strict=True)]
+    return [BatchRecord(*fields) for fields in zip(*lists, strict=True)]
 
 
-def arrow_of(each: Batch) -> list[Record]:
+def arrow_of(each: Batch) -> list[BatchRecord]:
     """The same by way of Arrow."""
     made = each.to_arrow()
     made.validate(full=True)
@@ -126,10 +123,10 @@ def arrow_of(each: Batch) -> list[Record]:
         made.column("value").to_pylist(),
         pairs,
     ]
-    return [Record(*fields) for fields in zip(*lists, strict=True)]
+    return [BatchRecord(*fields) for fields in zip(*lists, strict=True)]
 
 
-def readable(record: Record) -> Record:
+def readable(record: BatchRecord) -> BatchRecord:
     """With names as they come out of a text."""
     pairs = [(str(name, "utf-8", "replace").encode(), value) for name, value in record.headers]
     return record._replace(headers=tuple(pairs))
@@ -165,12 +162,16 @@ def test_an_answer_anywhere_in_a_frame_gives_the_records_of_its_whole_batches(
     for view in views:
         batches, problem = answered(view, first, portion)
         assert (problem is None) == bool(fits or not data)
-        raw = [record for each in batches for record in batch.records(each.columns)]
+        raw = [
+            record
+            for each in batches
+            for record in record_batch_columns.iterate_records(each.columns)
+        ]
         assert list(map(readable, raw)) == expected
         assert [record for each in batches for record in columns_of(each)] == expected
         assert [record for each in batches for record in arrow_of(each)] == expected
         assert [each.next_offset for each in batches][-1:] == [each.end for each in fits][-1:]
-        if batches and not any(batch.read_header(each.data).codec for each in fits):
+        if batches and not any(record_batch.read_batch_header(each.data).codec for each in fits):
             in_place = {each.columns.buffer.view.obj is view.obj for each in batches}
             assert in_place == {view is not views[-1]}
 
@@ -191,8 +192,8 @@ def test_what_is_wrong_with_records_is_told_the_same_whatever_lies_behind_them(
     count: int,
     behind: bytes,
 ) -> None:
-    made = [Record(each, NOW, None, bytes(size)) for each, size in enumerate(lengths * times)]
-    body = edited(batch.encode(made)[HEAD.size :], changes)
+    made = [BatchRecord(each, NOW, None, bytes(size)) for each, size in enumerate(lengths * times)]
+    body = edited(record_batch.encode_batch(made)[HEADER.size :], changes)
     data = sealed(body, min(count, len(made)) or len(made), 0)
     alone, problem = answered(memoryview(data), 0, 1 << 20)
     expected = [record for each in alone for record in columns_of(each)]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from rota.engine.formats import consumer_protocol
+from rota.engine.formats.hashing import (
+    compute_if_absent_order,
+    hash_map_order,
+    java_string_hash,
+    sort_like_java,
+)
+from rota.engine.formats.primitive import PrimitiveReader
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.text import MAX_STRING_BYTES
+from rota.engine.model.topic import NO_PARTITIONS, Partitions
 from rota.errors import FormatError
-from rota.formats import assignment, subscription, userdata
-from rota.formats.javahash import computed_map_order, hash_map_order, java_hash, java_sorted
-from rota.formats.primitive import Reader
-from rota.model.membership import Assignment, Subscription
-from rota.model.text import LONGEST_STRING
-from rota.model.topic import NO_PARTITIONS, Partitions
 
 OWNED = Partitions.of({"t1": [3, 1], "t0": [2]})
 
@@ -41,12 +46,14 @@ OWNED_BYTES = "00000002 00027430 00000001 00000002 00027431 00000002 00000001 00
     ],
 )
 def test_subscription_bytes_by_version(version: int, expected: str) -> None:
-    assert subscription.encode(subscribed(), version) == bytes.fromhex(expected)
+    assert consumer_protocol.encode_subscription(subscribed(), version) == bytes.fromhex(expected)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_subscription_comes_back_sorted_with_what_its_version_carries(version: int) -> None:
-    read = subscription.decode(subscription.encode(subscribed(), version), static_id="s")
+    read = consumer_protocol.decode_subscription(
+        consumer_protocol.encode_subscription(subscribed(), version), static_id="s"
+    )
     assert read == Subscription(
         topics=("t0", "t1"),
         user_data=b"\x01\x02",
@@ -58,31 +65,42 @@ def test_subscription_comes_back_sorted_with_what_its_version_carries(version: i
 
 
 def test_newer_version_is_read_as_the_newest_known_and_its_tail_ignored() -> None:
-    data = subscription.encode(subscribed())
-    assert subscription.decode(b"\x00\x09" + data[2:] + b"new fields") == subscription.decode(data)
-    given = assignment.encode(Assignment(OWNED))
-    assert assignment.decode(b"\x7f\xff" + given[2:] + b"new") == Assignment(OWNED)
+    data = consumer_protocol.encode_subscription(subscribed())
+    assert consumer_protocol.decode_subscription(
+        b"\x00\x09" + data[2:] + b"new fields"
+    ) == consumer_protocol.decode_subscription(data)
+    given = consumer_protocol.encode_assignment(Assignment(OWNED))
+    assert consumer_protocol.decode_assignment(b"\x7f\xff" + given[2:] + b"new") == Assignment(
+        OWNED
+    )
 
 
 def test_nothing_is_written_as_java_writes_it() -> None:
     nothing = Subscription(topics=())
-    data = subscription.encode(nothing)
+    data = consumer_protocol.encode_subscription(nothing)
     assert data == bytes.fromhex("0003 00000000 ffffffff 00000000 ffffffff ffff")
-    assert subscription.decode(data) == nothing
+    assert consumer_protocol.decode_subscription(data) == nothing
 
 
 def test_an_empty_rack_is_no_rack() -> None:
-    assert subscription.decode(subscription.encode(subscribed(rack=""))).rack is None
+    assert (
+        consumer_protocol.decode_subscription(
+            consumer_protocol.encode_subscription(subscribed(rack=""))
+        ).rack
+        is None
+    )
 
 
 def test_assignment_keeps_the_order_in_which_topics_appear() -> None:
     given = Assignment(Partitions.of([("t1", 3), ("t0", 2), ("t1", 1)]), b"u")
-    data = assignment.encode(given)
+    data = consumer_protocol.encode_assignment(given)
     assert data == bytes.fromhex(
         "0003 00000002 00027431 00000002 00000003 00000001 00027430 00000001 00000002 00000001 75"
     )
-    assert assignment.decode(data) == Assignment(OWNED, b"u")
-    assert all(assignment.encode(given, version)[2:] == data[2:] for version in range(3))
+    assert consumer_protocol.decode_assignment(data) == Assignment(OWNED, b"u")
+    assert all(
+        consumer_protocol.encode_assignment(given, version)[2:] == data[2:] for version in range(3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,21 +121,21 @@ def test_assignment_keeps_the_order_in_which_topics_appear() -> None:
 )
 def test_bad_subscriptions_are_refused_with_field_and_offset(data: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        subscription.decode(bytes.fromhex(data))
+        consumer_protocol.decode_subscription(bytes.fromhex(data))
 
 
 def test_what_has_no_bytes_is_refused() -> None:
-    for topic in ("x" * (LONGEST_STRING + 1), "\ud800"):
+    for topic in ("x" * (MAX_STRING_BYTES + 1), "\ud800"):
         with pytest.raises(FormatError, match="subscription: "):
-            subscription.encode(Subscription(topics=(topic,)))
+            consumer_protocol.encode_subscription(Subscription(topics=(topic,)))
     with pytest.raises(FormatError, match="does not fit 32 bits"):
-        userdata.encode_cooperative(2**31)
+        consumer_protocol.encode_cooperative_user_data(2**31)
     with pytest.raises(FormatError, match="version -1 is negative"):
-        assignment.encode(Assignment(OWNED), version=-1)
+        consumer_protocol.encode_assignment(Assignment(OWNED), version=-1)
 
 
 def test_reader_gives_null_and_empty_apart() -> None:
-    reader = Reader(bytes.fromhex("ffff 0000 ffffffff 00000000"), "test")
+    reader = PrimitiveReader(bytes.fromhex("ffff 0000 ffffffff 00000000"), "test")
     assert reader.nullable_string("a") is None
     assert reader.nullable_string("b") == ""
     assert reader.nullable_bytes("c") is None
@@ -129,13 +147,13 @@ def test_reader_gives_null_and_empty_apart() -> None:
 
 
 def test_sticky_user_data_bytes() -> None:
-    assert userdata.encode_sticky(Partitions.of({"t": [1, 0]}), 5) == bytes.fromhex(
-        "00000001 000174 00000002 00000001 00000000 00000005"
-    )
+    assert consumer_protocol.encode_sticky_user_data(
+        Partitions.of({"t": [1, 0]}), 5
+    ) == bytes.fromhex("00000001 000174 00000002 00000001 00000000 00000005")
 
 
 def test_sticky_versions_of_java_and_kafka_python_are_all_read() -> None:
-    version1 = userdata.encode_sticky(OWNED, 9)
+    version1 = consumer_protocol.encode_sticky_user_data(OWNED, 9)
     # as kafka-python 3.0.12 writes StickyAssignorUserData([("t1", [3, 1]), ("t0", [2])], 9)
     kafka_python = bytes.fromhex(
         "0001 00000002 00027431 00000002 00000003 00000001 00027430 00000001 00000002 00000009"
@@ -146,7 +164,7 @@ def test_sticky_versions_of_java_and_kafka_python_are_all_read() -> None:
         (kafka_python, 9),
         (b"\0\0" + version1[:-4], -1),
     ):
-        read = userdata.decode_sticky(data)
+        read = consumer_protocol.decode_sticky_user_data(data)
         assert (read.generation, read.note) == (generation, None)
         assert {topic: set(n) for topic, n in read.partitions.by_topic().items()} == {
             "t0": {2},
@@ -155,22 +173,28 @@ def test_sticky_versions_of_java_and_kafka_python_are_all_read() -> None:
 
 
 def test_a_newer_versions_tail_is_ignored() -> None:
-    version1 = userdata.encode_sticky(OWNED, 9)
+    version1 = consumer_protocol.encode_sticky_user_data(OWNED, 9)
     for tail in (b"\0", b"\0\0\0\1", b"new fields", version1):
-        assert userdata.decode_sticky(version1 + tail) == userdata.decode_sticky(version1)
+        assert consumer_protocol.decode_sticky_user_data(
+            version1 + tail
+        ) == consumer_protocol.decode_sticky_user_data(version1)
     version0 = version1[:-4]
     for tail in (b"\0", b"\1\2\3"):  # too short for a generation
-        assert userdata.decode_sticky(version0 + tail) == userdata.decode_sticky(version0)
-    nothing = userdata.encode_sticky(NO_PARTITIONS, 9)
-    assert userdata.decode_sticky(nothing + b"new") == userdata.decode_sticky(nothing)
-    assert userdata.decode_cooperative(b"\0\0\0\5\0") == (5, None)
+        assert consumer_protocol.decode_sticky_user_data(
+            version0 + tail
+        ) == consumer_protocol.decode_sticky_user_data(version0)
+    nothing = consumer_protocol.encode_sticky_user_data(NO_PARTITIONS, 9)
+    assert consumer_protocol.decode_sticky_user_data(
+        nothing + b"new"
+    ) == consumer_protocol.decode_sticky_user_data(nothing)
+    assert consumer_protocol.decode_cooperative_user_data(b"\0\0\0\5\0") == (5, None)
 
 
 @pytest.mark.parametrize(
     ("data", "generation"), [("0000 00000000", -1), ("0001 00000000 00000009", 9)]
 )
 def test_nothing_owned_in_kafka_pythons_form(data: str, generation: int) -> None:
-    read = userdata.decode_sticky(bytes.fromhex(data))
+    read = consumer_protocol.decode_sticky_user_data(bytes.fromhex(data))
     assert (len(read.partitions), read.generation, read.note) == (0, generation, None)
 
 
@@ -179,26 +203,26 @@ def test_nothing_owned_in_kafka_pythons_form(data: str, generation: int) -> None
     [
         b"",
         b"\0",
-        userdata.encode_sticky(OWNED, 9)[:-5],
-        b"\0\1" + userdata.encode_sticky(OWNED, 9) + b"\0",
-        b"\x7f\xff\xff\xff" + userdata.encode_sticky(OWNED, 9)[4:],
-        b"\0\2" + userdata.encode_sticky(OWNED, 9),
+        consumer_protocol.encode_sticky_user_data(OWNED, 9)[:-5],
+        b"\0\1" + consumer_protocol.encode_sticky_user_data(OWNED, 9) + b"\0",
+        b"\x7f\xff\xff\xff" + consumer_protocol.encode_sticky_user_data(OWNED, 9)[4:],
+        b"\0\2" + consumer_protocol.encode_sticky_user_data(OWNED, 9),
         b"\xff" * 40,
         b"{'t0': [1]}",
     ],
 )
 def test_garbage_in_sticky_user_data_is_no_claim_and_is_said(data: bytes) -> None:
-    read = userdata.decode_sticky(data)
+    read = consumer_protocol.decode_sticky_user_data(data)
     assert (len(read.partitions), read.generation) == (0, -1)
     assert read.note is not None
     assert "sticky user data" in read.note
 
 
 def test_cooperative_user_data() -> None:
-    assert userdata.encode_cooperative(258) == bytes.fromhex("00000102")
-    assert userdata.decode_cooperative(bytes.fromhex("00000102")) == (258, None)
+    assert consumer_protocol.encode_cooperative_user_data(258) == bytes.fromhex("00000102")
+    assert consumer_protocol.decode_cooperative_user_data(bytes.fromhex("00000102")) == (258, None)
     for garbage in (b"", b"\0\0\1"):
-        generation, note = userdata.decode_cooperative(garbage)
+        generation, note = consumer_protocol.decode_cooperative_user_data(garbage)
         assert generation == -1
         assert note is not None
         assert "cooperative user data: generation at byte 0: 4 bytes needed" in note
@@ -208,20 +232,20 @@ def test_cooperative_user_data() -> None:
 
 
 def test_java_hash() -> None:
-    assert java_hash("") == 0
-    assert java_hash("test") == 3556498
-    assert java_hash("polygenelubricants") == -(2**31)
-    assert java_hash("😀") == 0xD83D * 31 + 0xDE00
+    assert java_string_hash("") == 0
+    assert java_string_hash("test") == 3556498
+    assert java_string_hash("polygenelubricants") == -(2**31)
+    assert java_string_hash("😀") == 0xD83D * 31 + 0xDE00
 
 
 def test_java_sorts_by_utf16_units() -> None:
-    assert java_sorted(["\uffee", "😀", "a"]) == ["a", "😀", "\uffee"]
+    assert sort_like_java(["\uffee", "😀", "a"]) == ["a", "😀", "\uffee"]
 
 
 def test_hash_map_order_doubles_and_keeps_order_inside_a_bucket() -> None:
     assert hash_map_order(["BB", "Aa"]) == [0, 1]
-    assert computed_map_order(["BB", "Aa"], looked_up_after=False) == [1, 0]
+    assert compute_if_absent_order(["BB", "Aa"], looked_up_after=False) == [1, 0]
     digits = [str(number) for number in range(13)]  # the thirteenth key doubles a table of sixteen
-    late = computed_map_order(digits, looked_up_after=False)
-    assert late != computed_map_order(digits, looked_up_after=True)
+    late = compute_if_absent_order(digits, looked_up_after=False)
+    assert late != compute_if_absent_order(digits, looked_up_after=True)
     assert sorted(late) == sorted(hash_map_order(digits)) == list(range(13))

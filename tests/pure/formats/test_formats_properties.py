@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.engine.formats import consumer_protocol
+from rota.engine.formats.consumer_protocol import FEW_MEMBERS
+from rota.engine.formats.hashing import compute_if_absent_order, hash_map_order
+from rota.engine.model.member import Assignment, GroupAssignment, Placement, Subscription
+from rota.engine.model.topic import NO_PARTITIONS, PartitionNumbering, Partitions
 from rota.errors import FormatError
-from rota.formats import assignment, scatter, subscription, userdata
-from rota.formats.javahash import computed_map_order, hash_map_order
-from rota.formats.lockstep import FEW
-from rota.model.membership import Assignment, GroupAssignment, Placement, Subscription
-from rota.model.topic import NO_PARTITIONS, Layout, Partitions
 from tests.support.examples import examples
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -32,8 +32,8 @@ subscriptions = st.builds(
 )
 versions = st.integers(0, 3)
 
+#: Lengths and counts that break careless readers.
 EXTREMES = st.sampled_from([-1, 0, 1, 2**15 - 1, 2**16, 2**31 - 1, -(2**31)])
-"""Lengths and counts that break careless readers."""
 nasty = st.lists(
     st.binary(max_size=6)
     | EXTREMES.map(lambda value: value.to_bytes(4, "big", signed=True))
@@ -49,24 +49,32 @@ def grouped(held: Partitions) -> dict[str, list[int]]:
 @examples(quick=25)
 @given(subscriptions)
 def test_subscription_round_trip(value: Subscription) -> None:
-    read = subscription.decode(subscription.encode(value), static_id="s")
+    read = consumer_protocol.decode_subscription(
+        consumer_protocol.encode_subscription(value), static_id="s"
+    )
     assert sorted(read.topics) == sorted(value.topics)
     assert (read.user_data, read.generation) == (value.user_data, value.generation)
     assert (read.rack, read.static_id) == (value.rack, "s")
     assert grouped(read.owned) == grouped(value.owned)
-    assert subscription.encode(read) == subscription.encode(value)
+    assert consumer_protocol.encode_subscription(read) == consumer_protocol.encode_subscription(
+        value
+    )
 
 
 @given(partitions, user_data, versions)
 def test_assignment_round_trip(held: Partitions, data: bytes | None, version: int) -> None:
-    read = assignment.decode(assignment.encode(Assignment(held, data), version))
+    read = consumer_protocol.decode_assignment(
+        consumer_protocol.encode_assignment(Assignment(held, data), version)
+    )
     assert read.user_data == data
     assert read.partitions.by_topic() == held.by_topic()
 
 
 @given(partitions, int32)
 def test_sticky_round_trip(held: Partitions, generation: int) -> None:
-    read = userdata.decode_sticky(userdata.encode_sticky(held, generation))
+    read = consumer_protocol.decode_sticky_user_data(
+        consumer_protocol.encode_sticky_user_data(held, generation)
+    )
     assert (read.generation, read.note) == (generation, None)
     assert read.partitions.by_topic() == held.by_topic()
 
@@ -74,49 +82,54 @@ def test_sticky_round_trip(held: Partitions, generation: int) -> None:
 @settings(max_examples=50)
 @given(subscriptions, versions)
 def test_subscription_cut_anywhere_is_refused(value: Subscription, version: int) -> None:
-    data = subscription.encode(value, version)
+    data = consumer_protocol.encode_subscription(value, version)
     for end in range(len(data)):
         with pytest.raises(FormatError):
-            subscription.decode(data[:end])
+            consumer_protocol.decode_subscription(data[:end])
 
 
 @settings(max_examples=50)
 @given(partitions, user_data)
 def test_assignment_cut_anywhere_is_refused(held: Partitions, extra: bytes | None) -> None:
-    data = assignment.encode(Assignment(held, extra))
+    data = consumer_protocol.encode_assignment(Assignment(held, extra))
     for end in range(len(data)):
         with pytest.raises(FormatError):
-            assignment.decode(data[:end])
+            consumer_protocol.decode_assignment(data[:end])
 
 
 @settings(max_examples=50)
 @given(partitions, st.integers(0, 2**31 - 1))
 def test_sticky_cut_anywhere_is_no_claim_or_version_0(held: Partitions, generation: int) -> None:
-    data = userdata.encode_sticky(held, generation)
+    data = consumer_protocol.encode_sticky_user_data(held, generation)
     for end in range(len(data)):
-        read = userdata.decode_sticky(data[:end])
+        read = consumer_protocol.decode_sticky_user_data(data[:end])
         if read.note is None:
             assert read.generation != generation or len(read.partitions) < len(held)
         else:
             assert read.partitions is NO_PARTITIONS
     for cut in (1, 2, 3, 4):  # inside the generation
-        assert userdata.decode_sticky(data[:-cut]).partitions.by_topic() == held.by_topic()
+        assert (
+            consumer_protocol.decode_sticky_user_data(data[:-cut]).partitions.by_topic()
+            == held.by_topic()
+        )
 
 
 @given(partitions, st.integers(0, 2**16 - 1), st.binary(max_size=20))
 def test_sticky_with_a_tail_is_that_without(held: Partitions, generation: int, tail: bytes) -> None:
     # no greater generation: behind no partitions its upper half could be kafka-python's count
-    data = userdata.encode_sticky(held, generation)
-    assert userdata.decode_sticky(data + tail) == userdata.decode_sticky(data)
+    data = consumer_protocol.encode_sticky_user_data(held, generation)
+    assert consumer_protocol.decode_sticky_user_data(
+        data + tail
+    ) == consumer_protocol.decode_sticky_user_data(data)
 
 
 def decode_anything(data: bytes) -> None:
-    for decode in (subscription.decode, assignment.decode):
+    for decode in (consumer_protocol.decode_subscription, consumer_protocol.decode_assignment):
         with contextlib.suppress(FormatError):
             decode(data)
-    sticky = userdata.decode_sticky(data)
+    sticky = consumer_protocol.decode_sticky_user_data(data)
     assert sticky.note is None or (len(sticky.partitions), sticky.generation) == (0, -1)
-    generation, note = userdata.decode_cooperative(data)
+    generation, note = consumer_protocol.decode_cooperative_user_data(data)
     assert note is None or generation == -1
 
 
@@ -160,7 +173,7 @@ def group_of(pieces: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]
     )
     return st.builds(
         lambda good, bad: [*good[:5], *bad, *good[5:]],
-        st.lists(pieces, min_size=FEW, max_size=FEW + 4),
+        st.lists(pieces, min_size=FEW_MEMBERS, max_size=FEW_MEMBERS + 4),
         st.lists(broken | st.builds(lengthened, pieces, st.binary(max_size=9)), max_size=4),
     )
 
@@ -172,7 +185,7 @@ listings = partitions | few_partitions
 
 def decoded(data: bytes) -> Subscription | str:
     try:
-        return subscription.decode(data, "s")
+        return consumer_protocol.decode_subscription(data, "s")
     except FormatError as error:
         return str(error)
 
@@ -182,7 +195,7 @@ def decoded(data: bytes) -> Subscription | str:
 @given(
     group_of(
         st.builds(
-            lambda owned, version, topics: subscription.encode(
+            lambda owned, version, topics: consumer_protocol.encode_subscription(
                 Subscription(topics=topics, owned=owned, generation=3, rack="r"), version
             ),
             listings,
@@ -192,16 +205,18 @@ def decoded(data: bytes) -> Subscription | str:
     )
 )
 def test_subscriptions_read_together_are_those_read_one_by_one(group: list[bytes]) -> None:
-    together = subscription.decode_all([(data, "s") for data in group])
+    together = consumer_protocol.decode_subscriptions([(data, "s") for data in group])
     shown = [str(read) if isinstance(read, FormatError) else read for read in together]
     assert shown == [decoded(data) for data in group]
 
 
 @examples(quick=25)
 @settings(max_examples=60)
-@given(group_of(st.builds(userdata.encode_sticky, listings, int32)))
+@given(group_of(st.builds(consumer_protocol.encode_sticky_user_data, listings, int32)))
 def test_sticky_user_data_read_together_is_that_read_one_by_one(group: list[bytes]) -> None:
-    assert userdata.decode_sticky_all(group) == [userdata.decode_sticky(data) for data in group]
+    assert consumer_protocol.decode_all_sticky_user_data(group) == [
+        consumer_protocol.decode_sticky_user_data(data) for data in group
+    ]
 
 
 @examples(quick=25)
@@ -212,13 +227,14 @@ def test_assignments_written_together_are_those_written_one_by_one(
     topics = data.draw(
         st.lists(few_topics | text, unique=True, min_size=len(counts), max_size=len(counts))
     )
-    layout = Layout(tuple(topics), counts)
+    layout = PartitionNumbering(tuple(topics), counts)
     owner = st.integers(-1, members - 1)
     owners = data.draw(st.lists(owner, min_size=layout.size, max_size=layout.size))
     ids = tuple(f"m{position}" for position in range(members))
     placement = Placement(layout, ids, np.array(owners, dtype=np.int32))
-    assert scatter.encode_all(placement) == {
-        member: assignment.encode(given) for member, given in GroupAssignment(placement).items()
+    assert consumer_protocol.encode_assignments(placement) == {
+        member: consumer_protocol.encode_assignment(given)
+        for member, given in GroupAssignment(placement).items()
     }
 
 
@@ -237,4 +253,4 @@ def test_huge_counts_allocate_nothing(prefix: str, count: int) -> None:
 def test_hash_map_orders_are_permutations(keys: list[str], after: bool) -> None:
     everything = list(range(len(keys)))
     assert sorted(hash_map_order(keys)) == everything
-    assert sorted(computed_map_order(keys, looked_up_after=after)) == everything
+    assert sorted(compute_if_absent_order(keys, looked_up_after=after)) == everything

@@ -16,26 +16,26 @@ from typing import get_args
 
 import pytest
 
-from rota.errors import FormatError
-from rota.formats import assignment, journal, subscription
-from rota.model.entry import (
+from rota.engine.formats import consumer_protocol, journal, journal_classic
+from rota.engine.model.consumer_group_entry import (
+    ClassicMemberMetadata,
+    ConsumerGroupEntry,
+    ConsumerGroupMetadataEntry,
+    MemberMetadataEntry,
+)
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    Entry,
-    Foreign,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
-    SavedMember,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
 )
-from rota.model.modern import (
-    ClassicMembership,
-    EpochSaved,
-    MembershipSaved,
-    ModernEntry,
-)
-from rota.model.request import Protocol
-from rota.model.topic import Partitions
+from rota.engine.model.request import JoinGroupProtocol
+from rota.engine.model.topic import Partitions
+from rota.errors import FormatError
 from tests.support import record_json
 from tests.support.paths import FIXTURES
 
@@ -59,40 +59,40 @@ def recorded() -> dict[tuple[int, int], Record]:
 
 def test_every_recorded_record_is_read_and_written_back_byte_for_byte() -> None:
     for record in recorded().values():
-        assert journal.encode(journal.decode(*record)) == record
+        assert journal.encode_entry(journal.decode_record(*record)) == record
 
 
 def test_recorded_records_are_of_the_kinds_that_were_counted() -> None:
     kinds = Counter(
-        (type(journal.decode(key, value)).__name__, key[1], value and value[1])
+        (type(journal.decode_record(key, value)).__name__, key[1], value and value[1])
         for key, value in recorded().values()
     )
     assert kinds == {
-        ("OffsetForgotten", 1, None): 7,
-        ("OffsetCommitted", 1, 4): 34736,
-        ("GroupForgotten", 2, None): 4,
-        ("GroupSaved", 2, 3): 168,
-        ("EpochForgotten", 3, None): 2,
-        ("EpochSaved", 3, 0): 29,
-        ("TopicsForgotten", 4, None): 2,
-        ("MembershipForgotten", 5, None): 12,
-        ("MembershipSaved", 5, 0): 21,
-        ("TargetEpochForgotten", 6, None): 2,
-        ("TargetEpochSaved", 6, 0): 26,
-        ("TargetForgotten", 7, None): 12,
-        ("TargetSaved", 7, 0): 43,
-        ("CurrentForgotten", 8, None): 12,
-        ("CurrentSaved", 8, 0): 80,
-        ("Foreign", 10, None): 1,
-        ("Foreign", 10, 0): 1,
-        ("Foreign", 11, 0): 3,
-        ("Foreign", 12, 0): 2,
-        ("Foreign", 13, None): 1,
-        ("Foreign", 13, 0): 2,
-        ("Foreign", 14, None): 1,
-        ("Foreign", 14, 0): 2,
-        ("Foreign", 15, 0): 2,
-        ("RegexSaved", 16, 0): 4,
+        ("OffsetCommitTombstone", 1, None): 7,
+        ("OffsetCommitEntry", 1, 4): 34736,
+        ("GroupMetadataTombstone", 2, None): 4,
+        ("GroupMetadataEntry", 2, 3): 168,
+        ("ConsumerGroupMetadataTombstone", 3, None): 2,
+        ("ConsumerGroupMetadataEntry", 3, 0): 29,
+        ("PartitionMetadataTombstone", 4, None): 2,
+        ("MemberMetadataTombstone", 5, None): 12,
+        ("MemberMetadataEntry", 5, 0): 21,
+        ("TargetAssignmentMetadataTombstone", 6, None): 2,
+        ("TargetAssignmentMetadataEntry", 6, 0): 26,
+        ("TargetAssignmentMemberTombstone", 7, None): 12,
+        ("TargetAssignmentMemberEntry", 7, 0): 43,
+        ("CurrentMemberAssignmentTombstone", 8, None): 12,
+        ("CurrentMemberAssignmentEntry", 8, 0): 80,
+        ("UnparsedEntry", 10, None): 1,
+        ("UnparsedEntry", 10, 0): 1,
+        ("UnparsedEntry", 11, 0): 3,
+        ("UnparsedEntry", 12, 0): 2,
+        ("UnparsedEntry", 13, None): 1,
+        ("UnparsedEntry", 13, 0): 2,
+        ("UnparsedEntry", 14, None): 1,
+        ("UnparsedEntry", 14, 0): 2,
+        ("UnparsedEntry", 15, 0): 2,
+        ("RegularExpressionEntry", 16, 0): 4,
     }
 
 
@@ -110,15 +110,15 @@ def dumped(partition: int) -> Iterator[tuple[int, record_json.Json, record_json.
                 yield int(offset), json.loads(key), json.loads(value) if value[0] == "{" else None
 
 
-def as_dumped(entry: Entry) -> tuple[record_json.Json, record_json.Json | None]:
+def as_dumped(entry: JournalEntry) -> tuple[record_json.Json, record_json.Json | None]:
     """The entry as kafka-dump-log prints the versions that Kafka 4.3 writes."""
     number, key = record_json.key(entry)
     value, version = record_json.value(entry), 0
     match entry, value:
-        case OffsetCommitted(), dict():
+        case OffsetCommitEntry(), dict():
             version = 4
             del value["expireTimestamp"]
-        case GroupSaved(), dict():
+        case GroupMetadataEntry(), dict():
             version = 3
             members = zip(value["members"], entry.members, strict=True)  # type: ignore[call-overload]
             for printed, member in members:
@@ -131,7 +131,7 @@ def as_dumped(entry: Entry) -> tuple[record_json.Json, record_json.Json | None]:
 
 
 def subscription_words(data: bytes) -> record_json.Json:
-    read = subscription.decode(data)
+    read = consumer_protocol.decode_subscription(data)
     return {
         "topics": list(read.topics),
         "userData": read.user_data and record_json.base64(read.user_data),
@@ -142,7 +142,7 @@ def subscription_words(data: bytes) -> record_json.Json:
 
 
 def assignment_words(data: bytes) -> record_json.Json:
-    read = assignment.decode(data)
+    read = consumer_protocol.decode_assignment(data)
     user_data = read.user_data and record_json.base64(read.user_data)
     return {"assignedPartitions": listed(read.partitions), "userData": user_data}
 
@@ -160,7 +160,7 @@ def test_recorded_records_mean_what_kafka_printed(partition: int, count: int) ->
     for offset, key, value in dumped(partition):
         record = recorded().get((partition, offset))
         if record is not None:  # the log goes on for a moment after the recording
-            assert as_dumped(journal.decode(*record)) == (key, value), offset
+            assert as_dumped(journal.decode_record(*record)) == (key, value), offset
             compared += 1
     assert compared == count
 
@@ -171,7 +171,7 @@ OFFSET_KEY = bytes.fromhex("0001 0001 67 0002 7431 00000005")
 TOPIC_ID = bytes(range(16))
 
 
-def committed(**changes: object) -> OffsetCommitted:
+def committed(**changes: object) -> OffsetCommitEntry:
     fields: dict[str, object] = {
         "group": "g",
         "topic": "t1",
@@ -180,7 +180,7 @@ def committed(**changes: object) -> OffsetCommitted:
         "metadata": "mé",
         "commit_timestamp": 7,
     }
-    return OffsetCommitted(**(fields | changes))  # type: ignore[arg-type]
+    return OffsetCommitEntry(**(fields | changes))  # type: ignore[arg-type]
 
 
 OFFSETS = {
@@ -199,30 +199,30 @@ OFFSETS = {
 
 @pytest.mark.parametrize(("value", "entry"), OFFSETS.items())
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_offsets_of_every_version(value: str, entry: OffsetCommitted, key_type: int) -> None:
+def test_offsets_of_every_version(value: str, entry: OffsetCommitEntry, key_type: int) -> None:
     key = bytes((0, key_type)) + OFFSET_KEY[2:]
-    assert journal.decode(key, bytes.fromhex(value)) == entry
+    assert journal.decode_record(key, bytes.fromhex(value)) == entry
     if value[:4] in {"0001", "0004"}:
-        assert journal.encode(entry) == (OFFSET_KEY, bytes.fromhex(value))
+        assert journal.encode_entry(entry) == (OFFSET_KEY, bytes.fromhex(value))
     else:
-        assert journal.decode(*journal.encode(entry)) == entry
+        assert journal.decode_record(*journal.encode_entry(entry)) == entry
 
 
 def test_an_offset_that_expires_is_written_in_version_1_without_epoch_and_topic_id() -> None:
     entry = committed(expire_timestamp=8, leader_epoch=9, topic_id=TOPIC_ID)
-    assert journal.decode(*journal.encode(entry)) == committed(expire_timestamp=8)
+    assert journal.decode_record(*journal.encode_entry(entry)) == committed(expire_timestamp=8)
 
 
 def test_a_topic_id_of_zeros_is_none() -> None:
-    without = journal.encode(committed())
-    assert journal.encode(committed(topic_id=bytes(16))) == without
+    without = journal.encode_entry(committed())
+    assert journal.encode_entry(committed(topic_id=bytes(16))) == without
     assert without[1]
     zeros = without[1][:-1] + bytes((1, 0, 16)) + bytes(16)
-    assert journal.decode(without[0], zeros) == committed()
+    assert journal.decode_record(without[0], zeros) == committed()
 
 
 GROUP_KEY = bytes.fromhex("0002 0001 67")
-MEMBER = SavedMember(
+MEMBER = GroupMetadataMember(
     member_id="m1",
     static_id="s",
     client_id="c",
@@ -232,7 +232,7 @@ MEMBER = SavedMember(
     subscription=b"\x01\x02",
     assignment=b"",
 )
-GROUP = GroupSaved(
+GROUP = GroupMetadataEntry(
     group="g",
     protocol_type="consumer",
     generation=3,
@@ -269,8 +269,8 @@ TAIL = "00000002 0102 00000000"
     ],
 )
 def test_groups_of_every_version(value: str, since: int) -> None:
-    entry = journal.decode(GROUP_KEY, bytes.fromhex(value))
-    assert isinstance(entry, GroupSaved)
+    entry = journal.decode_record(GROUP_KEY, bytes.fromhex(value))
+    assert isinstance(entry, GroupMetadataEntry)
     assert (entry.protocol_type, entry.generation) == ("consumer", 3)
     assert (entry.protocol, entry.leader) == ("range", "m1")
     assert entry.state_timestamp == (7 if since >= 2 else -1)
@@ -283,12 +283,14 @@ def test_groups_of_every_version(value: str, since: int) -> None:
     if since >= 3:
         assert entry == GROUP
     if since == 3:
-        assert journal.encode(GROUP) == (GROUP_KEY, bytes.fromhex(value))
+        assert journal.encode_entry(GROUP) == (GROUP_KEY, bytes.fromhex(value))
 
 
 def test_no_value_is_a_tombstone() -> None:
-    assert journal.decode(OFFSET_KEY, None) == OffsetForgotten(group="g", topic="t1", partition=5)
-    assert journal.decode(GROUP_KEY, None) == GroupForgotten(group="g")
+    assert journal.decode_record(OFFSET_KEY, None) == OffsetCommitTombstone(
+        group="g", topic="t1", partition=5
+    )
+    assert journal.decode_record(GROUP_KEY, None) == GroupMetadataTombstone(group="g")
 
 
 # Members of consumer groups, with and without the classic protocol
@@ -297,8 +299,8 @@ MEMBERSHIP_KEY = bytes.fromhex("0005 0001 67 0002 6d31")
 MEMBERSHIP = "0000 00 00 02 63 03 2f68 02 03 7431 01 0000ea60 00"
 
 
-def membership(classic: ClassicMembership | None) -> MembershipSaved:
-    return MembershipSaved(
+def membership(classic: ClassicMemberMetadata | None) -> MemberMetadataEntry:
+    return MemberMetadataEntry(
         group="g",
         member_id="m1",
         static_id=None,
@@ -317,19 +319,21 @@ def membership(classic: ClassicMembership | None) -> MembershipSaved:
     ("tags", "classic"),
     [
         ("01 00 01 00", None),
-        ("00", ClassicMembership(session_timeout=0, protocols=())),
+        ("00", ClassicMemberMetadata(session_timeout=0, protocols=())),
         (
             "01 00 0e 01 00001770 02 03 7231 03 0102 00 00",
-            ClassicMembership(session_timeout=6_000, protocols=(Protocol("r1", b"\x01\x02"),)),
+            ClassicMemberMetadata(
+                session_timeout=6_000, protocols=(JoinGroupProtocol("r1", b"\x01\x02"),)
+            ),
         ),
     ],
 )
 def test_a_member_without_classic_protocol_says_so(
-    tags: str, classic: ClassicMembership | None
+    tags: str, classic: ClassicMemberMetadata | None
 ) -> None:
     value = bytes.fromhex(f"{MEMBERSHIP} {tags}")
-    assert journal.decode(MEMBERSHIP_KEY, value) == membership(classic)
-    assert journal.encode(membership(classic)) == (MEMBERSHIP_KEY, value)
+    assert journal.decode_record(MEMBERSHIP_KEY, value) == membership(classic)
+    assert journal.encode_entry(membership(classic)) == (MEMBERSHIP_KEY, value)
 
 
 # What is not read
@@ -349,22 +353,22 @@ def test_a_member_without_classic_protocol_says_so(
 @pytest.mark.parametrize("value", [None, b"", b"anything"])
 def test_other_types_are_named_and_kept(number: int, name: str, value: bytes | None) -> None:
     key = number.to_bytes(2, "big", signed=True) + b"rest"
-    entry = journal.decode(key, value)
-    assert entry == Foreign(type=number, name=name, key=key, value=value)
-    assert journal.encode(entry) == (key, value)
+    entry = journal.decode_record(key, value)
+    assert entry == UnparsedEntry(type=number, name=name, key=key, value=value)
+    assert journal.encode_entry(entry) == (key, value)
 
 
 def test_every_type_up_to_23_has_kafkas_name() -> None:
-    assert sorted(journal.NAMES) == list(range(24))
-    assert len(set(journal.NAMES.values())) == 24
+    assert sorted(journal_classic.RECORD_NAMES) == list(range(24))
+    assert len(set(journal_classic.RECORD_NAMES.values())) == 24
 
 
 def test_unknown_tags_are_skipped() -> None:
     value = bytes.fromhex(f"{MEMBERSHIP} 03 05 00 00 01 00 8701 02 ffff")
-    assert journal.decode(MEMBERSHIP_KEY, value) == membership(None)
-    key, plain = journal.encode(committed())
+    assert journal.decode_record(MEMBERSHIP_KEY, value) == membership(None)
+    key, plain = journal.encode_entry(committed())
     assert plain
-    assert journal.decode(key, plain[:-1] + bytes.fromhex("01 07 01 ff")) == committed()
+    assert journal.decode_record(key, plain[:-1] + bytes.fromhex("01 07 01 ff")) == committed()
 
 
 # What is refused
@@ -414,7 +418,7 @@ OFFSET_VALUE = bytes.fromhex("0004 0000000000000102 00000009 04 6dc3a9 000000000
 )
 def test_what_is_wrong_is_named_with_its_place(key: str, value: str, message: str) -> None:
     with pytest.raises(FormatError) as caught:
-        journal.decode(bytes.fromhex(key), bytes.fromhex(value))
+        journal.decode_record(bytes.fromhex(key), bytes.fromhex(value))
     assert message in str(caught.value)
 
 
@@ -426,16 +430,22 @@ def test_what_is_wrong_is_named_with_its_place(key: str, value: str, message: st
         (committed(metadata="x" * 2**15), "OffsetCommit value: 'xxxxxxxxxxxxxxxxxxxx'... takes"),
         (committed(group="\ud800"), "OffsetCommit key: '\\ud800' has no UTF-8 form"),
         (committed(topic_id=b"short"), "OffsetCommit value: a UUID has 16 bytes, not 5"),
-        (EpochSaved(group="g", epoch=2**31), "ConsumerGroupMetadata value: 2147483648 does not"),
+        (
+            ConsumerGroupMetadataEntry(group="g", epoch=2**31),
+            "ConsumerGroupMetadata value: 2147483648 does not",
+        ),
     ],
 )
-def test_what_kafka_cannot_hold_is_not_written(entry: Entry, message: str) -> None:
+def test_what_kafka_cannot_hold_is_not_written(entry: JournalEntry, message: str) -> None:
     with pytest.raises(FormatError) as caught:
-        journal.encode(entry)
+        journal.encode_entry(entry)
     assert str(caught.value).startswith(message)
 
 
 def test_the_recording_has_every_kind_of_entry_but_two() -> None:
-    read = {type(journal.decode(*record)).__name__ for record in recorded().values()}
-    kinds = {*get_args(ClassicEntry), *get_args(ModernEntry), Foreign}
-    assert {kind.__name__ for kind in kinds} - read == {"TopicsSaved", "RegexForgotten"}
+    read = {type(journal.decode_record(*record)).__name__ for record in recorded().values()}
+    kinds = {*get_args(ClassicEntry), *get_args(ConsumerGroupEntry), UnparsedEntry}
+    assert {kind.__name__ for kind in kinds} - read == {
+        "PartitionMetadataEntry",
+        "RegularExpressionTombstone",
+    }

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.engine.formats import journal, record_batch, record_batch_columns
+from rota.engine.formats.buffer import ByteBuffer
+from rota.engine.model.journal_entry import (
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
+)
 from rota.errors import FormatError
-from rota.formats import batch, journal
-from rota.formats.buffer import Buffer
-from rota.formats.journal import column
-from rota.model.entry import Entry, Foreign, OffsetCommitted, OffsetForgotten
 from tests.support.examples import examples
 from tests.support.journal_entries import (
     damaged,
@@ -40,7 +44,7 @@ OFFSET = (
 def versioned(draw: st.DrawFn) -> Record:
     """An offset in any version that ever was."""
     entry = draw(offsets)
-    key, _ = journal.encode(entry)
+    key, _ = journal.encode_entry(entry)
     version = draw(st.integers(0, 4))
     metadata = draw(text).encode()
     value = struct.pack(">hq", version, entry.offset)
@@ -60,38 +64,40 @@ def versioned(draw: st.DrawFn) -> Record:
 
 keys = st.binary(max_size=12) | st.integers(0, 30).map(lambda kind: bytes([0, kind]))
 sound: st.SearchStrategy[Record] = st.one_of(
-    offsets.map(journal.encode), versioned(), (entries | foreign).map(journal.encode)
+    offsets.map(journal.encode_entry), versioned(), (entries | foreign).map(journal.encode_entry)
 )
 records = st.one_of(
     sound, sound, damaged(), noise, st.tuples(keys, st.none() | st.binary(max_size=30))
 )
 
 
-def read(case: Sequence[Record]) -> column.Entries:
+def read(case: Sequence[Record]) -> journal.EntryColumns:
     """Keys and values as two columns of bytes, one behind the other."""
     pieces = [[key for key, _ in case], [value or b"" for _, value in case]]
     joined = [b"".join(each) for each in pieces]
     sizes = [np.array([len(piece) for piece in each], dtype=np.int64) for each in pieces]
     starts = [np.cumsum(each) - each for each in sizes]
     null = np.array([value is None for _, value in case], dtype=np.bool_)
-    return column.decode(
-        Buffer(joined),
-        column.Slices(starts[0], sizes[0]),
-        column.Slices(starts[1] + len(joined[0]), np.where(null, -1, sizes[1])),
+    return journal.decode_entries(
+        ByteBuffer(joined),
+        journal.Slices(starts[0], sizes[0]),
+        journal.Slices(starts[1] + len(joined[0]), np.where(null, -1, sizes[1])),
     )
 
 
-def single(record: Record) -> Entry | None:
+def single(record: Record) -> JournalEntry | None:
     try:
-        return journal.decode(*record)
+        return journal.decode_record(*record)
     except FormatError:
         return None
 
 
-def check(case: Sequence[Record], found: column.Entries) -> None:
+def check(case: Sequence[Record], found: journal.EntryColumns) -> None:
     """Every record is an offset, left to the other decoder, or one whose group at most is told."""
     assert len(found) == len(case)
-    commits = {row: column.commit(found, at) for at, row in enumerate(found.commits.row.tolist())}
+    commits = {
+        row: journal.read_commit_row(found, at) for at, row in enumerate(found.commits.row.tolist())
+    }
     left = set(found.left.tolist())
     assert not left & commits.keys()
     for row, record in enumerate(case):
@@ -102,14 +108,16 @@ def check(case: Sequence[Record], found: column.Entries) -> None:
             check_other(record, entry, found, row)
 
 
-def check_other(record: Record, entry: Entry | None, found: column.Entries, row: int) -> None:
+def check_other(
+    record: Record, entry: JournalEntry | None, found: journal.EntryColumns, row: int
+) -> None:
     key, _ = record
-    assert not isinstance(entry, OffsetCommitted | OffsetForgotten)
+    assert not isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone)
     assert found.type[row] == int.from_bytes(key[:2], signed=True)
     group = found.group[row]
-    if isinstance(entry, Foreign):
+    if isinstance(entry, UnparsedEntry):
         told = key[4 : 4 + int.from_bytes(key[2:4])]
-        assert group == column.NO_GROUP or found.groups[group].encode() == told
+        assert group == journal.NO_GROUP or found.groups[group].encode() == told
     elif entry is not None:
         assert found.groups[group] == entry.group
 
@@ -140,7 +148,7 @@ def test_any_records_are_read_as_one_by_one(case: list[Record]) -> None:
 
 
 @examples(quick=25)
-@given(st.lists(offsets.map(journal.encode), max_size=30))
+@given(st.lists(offsets.map(journal.encode_entry), max_size=30))
 def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None:
     found = read(case)
     assert found.commits.row.tolist() == list(range(len(case)))
@@ -148,30 +156,38 @@ def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None
 
 
 @examples(quick=25)
-@given(st.lists(sound, min_size=1, max_size=8), st.sampled_from(batch.Codec))
+@given(st.lists(sound, min_size=1, max_size=8), st.sampled_from(record_batch.CompressionType))
 def test_records_of_batches_are_read_and_markers_are_not(
-    case: list[Record], codec: batch.Codec
+    case: list[Record], codec: record_batch.CompressionType
 ) -> None:
-    marker = batch.marker(
-        batch.Marker.COMMIT, offset=0, timestamp=0, producer_id=1, producer_epoch=0
+    marker = record_batch.encode_end_transaction_marker(
+        record_batch.ControlRecordType.COMMIT,
+        offset=0,
+        timestamp=0,
+        producer_id=1,
+        producer_epoch=0,
     )
-    written = [batch.Record(at, 0, *record) for at, record in enumerate(case)]
-    columns = batch.decode(marker + batch.encode(written, codec=codec) + marker)
-    found = column.decode_batches(columns)
-    assert found.type[[0, -1]].tolist() == [column.NO_TYPE] * 2
+    written = [record_batch.BatchRecord(at, 0, *record) for at, record in enumerate(case)]
+    columns = record_batch_columns.decode_batches(
+        marker + record_batch.encode_batch(written, codec=codec) + marker
+    )
+    found = journal.decode_batch_entries(columns)
+    assert found.type[[0, -1]].tolist() == [journal.NO_TYPE] * 2
     assert not {0, len(columns) - 1} & set(found.left.tolist())
     assert not {0, len(columns) - 1} & set(found.commits.row.tolist())
     alone = read(case)
     assert (found.commits.row - 1).tolist() == alone.commits.row.tolist()
-    assert [column.commit(found, at) for at in range(len(found.commits))] == [
-        column.commit(alone, at) for at in range(len(alone.commits))
+    assert [journal.read_commit_row(found, at) for at in range(len(found.commits))] == [
+        journal.read_commit_row(alone, at) for at in range(len(alone.commits))
     ]
 
 
 def test_a_record_without_a_key_is_left() -> None:
-    columns = batch.decode(batch.encode([batch.Record(0, 0, None, b"value")]))
-    found = column.decode_batches(columns)
-    assert (found.left.tolist(), found.type.tolist()) == ([0], [column.NO_TYPE])
+    columns = record_batch_columns.decode_batches(
+        record_batch.encode_batch([record_batch.BatchRecord(0, 0, None, b"value")])
+    )
+    found = journal.decode_batch_entries(columns)
+    assert (found.left.tolist(), found.type.tolist()) == ([0], [journal.NO_TYPE])
 
 
 def test_no_records_are_no_entries() -> None:

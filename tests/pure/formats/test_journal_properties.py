@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rota.engine.formats import journal
+from rota.engine.model.journal_entry import JournalEntry, OffsetCommitEntry
 from rota.errors import FormatError
-from rota.formats import journal
-from rota.model.entry import Entry, OffsetCommitted
 from tests.support.examples import examples
 from tests.support.journal_entries import Record, damaged, entries, foreign, noise, offsets, records
 
@@ -18,8 +18,8 @@ from tests.support.journal_entries import Record, damaged, entries, foreign, noi
 @examples(quick=25)
 @settings(max_examples=1_000)
 @given(entries | foreign)
-def test_round_trip(entry: Entry) -> None:
-    assert journal.decode(*journal.encode(entry)) == entry
+def test_round_trip(entry: JournalEntry) -> None:
+    assert journal.decode_record(*journal.encode_entry(entry)) == entry
 
 
 @examples(quick=25)
@@ -29,31 +29,31 @@ def test_cut_anywhere_is_refused(record: Record) -> None:
     key, value = record
     for end in range(len(key)):
         with pytest.raises(FormatError):
-            journal.decode(key[:end], value)
+            journal.decode_record(key[:end], value)
     for end in range(len(value or b"")):
         with pytest.raises(FormatError):
-            journal.decode(key, (value or b"")[:end])
+            journal.decode_record(key, (value or b"")[:end])
 
 
 @given(records, st.binary(min_size=1, max_size=5))
 def test_bytes_behind_the_end_are_refused(record: Record, tail: bytes) -> None:
     key, value = record
     with pytest.raises(FormatError):
-        journal.decode(key + tail, value)
+        journal.decode_record(key + tail, value)
     if value is not None:
         with pytest.raises(FormatError):
-            journal.decode(key, value + tail)
+            journal.decode_record(key, value + tail)
 
 
 def decode_anything(record: Record) -> None:
     """Refused with the right error, or read as something that is written and read again."""
     try:
-        entry = journal.decode(*record)
+        entry = journal.decode_record(*record)
     except FormatError:
         return
-    again = journal.decode(*journal.encode(entry))
-    if isinstance(entry, OffsetCommitted) and entry.expire_timestamp != -1:
-        assert isinstance(again, OffsetCommitted)
+    again = journal.decode_record(*journal.encode_entry(entry))
+    if isinstance(entry, OffsetCommitEntry) and entry.expire_timestamp != -1:
+        assert isinstance(again, OffsetCommitEntry)
         assert again.expire_timestamp == entry.expire_timestamp
     else:
         assert again == entry
@@ -87,16 +87,16 @@ def varint(value: int) -> bytes:
 @examples(quick=25)
 @given(offsets.filter(lambda entry: entry.expire_timestamp == -1), tags)
 def test_unknown_tags_of_an_offset_change_nothing(
-    entry: OffsetCommitted, unknown: list[tuple[int, bytes]]
+    entry: OffsetCommitEntry, unknown: list[tuple[int, bytes]]
 ) -> None:
-    key, value = journal.encode(entry)
+    key, value = journal.encode_entry(entry)
     assert value
     known = 0 if entry.topic_id is None else 1
     at = len(value) - 1 - 18 * known
     more = b"".join(varint(tag) + varint(len(field)) + field for tag, field in unknown)
     count = bytes((known + len(unknown),))
-    assert journal.decode(key, value[:at] + count + value[at + 1 :] + more) == entry
-    assert journal.decode(key, value[:at] + count + more + value[at + 1 :]) == entry
+    assert journal.decode_record(key, value[:at] + count + value[at + 1 :] + more) == entry
+    assert journal.decode_record(key, value[:at] + count + more + value[at + 1 :]) == entry
 
 
 @pytest.mark.parametrize("number", [*range(9), 16])
@@ -109,7 +109,7 @@ def test_huge_counts_allocate_nothing(number: int, count: int) -> None:
     tracemalloc.start()
     for record in [(k, front + field) for k in keys for front in fronts for field in fields]:
         with pytest.raises(FormatError):
-            journal.decode(*record)
+            journal.decode_record(*record)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200_000

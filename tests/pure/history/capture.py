@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from rota.formats import journal
-from rota.model.entry import Foreign, OffsetCommitted, OffsetForgotten
-from rota.replay.fact import Written
-from rota.replay.timeline import Timeline, read
+from rota.engine.formats import journal
+from rota.engine.history.facts import JournalRecord
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.model.journal_entry import OffsetCommitEntry, OffsetCommitTombstone, UnparsedEntry
 from tests.support.paths import FIXTURES
 
 RECORDED = FIXTURES / "kafka-4.3.1"
@@ -30,20 +30,22 @@ def topic_names() -> Mapping[bytes, str]:
 
 
 @cache
-def written() -> Mapping[str, Sequence[Written]]:
+def written() -> Mapping[str, Sequence[JournalRecord]]:
     """The records about each group's members, in journal order."""
-    found: dict[str, list[Written]] = {}
+    found: dict[str, list[JournalRecord]] = {}
     for line in _lines("offsets.jsonl.gz"):
         value = None if line["v"] is None else base64.b64decode(line["v"])
-        entry = journal.decode(base64.b64decode(line["k"]), value)
-        if not isinstance(entry, OffsetCommitted | OffsetForgotten | Foreign):
-            found.setdefault(entry.group, []).append(Written(line["o"], line["ts"], entry))
+        entry = journal.decode_record(base64.b64decode(line["k"]), value)
+        if not isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone | UnparsedEntry):
+            found.setdefault(entry.group, []).append(JournalRecord(line["o"], line["ts"], entry))
     return found
 
 
 @cache
-def timelines() -> Mapping[str, Timeline]:
-    return {group: read(group, records, topic_names()) for group, records in written().items()}
+def timelines() -> Mapping[str, GroupHistory]:
+    return {
+        group: read_history(group, records, topic_names()) for group, records in written().items()
+    }
 
 
 @cache

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rota.formats import assignment, subscription
-from rota.model.entry import (
-    Entry,
-    GroupForgotten,
-    GroupSaved,
-    SavedMember,
+from rota.engine.formats import consumer_protocol
+from rota.engine.history.facts import GenerationMark, JournalRecord
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.model.consumer_group_entry import (
+    ConsumerGroupMetadataEntry,
+    CurrentAssignmentTopic,
+    CurrentMemberAssignmentEntry,
+    CurrentMemberAssignmentTombstone,
+    MemberMetadataEntry,
+    MemberMetadataTombstone,
+    TargetAssignmentMemberEntry,
+    TargetAssignmentMemberTombstone,
+    TargetAssignmentMetadataEntry,
+    TargetAssignmentTopic,
 )
-from rota.model.membership import Assignment, Subscription
-from rota.model.modern import (
-    CurrentForgotten,
-    CurrentSaved,
-    CurrentTopic,
-    EpochSaved,
-    MembershipForgotten,
-    MembershipSaved,
-    TargetEpochSaved,
-    TargetForgotten,
-    TargetSaved,
-    TargetTopic,
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    JournalEntry,
 )
-from rota.model.topic import Partitions
-from rota.replay.fact import Mark, Written
-from rota.replay.timeline import Timeline, read, steps
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.topic import Partitions
 
 ORDERS = bytes(range(16))
 Partitioned = Mapping[str, Sequence[int]]
@@ -42,34 +43,34 @@ def member(
     topics: Sequence[str] = ("t",),
     told: bytes | None = None,
     user_data: bytes | None = None,
-) -> SavedMember:
+) -> GroupMetadataMember:
     if not isinstance(given, bytes):
-        given = assignment.encode(Assignment(Partitions.of(given)))
+        given = consumer_protocol.encode_assignment(Assignment(Partitions.of(given)))
     subscribed = Subscription(
         topics=tuple(topics),
         owned=Partitions.of(owned or {}),
         generation=generation,
         user_data=user_data,
     )
-    return SavedMember(
+    return GroupMetadataMember(
         member_id=name,
         static_id=static_id,
         client_id=f"client of {name}",
         client_host="/10.0.0.1",
         rebalance_timeout=300_000,
         session_timeout=45_000,
-        subscription=subscription.encode(subscribed) if told is None else told,
+        subscription=consumer_protocol.encode_subscription(subscribed) if told is None else told,
         assignment=given,
     )
 
 
 def saved(
     generation: int,
-    *members: SavedMember,
+    *members: GroupMetadataMember,
     strategy: str | None = "range",
     protocol_type: str = "consumer",
-) -> GroupSaved:
-    return GroupSaved(
+) -> GroupMetadataEntry:
+    return GroupMetadataEntry(
         group="g",
         protocol_type=protocol_type,
         generation=generation,
@@ -80,36 +81,36 @@ def saved(
 
 
 NEW = saved(0, protocol_type="")
-GONE = GroupForgotten(group="g")
+GONE = GroupMetadataTombstone(group="g")
 
 
-def told(*entries: Entry, apart: int = 10) -> Timeline:
+def told(*entries: JournalEntry, apart: int = 10) -> GroupHistory:
     """Each entry written by itself, a second after the one before it."""
-    records = [Written(apart * n, 1_000 * n, entry) for n, entry in enumerate(entries)]
-    return read("g", records, {ORDERS: "orders"})
+    records = [JournalRecord(apart * n, 1_000 * n, entry) for n, entry in enumerate(entries)]
+    return read_history("g", records, {ORDERS: "orders"})
 
 
-def marks(timeline: Timeline) -> list[Mark]:
+def marks(timeline: GroupHistory) -> list[GenerationMark]:
     return [one.mark for one in timeline.generations]
 
 
-def numbers(timeline: Timeline) -> list[tuple[int | None, int, int]]:
+def numbers(timeline: GroupHistory) -> list[tuple[int | None, int, int]]:
     """From, to and unseen of each step."""
     return [
         (step.from_generation, step.after.generation, step.unseen)
-        for step in steps(timeline.generations)
+        for step in find_rebalances(timeline.generations)
     ]
 
 
-def times(timeline: Timeline) -> list[tuple[int, str, int, int | None]]:
+def times(timeline: GroupHistory) -> list[tuple[int, str, int, int | None]]:
     return [(row.partition, row.member_id, row.since, row.until) for row in timeline.ownership]
 
 
 # consumer groups
 
 
-def joined(name: str, static_id: str | None = None, assignor: str | None = None) -> Entry:
-    return MembershipSaved(
+def joined(name: str, static_id: str | None = None, assignor: str | None = None) -> JournalEntry:
+    return MemberMetadataEntry(
         group="g",
         member_id=name,
         static_id=static_id,
@@ -123,16 +124,18 @@ def joined(name: str, static_id: str | None = None, assignor: str | None = None)
     )
 
 
-def target(name: str, *partitions: int, topic: bytes = ORDERS) -> Entry:
-    topics = (TargetTopic(topic_id=topic, partitions=partitions),) if partitions else ()
-    return TargetSaved(group="g", member_id=name, topics=topics)
+def target(name: str, *partitions: int, topic: bytes = ORDERS) -> JournalEntry:
+    topics = (TargetAssignmentTopic(topic_id=topic, partitions=partitions),) if partitions else ()
+    return TargetAssignmentMemberEntry(group="g", member_id=name, topics=topics)
 
 
-def has(name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()) -> Entry:
-    def topics(numbers: Sequence[int]) -> tuple[CurrentTopic, ...]:
-        return (CurrentTopic(topic_id=ORDERS, partitions=tuple(numbers)),) if numbers else ()
+def has(name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()) -> JournalEntry:
+    def topics(numbers: Sequence[int]) -> tuple[CurrentAssignmentTopic, ...]:
+        return (
+            (CurrentAssignmentTopic(topic_id=ORDERS, partitions=tuple(numbers)),) if numbers else ()
+        )
 
-    return CurrentSaved(
+    return CurrentMemberAssignmentEntry(
         group="g",
         member_id=name,
         epoch=epoch,
@@ -142,28 +145,29 @@ def has(name: str, epoch: int, *partitions: int, revoking: Sequence[int] = ()) -
     )
 
 
-def left(name: str) -> tuple[Entry, ...]:
+def left(name: str) -> tuple[JournalEntry, ...]:
     return (
-        CurrentForgotten(group="g", member_id=name),
-        TargetForgotten(group="g", member_id=name),
-        MembershipForgotten(group="g", member_id=name),
+        CurrentMemberAssignmentTombstone(group="g", member_id=name),
+        TargetAssignmentMemberTombstone(group="g", member_id=name),
+        MemberMetadataTombstone(group="g", member_id=name),
     )
 
 
-def epoch(number: int) -> Entry:
-    return EpochSaved(group="g", epoch=number)
+def epoch(number: int) -> JournalEntry:
+    return ConsumerGroupMetadataEntry(group="g", epoch=number)
 
 
-def computed(number: int) -> Entry:
-    return TargetEpochSaved(group="g", epoch=number)
+def computed(number: int) -> JournalEntry:
+    return TargetAssignmentMetadataEntry(group="g", epoch=number)
 
 
-def written(*changes: Sequence[Entry]) -> Timeline:
+def written(*changes: Sequence[JournalEntry]) -> GroupHistory:
     """Each change written at once, and ten seconds after the one before it."""
-    records: list[Written] = []
+    records: list[JournalRecord] = []
     for number, change in enumerate(changes):
         start = records[-1].offset + 5 if records else 0
         records += [
-            Written(start + place, 10_000 * number, entry) for place, entry in enumerate(change)
+            JournalRecord(start + place, 10_000 * number, entry)
+            for place, entry in enumerate(change)
         ]
-    return read("g", records, {ORDERS: "orders"})
+    return read_history("g", records, {ORDERS: "orders"})

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rota.formats import journal
-from rota.model.entry import OffsetCommitted
-from rota.replay.commit import Commits
-from rota.replay.fact import LogLine
-from rota.replay.serverlog import parse
+from rota.engine.formats import journal
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.facts import LogLine
+from rota.engine.history.server_log import parse_line
+from rota.engine.model.journal_entry import OffsetCommitEntry
 from tests.pure.history.capture import RECORDED
 
 
@@ -25,7 +25,7 @@ def raw_lines(name: str) -> list[str]:
 
 
 @cache
-def commits() -> Mapping[str, Commits]:
+def commits() -> Mapping[str, CommitTimes]:
     """The times of each group's commits."""
     found: dict[str, dict[tuple[str, int], list[int]]] = {}
     for at, entry in _committed():
@@ -37,12 +37,12 @@ def commits() -> Mapping[str, Commits]:
     }
 
 
-def _committed() -> Iterator[tuple[int, OffsetCommitted]]:
+def _committed() -> Iterator[tuple[int, OffsetCommitEntry]]:
     for text in raw_lines("offsets.jsonl.gz"):
         line: dict[str, Any] = json.loads(text)
         value = None if line["v"] is None else base64.b64decode(line["v"])
-        entry = journal.decode(base64.b64decode(line["k"]), value)
-        if isinstance(entry, OffsetCommitted):
+        entry = journal.decode_record(base64.b64decode(line["k"]), value)
+        if isinstance(entry, OffsetCommitEntry):
             yield line["ts"], entry
 
 
@@ -51,7 +51,7 @@ def log() -> Mapping[str, Sequence[LogLine]]:
     """What the broker logged about each group."""
     found: dict[str, list[LogLine]] = {}
     for text in raw_lines("coordinator.jsonl.gz"):
-        line = parse(text)
+        line = parse_line(text)
         if isinstance(line, LogLine):
             found.setdefault(line.group, []).append(line)
     return found

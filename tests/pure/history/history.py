@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rota.sim.chance import Chance
-from rota.sim.happening import Joins, Members
-from rota.sim.scenario import Scenario, read_scenario
+from rota.engine.simulator.scenario import JoinEvent, MemberSpec, Scenario, read_scenario
+from rota.engine.simulator.seeded_random import SeededRandom
 
 STRATEGIES = (
     ["range"],
@@ -22,7 +21,7 @@ MINUTES = 40
 
 def history(seed: int) -> Scenario:
     """A group of one to seven members, and what happens to it within 40 minutes."""
-    chance = Chance(seed, 5)
+    chance = SeededRandom(seed, 5)
     count = chance.between(1, 7)
     common = {
         "heartbeat": chance.pick(("1s", "2s", "3s")),
@@ -72,31 +71,31 @@ def history(seed: int) -> Scenario:
     return _committing(scenario, chance)
 
 
-def _committing(scenario: Scenario, chance: Chance) -> Scenario:
+def _committing(scenario: Scenario, chance: SeededRandom) -> Scenario:
     """Members have an interval between commits, and client ids of some kind."""
     changes = {
         "commit_interval": chance.pick((1_000, 5_000, 5_000, 30_000, 120_000)),
         "client_id": chance.pick(("consumer-{group}-1", "{name}", "{name}-{start}")),
     }
 
-    def changed(members: Members) -> Members:
+    def changed(members: MemberSpec) -> MemberSpec:
         return replace(members, **changes)  # type: ignore[arg-type]
 
     events = (
         replace(event, like={name: changed(one) for name, one in event.like.items()})
-        if isinstance(event, Joins)
+        if isinstance(event, JoinEvent)
         else event
         for event in scenario.events
     )
     return replace(scenario, members=tuple(map(changed, scenario.members)), events=tuple(events))
 
 
-def _moment(chance: Chance) -> str:
+def _moment(chance: SeededRandom) -> str:
     """Often in the same minutes, so that things meet."""
     return f"{chance.pick((0, 300, 300, 900, 1_500)) + chance.between(40, 400)}s"
 
 
-def _event(chance: Chance, count: int, names: list[str]) -> Mapping[str, object]:
+def _event(chance: SeededRandom, count: int, names: list[str]) -> Mapping[str, object]:
     some = (f"m-{chance.below(count)}", f"m-{chance.below(count)}", chance.pick(names))
     who = chance.pick(some)
     kinds: tuple[Callable[[], Mapping[str, object]], ...] = (

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from rota.formats import journal
-from rota.formats.batch import decode, records
-from rota.replay.cause import Commits
-from rota.replay.fact import Cause, LogLine, Step, Written
-from rota.replay.serverlog import Passed, parse
-from rota.replay.step import steps
-from rota.replay.timeline import read
+from rota.engine.formats import journal
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.facts import JournalRecord, LogLine, Rebalance, RebalanceCause
+from rota.engine.history.generations import read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.server_log import SkippedLine, parse_line
 from tests.support.paths import FIXTURES
 from tests.support.truth import commits_of
 
@@ -25,41 +25,41 @@ RECORDED = FIXTURES / "kafka-4.3.1-b"
 
 
 @cache
-def written() -> Mapping[str, Sequence[Written]]:
+def written() -> Mapping[str, Sequence[JournalRecord]]:
     """Every group's records, in journal order."""
-    found: dict[str, list[Written]] = defaultdict(list)
+    found: dict[str, list[JournalRecord]] = defaultdict(list)
     with tarfile.open(RECORDED / "segments.tar.gz") as archive:
         for name in sorted(archive.getnames()):
             if not name.endswith(".log"):
                 continue
             file = archive.extractfile(name)
             assert file is not None
-            for record in records(decode(file.read())):
+            for record in iterate_records(decode_batches(file.read())):
                 assert record.key is not None
-                entry = journal.decode(record.key, record.value)
+                entry = journal.decode_record(record.key, record.value)
                 group = getattr(entry, "group", "")
-                found[group].append(Written(record.offset, record.timestamp, entry))
+                found[group].append(JournalRecord(record.offset, record.timestamp, entry))
     return found
 
 
 @cache
-def rebalances() -> Mapping[str, Sequence[Step]]:
+def rebalances() -> Mapping[str, Sequence[Rebalance]]:
     return {
-        group: steps(read(group, kept, {}).generations)
+        group: find_rebalances(read_history(group, kept, {}).generations)
         for group, kept in written().items()
         if group.startswith("b-")
     }
 
 
 @cache
-def commits(group: str) -> Commits:
+def commits(group: str) -> CommitTimes:
     return commits_of(written()[group])
 
 
 @cache
-def log() -> Sequence[LogLine | Passed]:
+def log() -> Sequence[LogLine | SkippedLine]:
     with gzip.open(RECORDED / "coordinator.log.gz", "rt") as lines:
-        return [parse(line) for line in lines]
+        return [parse_line(line) for line in lines]
 
 
 def lines(group: str) -> list[LogLine]:
@@ -72,22 +72,22 @@ def truth() -> Sequence[Mapping[str, Any]]:
     return [json.loads(line) for line in io.StringIO(data.decode())]
 
 
+#: What came otherwise than what was done let expect, as clients and broker told.
 OTHERWISE = {
     # its third member was slow to start, and came with the second one that was back
     "b-short": "joined, left, joined, silent, slow poll, joined, left",
     # its leader, of kafka-python, joined again twice of its own accord
     "b-python": "joined, joined, leader rejoined, leader rejoined, silent, left, slow poll, joined",
 }
-"""What came otherwise than what was done let expect, as clients and broker told."""
 
 
 @cache
-def causes() -> Mapping[str, Sequence[Cause]]:
+def causes() -> Mapping[str, Sequence[RebalanceCause]]:
     """Why each group rebalanced, in order: what was done to it says so."""
-    found: dict[str, list[Cause]] = defaultdict(list)
+    found: dict[str, list[RebalanceCause]] = defaultdict(list)
     for deed in truth():
         if deed["group"] is not None:
-            found[deed["group"]] += map(Cause, deed["causes"])
+            found[deed["group"]] += map(RebalanceCause, deed["causes"])
     for group, words in OTHERWISE.items():
-        found[group] = [Cause(word) for word in words.split(", ")]
+        found[group] = [RebalanceCause(word) for word in words.split(", ")]
     return found

@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 import rota
-from rota.group.event import Happened
-from rota.model.entry import GroupSaved, OffsetCommitted
-from rota.model.request import Join
-from rota.replay.commit import Commits
-from rota.replay.fact import Cause, LogLine, Step, Written
-from rota.replay.serverlog import read as understood
-from rota.replay.timeline import read, steps
-from rota.sim import brokerlog
-from rota.sim.trace import Record, What
+from rota.engine.coordinator.events import Happened
+from rota.engine.history.causes import CommitTimes
+from rota.engine.history.facts import JournalRecord, LogLine, Rebalance, RebalanceCause
+from rota.engine.history.generations import read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.server_log import parse_coordinator_message as understood
+from rota.engine.model.journal_entry import GroupMetadataEntry, OffsetCommitEntry
+from rota.engine.model.request import JoinGroup
+from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 SECOND = 1_000
+#: What the coordinator's reasons hold; any other is of a member that had lost its generation.
 WORDS = {
-    "members leave: ": Cause.LEFT,
-    " is silent": Cause.SILENT,
-    "did not sync in time": Cause.SILENT,
-    " joins; ": Cause.JOINED,
-    "the subscription changed": Cause.SUBSCRIPTION,
-    "is back as": Cause.STRATEGY,
+    "members leave: ": RebalanceCause.LEFT,
+    " is silent": RebalanceCause.SILENT,
+    "did not sync in time": RebalanceCause.SILENT,
+    " joins; ": RebalanceCause.JOINED,
+    "the subscription changed": RebalanceCause.SUBSCRIPTION,
+    "is back as": RebalanceCause.STRATEGY,
     "partitions were taken away": None,
-    "leads and joins again": Cause.LEADER,
+    "leads and joins again": RebalanceCause.LEADER,
 }
-"""What the coordinator's reasons hold; any other is of a member that had lost its generation."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class History:
     """What a simulated group left behind, and why it rebalanced each time."""
 
     seed: int
-    steps: Sequence[Step]
-    causes: Sequence[Cause | None]
-    """None: a second round that stands for itself, which has no cause of its own."""
+    steps: Sequence[Rebalance]
+    #: None: a second round that stands for itself, which has no cause of its own.
+    causes: Sequence[RebalanceCause | None]
+    #: The coordinator was started anew since the step before: a rebalance may have begun twice.
     restarted: Sequence[bool]
-    """The coordinator was started anew since the step before: a rebalance may have begun twice."""
-    commits: Commits
+    commits: CommitTimes
     lines: Sequence[LogLine]
 
 
@@ -111,8 +111,8 @@ def history(seed: int) -> History:
     """One scenario, played."""
     trace = rota.simulate(scenario(seed), seed=seed).trace
     saved, commits = _journal(trace)
-    found = steps(read("group", saved, {}).generations)
-    lines = [understood(line.at, line.text) for line in brokerlog.lines(trace)]
+    found = find_rebalances(read_history("group", saved, {}).generations)
+    lines = [understood(line.at, line.text) for line in list_log_lines(trace)]
     return History(
         seed=seed,
         steps=found,
@@ -123,28 +123,30 @@ def history(seed: int) -> History:
     )
 
 
-def _journal(trace: Sequence[Record]) -> tuple[list[Written], Commits]:
-    saved: list[Written] = []
+def _journal(trace: Sequence[TraceRecord]) -> tuple[list[JournalRecord], CommitTimes]:
+    saved: list[JournalRecord] = []
     commits: dict[tuple[str, int], list[int]] = {}
-    for offset, record in enumerate(one for one in trace if one.what is What.JOURNAL):
+    for offset, record in enumerate(one for one in trace if one.what is TraceEventType.JOURNAL):
         entry = record.detail
-        if isinstance(entry, OffsetCommitted):
+        if isinstance(entry, OffsetCommitEntry):
             commits.setdefault((entry.topic, entry.partition), []).append(record.at)
-        elif isinstance(entry, GroupSaved):
-            saved.append(Written(offset, record.at, entry))
+        elif isinstance(entry, GroupMetadataEntry):
+            saved.append(JournalRecord(offset, record.at, entry))
     return saved, {key: np.array(times, dtype=np.int64) for key, times in commits.items()}
 
 
-def _causes(trace: Sequence[Record], found: Sequence[Step]) -> list[Cause | None]:
+def _causes(
+    trace: Sequence[TraceRecord], found: Sequence[Rebalance]
+) -> list[RebalanceCause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
-    notes = [_completed(record, trace) for record in trace if record.what is What.NOTE]
+    notes = [_completed(record, trace) for record in trace if record.what is TraceEventType.NOTE]
     return [
         _cause(notes, step, max(_loaded(trace, step), since - SECOND))
         for step, since in _with_start(found)
     ]
 
 
-def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, str]:
+def _completed(note: TraceRecord, trace: Sequence[TraceRecord]) -> tuple[int, str, int, str]:
     """A member whose request is refused for the moment gives that as its reason to ask again: here
     with the reason that it had before.
     """
@@ -154,7 +156,7 @@ def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, st
         for record in trace:
             if record.at > note.at:
                 break
-            if record.what is What.ASKED and isinstance(record.detail, Join):
+            if record.what is TraceEventType.ASKED and isinstance(record.detail, JoinGroup):
                 asked = record.detail
                 is_retry = str(asked.reason).startswith("join refused")
                 if asked.member_id and asked.member_id in text and not is_retry:
@@ -162,13 +164,15 @@ def _completed(note: Record, trace: Sequence[Record]) -> tuple[int, str, int, st
     return note.at, what, generation, text
 
 
-def _loaded(trace: Sequence[Record], step: Step) -> int:
+def _loaded(trace: Sequence[TraceRecord], step: Rebalance) -> int:
     """When a coordinator took the group over last."""
-    loads = (one.at for one in trace if one.what is What.COORDINATOR and one.detail == "loaded")
+    loads = (
+        one.at for one in trace if one.what is TraceEventType.COORDINATOR and one.detail == "loaded"
+    )
     return max((at for at in loads if at <= step.after.at), default=0)
 
 
-def _with_start(found: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+def _with_start(found: Sequence[Rebalance]) -> Iterator[tuple[Rebalance, int]]:
     """Each step, and since when the group was at rest before it."""
     since = 0
     for step in found:
@@ -176,7 +180,9 @@ def _with_start(found: Sequence[Step]) -> Iterator[tuple[Step, int]]:
         since = step.after.at
 
 
-def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, since: int) -> Cause | None:
+def _cause(
+    notes: Sequence[tuple[int, str, int, str]], step: Rebalance, since: int
+) -> RebalanceCause | None:
     leaving = ""
     for note in notes:
         at, what, generation, text = note
@@ -188,14 +194,16 @@ def _cause(notes: Sequence[tuple[int, str, int, str]], step: Step, since: int) -
         if at < since:
             continue  # of a step before, or forgotten by a coordinator that stopped
         if text.startswith("members leave: ") and "not polled in time" in leaving:
-            return Cause.SLOW_POLL
+            return RebalanceCause.SLOW_POLL
         if "metadata changed" in text:
             return _seen(step)
-        return next((cause for words, cause in WORDS.items() if words in text), Cause.UNKNOWN)
+        return next(
+            (cause for words, cause in WORDS.items() if words in text), RebalanceCause.UNKNOWN
+        )
     raise AssertionError(f"nobody was called to join generation {step.after.generation}")
 
 
-def _seen(step: Step) -> Cause:
+def _seen(step: Rebalance) -> RebalanceCause:
     """What a leader saw that found the topics changed: counts and topics only ever grow here."""
     before = {
         (topic, number)
@@ -212,5 +220,5 @@ def _seen(step: Step) -> Cause:
         if (topic, number) not in before
     }
     if not more:
-        return Cause.LEADER
-    return Cause.PARTITIONS if more <= topics else Cause.SUBSCRIPTION
+        return RebalanceCause.LEADER
+    return RebalanceCause.PARTITIONS if more <= topics else RebalanceCause.SUBSCRIPTION

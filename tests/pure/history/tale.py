@@ -8,16 +8,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rota
-from rota.replay.fact import Generation, GenerationMember, Held, Kind, Mark, Step, Written
-from rota.replay.step import steps
-from rota.replay.timeline import generations
-from rota.sim.result import Simulation
-from rota.sim.trace import What
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    JournalRecord,
+    PartitionsByTopic,
+    Rebalance,
+)
+from rota.engine.history.generations import read_generations
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.simulator.simulation import Simulation
+from rota.engine.simulator.trace import TraceEventType
 
 START = 1_790_000_000_000
 
 
-def member(name: str, assigned: Held | None = None, **fields: Any) -> GenerationMember:
+def member(name: str, assigned: PartitionsByTopic | None = None, **fields: Any) -> GenerationMember:
     """``pod-1#2`` is the second process of client ``pod-1``; ``s!pod`` has the static id ``s``."""
     static, mark, rest = name.partition("!")
     client = (rest if mark else name).partition("#")[0]
@@ -39,9 +47,9 @@ def generation(
     listed = tuple(members)
     given: dict[str, Any] = {
         "group": "g",
-        "kind": Kind.CLASSIC,
+        "kind": GroupType.CLASSIC,
         "life": 0,
-        "mark": Mark.SETTLED if listed else Mark.EMPTIED,
+        "mark": GenerationMark.SETTLED if listed else GenerationMark.EMPTIED,
         "at": START + 1_000 * number,
         "offset": number,
         "protocol_type": "consumer",
@@ -50,8 +58,8 @@ def generation(
     return Generation(generation=number, members=listed, **{**given, **fields})
 
 
-def step(before: Generation | None, *rounds: Generation) -> Step:
-    return Step(before=before, rounds=rounds, unseen=0)
+def step(before: Generation | None, *rounds: Generation) -> Rebalance:
+    return Rebalance(before=before, rounds=rounds, unseen=0)
 
 
 @dataclass
@@ -82,7 +90,7 @@ class Tale:
                 members,
                 at=START + 1_000 * second,
                 offset=len(self.told) + 1,
-                mark=Mark.REPLACED,
+                mark=GenerationMark.REPLACED,
             )
         )
         return self
@@ -100,16 +108,16 @@ class Tale:
         return [member(name, plan[name], **self.fields) for name in names]
 
     @property
-    def steps(self) -> list[Step]:
-        return steps(self.told)
+    def steps(self) -> list[Rebalance]:
+        return find_rebalances(self.told)
 
 
 def journal(simulation: Simulation) -> list[Generation]:
     """The generations of a simulated group, out of its journal."""
-    entries = [record for record in simulation.trace if record.what is What.JOURNAL]
-    return generations(
+    entries = [record for record in simulation.trace if record.what is TraceEventType.JOURNAL]
+    return read_generations(
         simulation.scenario.group,
-        [Written(at, record.at, record.detail) for at, record in enumerate(entries)],  # type: ignore[arg-type]
+        [JournalRecord(at, record.at, record.detail) for at, record in enumerate(entries)],  # type: ignore[arg-type]
         {},
     )
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rota.replay import library
-from rota.replay.advice import advise, totals
-from rota.replay.fact import Advice, Cause
-from rota.replay.step import steps
-from rota.replay.whatif import whatif
+from rota.engine.history import client_settings
+from rota.engine.history.advice import advise_group, sum_by_policy
+from rota.engine.history.facts import Advice, RebalanceCause
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history import capture
 from tests.pure.history.tale import Tale, generation, member
 
 
 def advised(tale: Tale, rollouts: dict[tuple[int, int], str] | None = None) -> Advice:
-    return advise(tale.told, tale.steps, whatif(tale.told, tale.steps), None, rollouts)
+    return advise_group(
+        tale.told, tale.steps, evaluate_policies(tale.told, tale.steps), None, rollouts
+    )
 
 
 def deployed(**fields: object) -> Tale:
@@ -30,7 +32,7 @@ def deployed(**fields: object) -> Tale:
 
 
 def test_a_rolling_deploy_asks_for_static_members() -> None:
-    tale = deployed(library=library.JAVA)
+    tale = deployed(library=client_settings.JAVA)
     rollout = {(0, number): "2-25" for number in range(2, 26)}
     found = advised(tale, rollout)
     assert found.verdict == "change"
@@ -66,7 +68,7 @@ def mixed(*names: str | None) -> Tale:
 
 
 def test_each_library_is_told_its_own_settings() -> None:
-    found = advised(mixed(library.JAVA, library.SARAMA))
+    found = advised(mixed(client_settings.JAVA, client_settings.SARAMA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java", "sarama"))
     assert found.steps[1] == (
         "Set this. The session must not be above the broker's group.max.session.timeout.ms, "
@@ -92,24 +94,24 @@ def rewritten(before: str | None, after: str | None) -> Tale:
 
 
 def test_what_a_group_ran_before_is_asked_for_nothing() -> None:
-    found = advised(rewritten(library.KAFKAJS, library.JAVA))
+    found = advised(rewritten(client_settings.KAFKAJS, client_settings.JAVA))
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
-    assert found.steps == advised(deployed(library=library.JAVA)).steps
-    assert advised(rewritten(library.JAVA, library.KAFKAJS)).verdict == "keep"
-    told = advised(rewritten(None, library.LIBRDKAFKA))
+    assert found.steps == advised(deployed(library=client_settings.JAVA)).steps
+    assert advised(rewritten(client_settings.JAVA, client_settings.KAFKAJS)).verdict == "keep"
+    told = advised(rewritten(None, client_settings.LIBRDKAFKA))
     assert told.libraries == ("librdkafka",)
-    assert told.steps == advised(deployed(library=library.LIBRDKAFKA)).steps
+    assert told.steps == advised(deployed(library=client_settings.LIBRDKAFKA)).steps
 
 
 def test_the_last_members_count_where_all_have_left() -> None:
-    tale = rewritten(library.KAFKAJS, library.JAVA).at(2_000)
+    tale = rewritten(client_settings.KAFKAJS, client_settings.JAVA).at(2_000)
     assert not tale.told[-1].members
     found = advised(tale)
     assert (found.policy, found.libraries) == ("range, static 60s", ("java",))
 
 
 def test_members_whose_library_cannot_be_told_are_named() -> None:
-    found = advised(mixed(library.LIBRDKAFKA, None))
+    found = advised(mixed(client_settings.LIBRDKAFKA, None))
     assert found.libraries == ("librdkafka", "unknown")
     assert found.steps[0] == (
         "The client library of some members could not be told: settings are named as in Java for "
@@ -134,8 +136,8 @@ def test_damage_is_what_stopped_and_what_moved_without_need() -> None:
     tale = Tale().at(0, "a", "b").at(10, "a", "b", "c")
     # everything stopped; six moved, four had to
     assert advised(tale).damage == 12 + 2
-    rows = [row for row in whatif(tale.told, tale.steps) if row.actual]
-    assert totals(rows)["range"].needless == 2
+    rows = [row for row in evaluate_policies(tale.told, tale.steps) if row.actual]
+    assert sum_by_policy(rows)["range"].needless == 2
 
 
 def test_next_to_nothing_is_not_worth_a_change() -> None:
@@ -148,14 +150,14 @@ def test_next_to_nothing_is_not_worth_a_change() -> None:
 
 def test_a_group_to_which_nothing_happened() -> None:
     told = [generation(1, [member("a", {"t": (0,)})])]
-    found = advise(told, [], [])
+    found = advise_group(told, [], [])
     assert (found.verdict, found.damage, found.headline) == ("keep", 0.0, "g: no rebalances.")
 
 
 def test_what_a_library_cannot_do_is_not_advised() -> None:
-    found = advised(deployed(library=library.KAFKAJS))
+    found = advised(deployed(library=client_settings.KAFKAJS))
     assert found.verdict == "keep"
-    able = advised(deployed(library=library.AIOKAFKA))
+    able = advised(deployed(library=client_settings.AIOKAFKA))
     assert able.policy == "range, static 60s"
     assert any("group_instance_id" in one for one in able.steps)
 
@@ -165,7 +167,9 @@ def test_an_unknown_strategy_is_said_to_be_one() -> None:
         generation(1, [member("a", {"t": (0, 1)})], "com.example.Mine"),
         generation(2, [member("a", {"t": (0,)}), member("b", {"t": (1,)})], "com.example.Mine"),
     ]
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert found.verdict == "cannot tell"
     assert found.policy == found.policy_used == "com.example.Mine"
     assert "com.example.Mine, is not one that Rota knows" in found.headline
@@ -173,7 +177,9 @@ def test_an_unknown_strategy_is_said_to_be_one() -> None:
 
 def test_members_that_cannot_be_read_leave_nothing_to_tell() -> None:
     told = [generation(1, [member("a", problem="garbage")])]
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert found.verdict == "cannot tell"
     assert "could be read" in found.headline
 
@@ -183,7 +189,9 @@ def test_of_members_that_are_no_consumers_nothing_is_counted() -> None:
         replace(generation(number, [member("a"), member("b")]), protocol_type="connect")
         for number in (1, 2)
     ]
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert (found.verdict, found.rebalances) == ("cannot tell", 2)
     assert found.moved is found.stopped is found.moved_min is None
     assert "not consumers (connect)" in found.headline
@@ -195,7 +203,9 @@ def test_another_librarys_range_makes_it_an_estimate() -> None:
         generation(1, [member("a", {"t": numbers})]),
         generation(2, [member("a", {"t": numbers[:30]}), member("b", {"t": numbers[30:]})]),
     ]
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert found.policy_used == "range (other)"
     assert found.verdict == "change"
     assert any("an estimate" in one for one in found.steps)
@@ -203,22 +213,26 @@ def test_another_librarys_range_makes_it_an_estimate() -> None:
 
 def test_what_was_changed_already_is_not_advised_again() -> None:
     told = list(capture.timelines()["a-upgrade"].generations)
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert found.policy_used.endswith("then cooperative-sticky")
     assert found.verdict == "keep"
 
 
 def test_less_moved_by_worse_balance_is_no_advice() -> None:
     told = list(capture.timelines()["a-roundrobin"].generations)
-    found = advise(told, steps(told), whatif(told, steps(told)))
+    found = advise_group(
+        told, find_rebalances(told), evaluate_policies(told, find_rebalances(told))
+    )
     assert found.policy == "cooperative-sticky"
 
 
 def test_slow_polls_are_told_how_to_avoid() -> None:
     told = list(capture.timelines()["a-slow"].generations)
-    history = steps(told)
-    slow = {(0, number): Cause.SLOW_POLL for number in (2, 4, 6)}
-    found = advise(told, history, whatif(told, history, slow), slow)
+    history = find_rebalances(told)
+    slow = {(0, number): RebalanceCause.SLOW_POLL for number in (2, 4, 6)}
+    found = advise_group(told, history, evaluate_policies(told, history, slow), slow)
     assert "(3 slow poll)" in found.headline
     assert found.steps[0] == (
         "3 rebalances came of slow polls, which no policy mends: raise max.poll.interval.ms above "
@@ -227,9 +241,11 @@ def test_slow_polls_are_told_how_to_avoid() -> None:
 
 
 def test_slow_polls_of_many_libraries() -> None:
-    tale = mixed(library.AIOKAFKA, library.LIBRDKAFKA, library.SARAMA)
-    causes = {(0, 2): Cause.SLOW_POLL}
-    found = advise(tale.told, tale.steps, whatif(tale.told, tale.steps, causes), causes)
+    tale = mixed(client_settings.AIOKAFKA, client_settings.LIBRDKAFKA, client_settings.SARAMA)
+    causes = {(0, 2): RebalanceCause.SLOW_POLL}
+    found = advise_group(
+        tale.told, tale.steps, evaluate_policies(tale.told, tale.steps, causes), causes
+    )
     assert found.steps[0] == (
         "1 rebalance came of slow polls, which no policy mends: do this. aiokafka: raise "
         "max_poll_interval_ms above the longest time between two polls, or take fewer records at "
@@ -240,10 +256,10 @@ def test_slow_polls_of_many_libraries() -> None:
 
 def test_static_members_are_no_cure_for_those_that_crash() -> None:
     told = list(capture.timelines()["a-roll-dyn"].generations)
-    history = steps(told)
+    history = find_rebalances(told)
     ends = [(0, step.after.generation) for step in history if step.before is not None]
-    for cause, advised in ((Cause.LEFT, True), (Cause.SILENT, False)):
+    for cause, advised in ((RebalanceCause.LEFT, True), (RebalanceCause.SILENT, False)):
         causes = dict.fromkeys(ends, cause)
-        found = advise(told, history, whatif(told, history, causes), causes)
+        found = advise_group(told, history, evaluate_policies(told, history, causes), causes)
         assert ("static" in found.policy) == advised
         assert any("fell silent" in one for one in found.steps) != advised

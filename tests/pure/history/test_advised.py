@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.replay.advice import CHANGE, KEEP, advise
-from rota.replay.advised import advised
-from rota.replay.fact import Advice, Advised, Kind, Ownership
-from rota.replay.policy import Membership
-from rota.replay.reproduction import reproduce
-from rota.replay.step import steps
-from rota.replay.whatif import whatif
+from rota.engine.history.advice import CHANGE, KEEP, advise_group
+from rota.engine.history.facts import Advice, AdvisedOwnership, GroupType, PartitionOwnership
+from rota.engine.history.policies import MembershipType
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.whatif import (
+    evaluate_policies,
+    list_advised_ownership,
+    reproduce_rebalances,
+)
 from tests.pure.history import capture
 from tests.pure.history.tale import START, Tale
 
@@ -52,12 +54,14 @@ def under(tale: Tale, policy: str, partition: int) -> list[Shown]:
             (row.since - START) // 1_000,
             None if row.until is None else (row.until - START) // 1_000,
         )
-        for row in advised(tale.told, tale.steps, advice(policy))
+        for row in list_advised_ownership(tale.told, tale.steps, advice(policy))
         if row.partition == partition
     ]
 
 
-def owners(rows: Sequence[Advised] | Sequence[Ownership], at: int) -> dict[tuple[str, int], str]:
+def owners(
+    rows: Sequence[AdvisedOwnership] | Sequence[PartitionOwnership], at: int
+) -> dict[tuple[str, int], str]:
     found = [
         ((row.topic, row.partition), row.member_id)
         for row in rows
@@ -108,18 +112,18 @@ def test_an_empty_group_owns_nothing() -> None:
 
 def test_nothing_is_told_of_a_group_that_should_keep_what_it_has() -> None:
     tale = Tale().at(0, "a", "b").at(10, "b")
-    assert advised(tale.told, tale.steps, advice("sticky", KEEP)) == []
+    assert list_advised_ownership(tale.told, tale.steps, advice("sticky", KEEP)) == []
 
 
 def _replayed() -> list[str]:
     """Recorded classic groups with dynamic members and one strategy that Rota knows."""
     found = []
     for group, timeline in capture.timelines().items():
-        history = steps(timeline.generations)
-        if not history or any(one.kind is not Kind.CLASSIC for one in timeline.generations):
+        history = find_rebalances(timeline.generations)
+        if not history or any(one.kind is not GroupType.CLASSIC for one in timeline.generations):
             continue
-        used = reproduce(history, TOPIC_IDS).used
-        if len(used) == 1 and used[0].known and used[0].membership is Membership.DYNAMIC:
+        used = reproduce_rebalances(history, TOPIC_IDS).used
+        if len(used) == 1 and used[0].known and used[0].membership is MembershipType.DYNAMIC:
             found.append(group)
     return sorted(found)
 
@@ -127,9 +131,11 @@ def _replayed() -> list[str]:
 @pytest.mark.parametrize("group", _replayed())
 def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> None:
     timeline = capture.timelines()[group]
-    history = steps(timeline.generations)
-    (used,) = reproduce(history, TOPIC_IDS).used
-    rows = advised(timeline.generations, history, advice(used.label), None, TOPIC_IDS)
+    history = find_rebalances(timeline.generations)
+    (used,) = reproduce_rebalances(history, TOPIC_IDS).used
+    rows = list_advised_ownership(
+        timeline.generations, history, advice(used.label), None, TOPIC_IDS
+    )
     times = [step.after.at for step in history]
     assert [owners(rows, at) for at in times] == [owners(timeline.ownership, at) for at in times]
 
@@ -137,12 +143,12 @@ def test_under_the_policy_in_use_owners_are_those_that_java_had(group: str) -> N
 def test_owners_change_only_when_the_policy_rebalances() -> None:
     changed = 0
     for timeline in capture.timelines().values():
-        history = steps(timeline.generations)
+        history = find_rebalances(timeline.generations)
         if not history:
             continue
-        rows = whatif(timeline.generations, history, None, TOPIC_IDS)
-        told = advise(timeline.generations, history, rows)
-        found = advised(timeline.generations, history, told, None, TOPIC_IDS)
+        rows = evaluate_policies(timeline.generations, history, None, TOPIC_IDS)
+        told = advise_group(timeline.generations, history, rows)
+        found = list_advised_ownership(timeline.generations, history, told, None, TOPIC_IDS)
         times = {row.happens_at for row in rows if row.policy == told.policy and row.happens}
         assert {row.since for row in found} <= times
         assert {row.until for row in found} <= {*times, None}

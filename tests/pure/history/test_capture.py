@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from rota.replay.fact import Generation, Held, Kind, Mark, Ownership, Step
-from rota.replay.step import steps
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GroupType,
+    PartitionOwnership,
+    PartitionsByTopic,
+    Rebalance,
+)
+from rota.engine.history.rebalances import find_rebalances
 from tests.pure.history import capture
 
+#: As the script that made the run noted them down.
 GENERATIONS = {
     "a-range": "0(0) 1(1) 2(2) 3(3) 4(2) 5(3) 6(2)",
     "a-roundrobin": "0(0) 1(2) 2(3) 3(2) 4(1)",
@@ -46,7 +54,6 @@ GENERATIONS = {
     "a-early": "0(0) 1(1) 2(0)",
     "a-prime": "0(0) 1(1) 2(0)",
 }
-"""As the script that made the run noted them down."""
 
 
 def _generations(group: str) -> list[Generation]:
@@ -54,9 +61,9 @@ def _generations(group: str) -> list[Generation]:
 
 
 def _shown(generation: Generation) -> str:
-    if generation.mark is Mark.FORGOTTEN:
+    if generation.mark is GenerationMark.FORGOTTEN:
         return "T"
-    if generation.kind is Kind.CONSUMER:
+    if generation.kind is GroupType.CONSUMER:
         return f"e{generation.generation}"
     return f"{generation.generation}({len(generation.members)})"
 
@@ -87,7 +94,7 @@ def test_every_byte_was_understood() -> None:
     assert all(member.topics for member in members if member.client_id != "subs-2")
 
 
-def _by_topic(partitions: Iterable[str]) -> Held:
+def _by_topic(partitions: Iterable[str]) -> PartitionsByTopic:
     found: dict[str, list[int]] = {}
     for text in partitions:
         topic, _, number = text.rpartition(":")
@@ -95,7 +102,7 @@ def _by_topic(partitions: Iterable[str]) -> Held:
     return {topic: tuple(sorted(numbers)) for topic, numbers in found.items()}
 
 
-def _callbacks(kind: Kind) -> Iterator[Mapping[str, Any]]:
+def _callbacks(kind: GroupType) -> Iterator[Mapping[str, Any]]:
     """What listeners of this kind of member were told, in order."""
     protocols = {
         (event["group"], event["client"]): event["protocol"]
@@ -110,13 +117,13 @@ def _callbacks(kind: Kind) -> Iterator[Mapping[str, Any]]:
 
 def test_what_classic_members_were_given_is_in_their_generation() -> None:
     missing = []
-    for event in _callbacks(Kind.CLASSIC):
+    for event in _callbacks(GroupType.CLASSIC):
         if event["event"] != "assigned":
             continue
         given = [
             member.assigned
             for generation in _generations(event["group"])
-            if generation.kind is Kind.CLASSIC and generation.generation == event["generation"]
+            if generation.kind is GroupType.CLASSIC and generation.generation == event["generation"]
             for member in generation.members
             if member.member_id == event["member"]
         ]
@@ -136,7 +143,7 @@ def _owned_at(group: str, member_id: str, at: int) -> set[str]:
 
 
 def test_classic_members_own_what_their_callbacks_said() -> None:
-    for event in _callbacks(Kind.CLASSIC):
+    for event in _callbacks(GroupType.CLASSIC):
         if event["event"] != "assigned":
             continue
         owned = _owned_at(event["group"], event["member"], event["t"])
@@ -146,7 +153,7 @@ def test_classic_members_own_what_their_callbacks_said() -> None:
 
 def test_consumer_members_own_what_their_callbacks_said() -> None:
     revoked: dict[str, set[str]] = {}
-    for event in _callbacks(Kind.CONSUMER):
+    for event in _callbacks(GroupType.CONSUMER):
         member_id = event["member"]
         if event["event"] != "assigned":
             revoked[member_id] = set(event["partitions"])
@@ -160,7 +167,7 @@ def test_consumer_members_own_what_their_callbacks_said() -> None:
 
 def test_nobody_owned_what_another_had() -> None:
     for one in capture.timelines().values():
-        last: dict[tuple[str, int], Ownership] = {}
+        last: dict[tuple[str, int], PartitionOwnership] = {}
         for row in one.ownership:
             before = last.get((row.topic, row.partition))
             assert before is None or (before.until is not None and before.until <= row.since)
@@ -201,7 +208,7 @@ def _clients() -> Mapping[tuple[str, str], _Client]:
     return clients
 
 
-def _covers(rows: Iterable[Ownership], member_id: str, since: int, until: int) -> bool:
+def _covers(rows: Iterable[PartitionOwnership], member_id: str, since: int, until: int) -> bool:
     """The member owned it at the begin, and nobody else did before the end: a cooperative member
     gives up what it was not given again a moment after the broker saved that.
     """
@@ -209,14 +216,14 @@ def _covers(rows: Iterable[Ownership], member_id: str, since: int, until: int) -
     return bool(meanwhile) and {one.member_id for one in meanwhile} == {member_id}
 
 
-def _is_over(row: Ownership, at: int) -> bool:
+def _is_over(row: PartitionOwnership, at: int) -> bool:
     return row.until is not None and row.until <= at
 
 
 def test_members_owned_all_the_time_that_they_had_a_partition() -> None:
     compared = 0
     for (group, member_id), client in _clients().items():
-        rows: dict[str, list[Ownership]] = {}
+        rows: dict[str, list[PartitionOwnership]] = {}
         for row in capture.timelines()[group].ownership:
             rows.setdefault(f"{row.topic}:{row.partition}", []).append(row)
         for partition, since, until in client.tenures:
@@ -253,8 +260,10 @@ def _rounds(*patterns: re.Pattern[str]) -> list[tuple[str, int]]:
     return sorted((group, number) for group, number in found if group in capture.timelines())
 
 
-def _steps() -> list[Step]:
-    return [step for one in capture.timelines().values() for step in steps(one.generations)]
+def _steps() -> list[Rebalance]:
+    return [
+        step for one in capture.timelines().values() for step in find_rebalances(one.generations)
+    ]
 
 
 def test_every_rebalance_of_the_broker_is_found_and_none_invented() -> None:
@@ -275,7 +284,7 @@ def test_a_step_begins_where_the_one_before_it_ended() -> None:
     for one in capture.timelines().values():
         life: int | None = None
         number: int | None = None
-        for step in steps(one.generations):
+        for step in find_rebalances(one.generations):
             if step.after.life != life:
                 life, number = step.after.life, 0
             assert step.known_before
@@ -284,11 +293,11 @@ def test_a_step_begins_where_the_one_before_it_ended() -> None:
             number = step.after.generation
 
 
-def _had_members(step: Step, generations: Iterable[Generation]) -> bool:
+def _had_members(step: Rebalance, generations: Iterable[Generation]) -> bool:
     earlier = [
         one
         for one in generations
-        if one.offset < step.rounds[0].offset and one.mark is not Mark.CONVERTED
+        if one.offset < step.rounds[0].offset and one.mark is not GenerationMark.CONVERTED
     ]
     return bool(earlier[-1].members)
 
@@ -304,11 +313,11 @@ def test_attempts_that_never_settled_are_counted() -> None:
 
 def test_a_conversion_is_no_death_and_a_new_life_begins_where_numbers_do() -> None:
     marks = {group: [one.mark for one in _generations(group)] for group in GENERATIONS}
-    dead = [group for group, ones in marks.items() if Mark.FORGOTTEN in ones]
+    dead = [group for group, ones in marks.items() if GenerationMark.FORGOTTEN in ones]
     lives = {group: _generations(group)[-1].life for group in GENERATIONS}
 
     assert dead == ["a-deleted"]
-    assert marks["a-migrate"].count(Mark.CONVERTED) == 2
+    assert marks["a-migrate"].count(GenerationMark.CONVERTED) == 2
     assert {group: life for group, life in lives.items() if life} == {
         "a-deleted": 1,
         "a-protoswitch": 2,
@@ -317,7 +326,7 @@ def test_a_conversion_is_no_death_and_a_new_life_begins_where_numbers_do() -> No
 
 def test_what_a_consumer_group_asked_for() -> None:
     strategies = {
-        group: {one.strategy for one in _generations(group) if one.mark is Mark.SETTLED}
+        group: {one.strategy for one in _generations(group) if one.mark is GenerationMark.SETTLED}
         for group in ("a-next", "a-next-range", "a-next-regex")
     }
     regex = _generations("a-next-regex")[-1]

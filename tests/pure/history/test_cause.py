@@ -8,23 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rota.replay.cause import Commits, explain
-from rota.replay.fact import (
-    Cause,
-    Evidence,
+from rota.engine.history.causes import CommitTimes, explain_rebalance
+from rota.engine.history.facts import (
+    EvidenceType,
     Explanation,
     Generation,
+    GenerationMark,
     GenerationMember,
-    Kind,
+    GroupType,
     LogLine,
-    Mark,
-    Step,
+    Rebalance,
+    RebalanceCause,
 )
-from rota.replay.serverlog import read
+from rota.engine.history.server_log import parse_coordinator_message
 
 SESSION, POLL = 45_000, 300_000
+#: When the generation before was saved, and when the one after.
 BEGIN, END = 1_000_000, 2_000_000
-"""When the generation before was saved, and when the one after."""
 
 
 def member(name: str, *partitions: int, **fields: object) -> GenerationMember:
@@ -42,10 +42,10 @@ def member(name: str, *partitions: int, **fields: object) -> GenerationMember:
 def generation(number: int, at: int, *members: GenerationMember, **fields: object) -> Generation:
     made = Generation(
         group="g",
-        kind=Kind.CLASSIC,
+        kind=GroupType.CLASSIC,
         life=0,
         generation=number,
-        mark=Mark.SETTLED if members else Mark.EMPTIED,
+        mark=GenerationMark.SETTLED if members else GenerationMark.EMPTIED,
         at=at,
         state_at=at - 10,
         offset=number,
@@ -58,10 +58,10 @@ def generation(number: int, at: int, *members: GenerationMember, **fields: objec
 
 def step(
     before: Sequence[GenerationMember], after: Sequence[GenerationMember], **fields: object
-) -> Step:
+) -> Rebalance:
     """From generation 4 to generation 5."""
     old, new = generation(4, BEGIN, *before), generation(5, END, *after)
-    made = Step(
+    made = Rebalance(
         before=old if before else None,
         rounds=(new,),
         unseen=0,
@@ -71,13 +71,13 @@ def step(
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def committed(*times: int, partition: int = 0) -> Commits:
+def committed(*times: int, partition: int = 0) -> CommitTimes:
     return {("t", partition): np.array(times, dtype=np.int64)}
 
 
 def logged(*said: str, at: int = END - 500) -> list[LogLine]:
     """Lines about group g, a millisecond apart."""
-    lines = [read(at + number, text) for number, text in enumerate(said)]
+    lines = [parse_coordinator_message(at + number, text) for number, text in enumerate(said)]
     return [line for line in lines if isinstance(line, LogLine)]
 
 
@@ -91,12 +91,12 @@ def prepared(reason: str, old: int = 4) -> str:
 A, B, C = member("a", 0, 1), member("b", 2, 3), member("c")
 ALONE = member("a", 0, 1, 2, 3)
 JOIN = step([ALONE], [A, B])
+#: Who stays gets what those had who went.
 B_ALONE, C_ALONE = (replace(one, assigned=ALONE.assigned) for one in (B, C))
-"""Who stays gets what those had who went."""
 LEAVE = step([A, B], [B_ALONE])
 SAME = step([A, B], [A, B])
+#: The generation before was not there for long.
 YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
-"""The generation before was not there for long."""
 
 
 # by the log
@@ -105,47 +105,50 @@ YOUNG = replace(LEAVE, before=generation(4, END - POLL // 2 + 1_000, A, B))
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [
-        ("Adding new member b-id with group instance id null; client reason: x", Cause.JOINED),
-        ("removing member a-id on heartbeat expiration.", Cause.SILENT),
-        ("Removing [a-id] on pending sync request expiration", Cause.SILENT),
+        (
+            "Adding new member b-id with group instance id null; client reason: x",
+            RebalanceCause.JOINED,
+        ),
+        ("removing member a-id on heartbeat expiration.", RebalanceCause.SILENT),
+        ("Removing [a-id] on pending sync request expiration", RebalanceCause.SILENT),
         (
             "Removing member a-id on LeaveGroup; client reason: the consumer is being closed",
-            Cause.LEFT,
+            RebalanceCause.LEFT,
         ),
         (
             "Removing member a-id on LeaveGroup; client reason: consumer poll timeout has expired.",
-            Cause.SLOW_POLL,
+            RebalanceCause.SLOW_POLL,
         ),
         (
             "Group's selectedProtocol will change because static member a-id with instance id a "
             "joined with change of protocol; client reason: not provided",
-            Cause.STRATEGY,
+            RebalanceCause.STRATEGY,
         ),
         (
             "Updating metadata for member a-id during Stable; client reason: subscription has "
             "changed",
-            Cause.SUBSCRIPTION,
+            RebalanceCause.SUBSCRIPTION,
         ),
         (
             "Leader a-id re-joining group during Stable; client reason: rebalance enforced by user",
-            Cause.LEADER,
+            RebalanceCause.LEADER,
         ),
-        ("leader a-id re-joining group during Stable", Cause.LEADER),
+        ("leader a-id re-joining group during Stable", RebalanceCause.LEADER),
         (
             "Leader a-id re-joining group during Stable; client reason: encountered "
             "NOT_COORDINATOR from JOIN_GROUP response",
-            Cause.UNKNOWN,
+            RebalanceCause.UNKNOWN,
         ),
         (
             "Freshly-loaded group g (size 9) is over capacity 8. Rebalancing in order to",
-            Cause.UNKNOWN,
+            RebalanceCause.UNKNOWN,
         ),
     ],
 )
-def test_the_call_to_join_names_the_cause(reason: str, cause: Cause) -> None:
-    told = explain(SAME, {}, logged(prepared(reason)))
+def test_the_call_to_join_names_the_cause(reason: str, cause: RebalanceCause) -> None:
+    told = explain_rebalance(SAME, {}, logged(prepared(reason)))
 
-    assert (told.cause, told.evidence) == (cause, Evidence.STATED)
+    assert (told.cause, told.evidence) == (cause, EvidenceType.STATED)
     assert told.started_at == END - 500
 
 
@@ -158,9 +161,11 @@ def test_a_leader_that_finds_the_metadata_changed_has_seen_what_the_generations_
     more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
     found = replace(A, topics=("t", "u"), assigned={"t": (0, 1), "u": (0,)})
 
-    assert explain(more, {}, lines).cause is Cause.PARTITIONS
-    assert explain(step([A, B], [found, B]), {}, lines).cause is Cause.SUBSCRIPTION
-    assert explain(SAME, {}, lines).cause is Cause.LEADER
+    assert explain_rebalance(more, {}, lines).cause is RebalanceCause.PARTITIONS
+    assert (
+        explain_rebalance(step([A, B], [found, B]), {}, lines).cause is RebalanceCause.SUBSCRIPTION
+    )
+    assert explain_rebalance(SAME, {}, lines).cause is RebalanceCause.LEADER
 
 
 def test_the_first_call_names_the_cause_and_the_others_are_told() -> None:
@@ -173,9 +178,9 @@ def test_the_first_call_names_the_cause_and_the_others_are_told() -> None:
     overtaken = step([A], [B], unseen=1)
     overtaken = replace(overtaken, rounds=(replace(overtaken.after, generation=6),))
 
-    told = explain(overtaken, {}, lines)
+    told = explain_rebalance(overtaken, {}, lines)
 
-    assert told.cause is Cause.JOINED
+    assert told.cause is RebalanceCause.JOINED
     assert told.reason.endswith("; then: removing member a-id on heartbeat expiration.")
     assert told.joined_at == END - 497
 
@@ -191,9 +196,9 @@ def test_a_second_round_is_no_reason_of_its_own() -> None:
     )
     first, last = generation(5, END - 300, A, C), generation(6, END, A, B)
 
-    told = explain(replace(JOIN, rounds=(first, last)), {}, lines)
+    told = explain_rebalance(replace(JOIN, rounds=(first, last)), {}, lines)
 
-    assert told.cause is Cause.JOINED
+    assert told.cause is RebalanceCause.JOINED
     assert "revoke" not in told.reason
 
 
@@ -204,11 +209,11 @@ def test_the_line_before_tells_why_a_member_left() -> None:
         "client reason: "
     )
     for reason, cause in (
-        ("the consumer is being closed", Cause.LEFT),
-        ("member was removed by an admin", Cause.LEFT),
-        ("consumer poll timeout has expired.", Cause.SLOW_POLL),
+        ("the consumer is being closed", RebalanceCause.LEFT),
+        ("member was removed by an admin", RebalanceCause.LEFT),
+        ("consumer poll timeout has expired.", RebalanceCause.SLOW_POLL),
     ):
-        told = explain(LEAVE, {}, logged(left + reason, call))
+        told = explain_rebalance(LEAVE, {}, logged(left + reason, call))
 
         assert told.cause is cause
         assert reason in told.reason
@@ -225,13 +230,13 @@ def test_of_two_that_left_the_last_one_before_the_call_tells_why() -> None:
     ]
     call = prepared("explicit `LeaveGroup` request for (a-id) members.")
 
-    assert explain(LEAVE, {}, logged(*lines, call)).cause is Cause.LEFT
+    assert explain_rebalance(LEAVE, {}, logged(*lines, call)).cause is RebalanceCause.LEFT
 
 
 NO_REASON = prepared("Removing member a-id on LeaveGroup; client reason: not provided")
 
 
-def rhythm(*beats: int, end: int) -> Commits:
+def rhythm(*beats: int, end: int) -> CommitTimes:
     """Commits so many milliseconds apart, the last of them at the end."""
     return committed(*(end - sum(beats[number:]) for number in range(len(beats) + 1)))
 
@@ -242,36 +247,46 @@ STEADY = (5_000,) * 6
 @pytest.mark.parametrize(
     ("commits", "cause", "likely"),
     [
-        (rhythm(*STEADY, 1_200, end=END - 510), Cause.LEFT, None),  # one more, to close
-        (rhythm(*STEADY, end=END - 510), Cause.UNKNOWN, Cause.LEFT),  # it would have come anyway
-        (rhythm(*STEADY, 1_200, end=END - 9_000), Cause.UNKNOWN, Cause.LEFT),
-        (rhythm(900, 100, 4_000, 30, 7_000, 80, end=END - 510), Cause.UNKNOWN, Cause.LEFT),
-        (rhythm(*STEADY, end=END - POLL - 9_000), Cause.UNKNOWN, Cause.SLOW_POLL),
-        ({}, Cause.UNKNOWN, Cause.LEFT),
+        (rhythm(*STEADY, 1_200, end=END - 510), RebalanceCause.LEFT, None),  # one more, to close
+        (
+            rhythm(*STEADY, end=END - 510),
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.LEFT,
+        ),  # it would have come anyway
+        (rhythm(*STEADY, 1_200, end=END - 9_000), RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
+        (
+            rhythm(900, 100, 4_000, 30, 7_000, 80, end=END - 510),
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.LEFT,
+        ),
+        (rhythm(*STEADY, end=END - POLL - 9_000), RebalanceCause.UNKNOWN, RebalanceCause.SLOW_POLL),
+        ({}, RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
     ],
 )
 def test_who_leaves_without_a_reason_may_have_polled_too_late(
-    commits: Commits, cause: Cause, likely: Cause | None
+    commits: CommitTimes, cause: RebalanceCause, likely: RebalanceCause | None
 ) -> None:
-    told = explain(LEAVE, commits, logged(NO_REASON))
+    told = explain_rebalance(LEAVE, commits, logged(NO_REASON))
 
     assert (told.cause, told.likely) == (cause, likely)
-    assert told.evidence is Evidence.STATED
+    assert told.evidence is EvidenceType.STATED
 
 
 def test_but_not_if_it_joined_within_its_poll_interval() -> None:
     begun = prepared("Adding new member a-id with group instance id null; client reason: x", old=3)
     young = replace(LEAVE, before=generation(4, END - POLL // 2, A, B))
 
-    told = explain(young, {}, [*logged(begun, at=END - POLL // 2 - 9_000), *logged(NO_REASON)])
+    told = explain_rebalance(
+        young, {}, [*logged(begun, at=END - POLL // 2 - 9_000), *logged(NO_REASON)]
+    )
 
-    assert told.cause is Cause.LEFT
+    assert told.cause is RebalanceCause.LEFT
 
 
 def test_some_libraries_do_not_know_a_poll_interval() -> None:
     made = step([replace(A, library="sarama"), B], [B])
 
-    assert explain(made, {}, logged(NO_REASON)).cause is Cause.LEFT
+    assert explain_rebalance(made, {}, logged(NO_REASON)).cause is RebalanceCause.LEFT
 
 
 def test_lines_of_a_former_life_do_not_count() -> None:
@@ -285,9 +300,9 @@ def test_lines_of_a_former_life_do_not_count() -> None:
     )
     first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
 
-    assert explain(first, {}, former).evidence is Evidence.INFERRED
-    told = explain(first, {}, [*former, *logged(joins)])
-    assert (told.evidence, told.started_at) == (Evidence.STATED, END - 500)
+    assert explain_rebalance(first, {}, former).evidence is EvidenceType.INFERRED
+    told = explain_rebalance(first, {}, [*former, *logged(joins)])
+    assert (told.evidence, told.started_at) == (EvidenceType.STATED, END - 500)
 
 
 def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
@@ -300,9 +315,9 @@ def test_a_group_that_is_made_again_at_once_has_only_its_own_lines() -> None:
     joins = prepared("Adding new member a-id with group instance id null; client reason: x", old=0)
     first = replace(step([], [A]), rounds=(generation(1, END, A),), from_generation=0)
 
-    told = explain(first, {}, [*former, *logged(joins)])
+    told = explain_rebalance(first, {}, [*former, *logged(joins)])
 
-    assert (told.cause, told.started_at) == (Cause.JOINED, END - 500)
+    assert (told.cause, told.started_at) == (RebalanceCause.JOINED, END - 500)
 
 
 def test_lines_about_other_rebalances_say_nothing_about_this_one() -> None:
@@ -312,16 +327,20 @@ def test_lines_about_other_rebalances_say_nothing_about_this_one() -> None:
         *logged(prepared(join, old=5), at=END + 9),
     ]
 
-    assert explain(LEAVE, {}, others).evidence is Evidence.INFERRED
+    assert explain_rebalance(LEAVE, {}, others).evidence is EvidenceType.INFERRED
 
 
-def consumer(made: Step) -> Step:
+def consumer(made: Rebalance) -> Rebalance:
     """The same of a consumer group."""
     before = made.before
     return replace(
         made,
-        before=None if before is None else replace(before, kind=Kind.CONSUMER, strategy="uniform"),
-        rounds=tuple(replace(one, kind=Kind.CONSUMER, strategy="uniform") for one in made.rounds),
+        before=None
+        if before is None
+        else replace(before, kind=GroupType.CONSUMER, strategy="uniform"),
+        rounds=tuple(
+            replace(one, kind=GroupType.CONSUMER, strategy="uniform") for one in made.rounds
+        ),
     )
 
 
@@ -331,33 +350,41 @@ RAISED = "[GroupId g] Bumped group epoch to 5 with metadata hash 7."
 @pytest.mark.parametrize(
     ("said", "made", "cause"),
     [
-        ("Member b-id joins the consumer group using the consumer protocol.", JOIN, Cause.JOINED),
+        (
+            "Member b-id joins the consumer group using the consumer protocol.",
+            JOIN,
+            RebalanceCause.JOINED,
+        ),
         (
             "Member a-id fenced from the group because the member session expired.",
             LEAVE,
-            Cause.SILENT,
+            RebalanceCause.SILENT,
         ),
         (
             "Member a-id fenced from the group because it failed to transition from epoch 4 within "
             "9ms.",
             LEAVE,
-            Cause.SLOW_POLL,
+            RebalanceCause.SLOW_POLL,
         ),
-        ("Member a-id updated its subscribed topics to: [t].", SAME, Cause.SUBSCRIPTION),
+        ("Member a-id updated its subscribed topics to: [t].", SAME, RebalanceCause.SUBSCRIPTION),
     ],
 )
-def test_the_line_before_an_epoch_tells_why(said: str, made: Step, cause: Cause) -> None:
-    told = explain(consumer(made), {}, logged(f"[GroupId g] {said}", RAISED))
+def test_the_line_before_an_epoch_tells_why(
+    said: str, made: Rebalance, cause: RebalanceCause
+) -> None:
+    told = explain_rebalance(consumer(made), {}, logged(f"[GroupId g] {said}", RAISED))
 
-    assert (told.cause, told.evidence) == (cause, Evidence.STATED)
+    assert (told.cause, told.evidence) == (cause, EvidenceType.STATED)
 
 
 def test_an_epoch_that_nobody_came_or_went_for_is_told_by_the_generations() -> None:
     more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
     other = step([A, B], [replace(A, topics=("u",)), B])
 
-    assert explain(consumer(more), {}, logged(RAISED)).cause is Cause.PARTITIONS
-    assert explain(consumer(other), {}, logged(RAISED)).cause is Cause.SUBSCRIPTION
+    assert explain_rebalance(consumer(more), {}, logged(RAISED)).cause is RebalanceCause.PARTITIONS
+    assert (
+        explain_rebalance(consumer(other), {}, logged(RAISED)).cause is RebalanceCause.SUBSCRIPTION
+    )
 
 
 def test_a_member_of_a_consumer_group_that_comes_back_under_its_id_polled_too_late() -> None:
@@ -368,35 +395,39 @@ def test_a_member_of_a_consumer_group_that_comes_back_under_its_id_polled_too_la
     )
     quiet, fresh = committed(END - POLL - 1_000), committed(END - 600)
 
-    assert explain(consumer(LEAVE), quiet, [*left, *back]).cause is Cause.SLOW_POLL
-    assert explain(consumer(LEAVE), quiet, left).likely is Cause.SLOW_POLL
-    assert explain(consumer(LEAVE), fresh, left).cause is Cause.LEFT
+    assert (
+        explain_rebalance(consumer(LEAVE), quiet, [*left, *back]).cause is RebalanceCause.SLOW_POLL
+    )
+    assert explain_rebalance(consumer(LEAVE), quiet, left).likely is RebalanceCause.SLOW_POLL
+    assert explain_rebalance(consumer(LEAVE), fresh, left).cause is RebalanceCause.LEFT
     # it committed while it was slow, or it had unsubscribed
-    assert explain(consumer(LEAVE), fresh, [*left, *back]).likely is Cause.SLOW_POLL
+    assert (
+        explain_rebalance(consumer(LEAVE), fresh, [*left, *back]).likely is RebalanceCause.SLOW_POLL
+    )
 
 
 # by the journal
 
 
-def inferred(made: Step, commits: Commits | None = None) -> Explanation:
-    told = explain(made, commits or {})
-    assert told.evidence is Evidence.INFERRED
+def inferred(made: Rebalance, commits: CommitTimes | None = None) -> Explanation:
+    told = explain_rebalance(made, commits or {})
+    assert told.evidence is EvidenceType.INFERRED
     assert told.started_at is None
     return told
 
 
 def test_who_comes_to_an_empty_group_joined() -> None:
-    assert inferred(step([], [A])).cause is Cause.JOINED
+    assert inferred(step([], [A])).cause is RebalanceCause.JOINED
 
 
 def test_what_was_before_the_evidence_is_not_known() -> None:
     told = inferred(replace(step([], [A]), known_before=False, from_generation=None))
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, None)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, None)
 
 
 def test_who_comes_while_nothing_else_differs_joined() -> None:
-    assert inferred(JOIN).cause is Cause.JOINED
+    assert inferred(JOIN).cause is RebalanceCause.JOINED
 
 
 @pytest.mark.parametrize(
@@ -411,33 +442,33 @@ def test_who_comes_while_more_differs_may_not_have_been_first(
 ) -> None:
     told = inferred(step([A], after))
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.JOINED)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.JOINED)
 
 
 @pytest.mark.parametrize("number", [6, 7])
 def test_where_attempts_are_not_seen_nothing_is_known(number: int) -> None:
     skipped = replace(JOIN, rounds=(generation(number, END, A, B),), unseen=number - 5)
 
-    assert inferred(skipped).cause is Cause.UNKNOWN
+    assert inferred(skipped).cause is RebalanceCause.UNKNOWN
 
 
 def test_who_came_and_who_went_first_is_not_known() -> None:
     told = inferred(step([A, B], [B, C]), committed(END - 1_000))
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
 
 
 @pytest.mark.parametrize(
     ("quiet", "cause", "likely"),
     [
-        (20, Cause.LEFT, None),
-        (SESSION * 2 // 3 - 100, Cause.LEFT, None),
-        (SESSION * 2 // 3 + 100, Cause.UNKNOWN, Cause.LEFT),
-        (SESSION + 1_000, Cause.UNKNOWN, Cause.SILENT),
+        (20, RebalanceCause.LEFT, None),
+        (SESSION * 2 // 3 - 100, RebalanceCause.LEFT, None),
+        (SESSION * 2 // 3 + 100, RebalanceCause.UNKNOWN, RebalanceCause.LEFT),
+        (SESSION + 1_000, RebalanceCause.UNKNOWN, RebalanceCause.SILENT),
     ],
 )
 def test_how_a_member_went_is_known_only_if_it_had_just_committed(
-    quiet: int, cause: Cause, likely: Cause | None
+    quiet: int, cause: RebalanceCause, likely: RebalanceCause | None
 ) -> None:
     told = inferred(YOUNG, committed(END - quiet))
 
@@ -447,50 +478,50 @@ def test_how_a_member_went_is_known_only_if_it_had_just_committed(
 def test_a_commit_alone_does_not_tell_that_a_member_polled() -> None:
     told = inferred(LEAVE, committed(END - 20))
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
-    assert inferred(LEAVE, rhythm(*STEADY, end=END - 20)).cause is Cause.UNKNOWN
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
+    assert inferred(LEAVE, rhythm(*STEADY, end=END - 20)).cause is RebalanceCause.UNKNOWN
 
 
 def test_a_commit_out_of_its_rhythm_tells_that_it_was_closed() -> None:
-    assert inferred(LEAVE, rhythm(*STEADY, 1_200, end=END - 900)).cause is Cause.LEFT
+    assert inferred(LEAVE, rhythm(*STEADY, 1_200, end=END - 900)).cause is RebalanceCause.LEFT
 
 
 def test_commits_of_others_tell_nothing_of_who_is_gone() -> None:
-    assert inferred(LEAVE, committed(END - 20, partition=2)).cause is Cause.UNKNOWN
+    assert inferred(LEAVE, committed(END - 20, partition=2)).cause is RebalanceCause.UNKNOWN
 
 
 def test_commits_before_the_generation_tell_nothing() -> None:
     short = replace(LEAVE, before=generation(4, END - 1_000, A, B))
 
-    assert inferred(short, committed(END - 2_000)).cause is Cause.UNKNOWN
+    assert inferred(short, committed(END - 2_000)).cause is RebalanceCause.UNKNOWN
 
 
 def test_of_several_that_are_gone_each_must_have_just_committed() -> None:
     made = replace(step([A, B, C], [C_ALONE]), before=generation(4, END - 90_000, A, B, C))
     one, other = committed(END - 20), committed(END - 40, partition=2)
 
-    assert inferred(made, one).cause is Cause.UNKNOWN
-    assert inferred(made, {**one, **other}).cause is Cause.LEFT
+    assert inferred(made, one).cause is RebalanceCause.UNKNOWN
+    assert inferred(made, {**one, **other}).cause is RebalanceCause.LEFT
 
 
 def test_who_went_while_a_topic_was_deleted_may_not_have_been_first() -> None:
     """The leader joins again when a topic is gone, and a member may close meanwhile."""
     told = inferred(replace(YOUNG, rounds=(generation(5, END, B),)), committed(END - 20))
 
-    assert told.cause is Cause.UNKNOWN
+    assert told.cause is RebalanceCause.UNKNOWN
 
 
 def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
     made = replace(step([A], []), before=generation(4, END - 90_000, A))
 
-    assert inferred(made, committed(END - 20)).cause is Cause.LEFT
+    assert inferred(made, committed(END - 20)).cause is RebalanceCause.LEFT
 
 
 def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:
     static = replace(A, static_id="s")
 
-    assert inferred(step([static, B], [B_ALONE])).likely is Cause.SILENT
-    assert inferred(step([static, B], [B_ALONE]), committed(END - 20)).cause is Cause.LEFT
+    assert inferred(step([static, B], [B_ALONE])).likely is RebalanceCause.SILENT
+    assert inferred(step([static, B], [B_ALONE]), committed(END - 20)).cause is RebalanceCause.LEFT
 
 
 def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
@@ -498,50 +529,54 @@ def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
     back = replace(static, member_id="another")
 
     made = step([static, B], [back, B])
-    assert inferred(made).cause is Cause.UNKNOWN
+    assert inferred(made).cause is RebalanceCause.UNKNOWN
     # a static member that is closed does not leave the group, however shortly before it committed
     told = inferred(made, committed(END - 20))
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.SILENT)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.SILENT)
     other = replace(made, rounds=(replace(made.after, strategy="sticky"),))
-    assert inferred(other, committed(END - 20)).likely is Cause.STRATEGY
+    assert inferred(other, committed(END - 20)).likely is RebalanceCause.STRATEGY
 
 
 def test_the_same_members_with_other_topics_changed_their_subscription() -> None:
-    assert inferred(step([A, B], [replace(A, topics=("u",)), B])).cause is Cause.SUBSCRIPTION
+    assert (
+        inferred(step([A, B], [replace(A, topics=("u",)), B])).cause is RebalanceCause.SUBSCRIPTION
+    )
 
 
 def test_the_same_members_with_more_partitions() -> None:
     more = step([A, B], [A, replace(B, assigned={"t": (2, 3, 4)})])
 
-    assert inferred(more).cause is Cause.PARTITIONS
+    assert inferred(more).cause is RebalanceCause.PARTITIONS
 
 
 def test_the_same_members_with_fewer_partitions() -> None:
-    assert inferred(step([A, B], [A, replace(B, assigned={"t": (2,)})])).cause is Cause.LEADER
+    assert (
+        inferred(step([A, B], [A, replace(B, assigned={"t": (2,)})])).cause is RebalanceCause.LEADER
+    )
 
 
 def test_the_same_members_with_another_strategy() -> None:
     other = replace(SAME, rounds=(replace(SAME.after, strategy="sticky"),))
 
-    assert inferred(other).cause is Cause.STRATEGY
+    assert inferred(other).cause is RebalanceCause.STRATEGY
 
 
 def test_where_nothing_differs_nothing_is_known() -> None:
     told = inferred(SAME)
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEADER)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEADER)
 
 
 def test_what_cannot_be_read_cannot_have_been_the_same() -> None:
     broken = replace(A, problem="subscription: version at byte 0: 2 bytes needed, 1 left")
 
-    assert inferred(step([A, B], [broken, B])).cause is Cause.UNKNOWN
+    assert inferred(step([A, B], [broken, B])).cause is RebalanceCause.UNKNOWN
 
 
 def test_how_a_member_of_a_consumer_group_went_is_not_known() -> None:
     told = inferred(consumer(LEAVE), committed(END - 20))
 
-    assert (told.cause, told.likely) == (Cause.UNKNOWN, Cause.LEFT)
+    assert (told.cause, told.likely) == (RebalanceCause.UNKNOWN, RebalanceCause.LEFT)
 
 
 def test_a_round_that_was_due_anyway_hides_the_cause() -> None:
@@ -553,7 +588,7 @@ def test_a_round_that_was_due_anyway_hides_the_cause() -> None:
         rounds=(generation(5, END, replace(A, owned_generation=4), B, **cooperative),),
     )
 
-    assert inferred(made).cause is Cause.UNKNOWN
+    assert inferred(made).cause is RebalanceCause.UNKNOWN
 
 
 def test_a_member_that_had_lost_what_it_had_may_have_been_first() -> None:
@@ -565,9 +600,9 @@ def test_a_member_that_had_lost_what_it_had_may_have_been_first() -> None:
     )
     told = replace(A, owned=ALONE.assigned, owned_generation=4)
 
-    assert inferred(made).cause is Cause.UNKNOWN
+    assert inferred(made).cause is RebalanceCause.UNKNOWN
     kept = replace(made, rounds=(generation(5, END, told, B, **sticky),))
-    assert inferred(kept).cause is Cause.JOINED
+    assert inferred(kept).cause is RebalanceCause.JOINED
 
 
 def test_it_began_after_the_generation_before_and_after_the_last_commit_of_who_is_gone() -> None:

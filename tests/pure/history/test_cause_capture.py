@@ -8,19 +8,27 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rota.replay.cause import explain
-from rota.replay.fact import Cause, Evidence, Explanation, Generation, Kind, Mark, Step
-from rota.replay.rollout import rollouts
-from rota.replay.step import steps
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.facts import (
+    EvidenceType,
+    Explanation,
+    Generation,
+    GenerationMark,
+    GroupType,
+    Rebalance,
+    RebalanceCause,
+)
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.restarts import find_rollouts
 from tests.pure.history import capture, evidence
 
+#: So many of the run's 150 rebalances are explained by the journal alone.
 KNOWN = 121
-"""So many of the run's 150 rebalances are explained by the journal alone."""
+#: The run's ``group.consumer.session.timeout.ms``.
 CONSUMER_SESSION = 6_000
-"""The run's ``group.consumer.session.timeout.ms``."""
 
 
-GONE = (Cause.LEFT, Cause.SILENT, Cause.SLOW_POLL)
+GONE = (RebalanceCause.LEFT, RebalanceCause.SILENT, RebalanceCause.SLOW_POLL)
 
 
 @dataclass(frozen=True)
@@ -28,18 +36,18 @@ class Trigger:
     """Something that was done to a consumer, and when a broker could know at the earliest."""
 
     at: int
-    cause: Cause
+    cause: RebalanceCause
+    #: A member, by its member id or its client id where that is all that is known.
     who: str = ""
-    """A member, by its member id or its client id where that is all that is known."""
 
-    def had_a_part(self, step: Step) -> bool:
+    def had_a_part(self, step: Rebalance) -> bool:
         """It came into the group by this step, or was no more in it; the rest is for all."""
         if not self.who:
             return True
         is_in = self.is_in(step.after)
-        return is_in if self.cause is Cause.JOINED else not is_in
+        return is_in if self.cause is RebalanceCause.JOINED else not is_in
 
-    def tells(self, step: Step) -> bool:
+    def tells(self, step: Rebalance) -> bool:
         """Who was gone before was noticed before, or never; who was there took its place again."""
         if not self.who:
             return True
@@ -74,20 +82,20 @@ def _done_to_member(
     session = max(one.get("session", CONSUMER_SESSION) for one in started)
     match event["event"]:
         case "left" | "unsubscribed":
-            yield Trigger(at, Cause.LEFT, member)
+            yield Trigger(at, RebalanceCause.LEFT, member)
         case (
             "crashed" | "static_restart_begin"
         ):  # it may not be noticed, if another takes its place
-            yield Trigger(at + session // 2, Cause.SILENT, member)
+            yield Trigger(at + session // 2, RebalanceCause.SILENT, member)
         case "slow_poll_begin":
             interval = event["max_poll_interval_ms"]  # since the poll before
-            yield Trigger(at + interval // 2, Cause.SLOW_POLL, member)
+            yield Trigger(at + interval // 2, RebalanceCause.SLOW_POLL, member)
         case "subscription_changed":
-            yield Trigger(at, Cause.SUBSCRIPTION)
+            yield Trigger(at, RebalanceCause.SUBSCRIPTION)
         case _:
             pass
     if event["event"] in ("unsubscribed", "slow_poll_end"):
-        yield Trigger(at + 1, Cause.JOINED, client)
+        yield Trigger(at + 1, RebalanceCause.JOINED, client)
 
 
 def _done_to_group(
@@ -97,13 +105,13 @@ def _done_to_group(
     at = event["t"]
     match event["event"]:
         case "start":
-            yield Trigger(at, Cause.JOINED, event["client"])
+            yield Trigger(at, RebalanceCause.JOINED, event["client"])
         case "removed_by_admin":
-            yield Trigger(at, Cause.LEFT)
+            yield Trigger(at, RebalanceCause.LEFT)
         case "topic_created" if any(_matches(one, event["topic"]) for one in started):
-            yield Trigger(at, Cause.SUBSCRIPTION)
+            yield Trigger(at, RebalanceCause.SUBSCRIPTION)
         case "partitions_added" if any(event["topic"] in one["topics"] for one in started):
-            yield Trigger(at, Cause.PARTITIONS)
+            yield Trigger(at, RebalanceCause.PARTITIONS)
         case _:
             pass
 
@@ -114,7 +122,7 @@ def _matches(started: Mapping[str, Any], topic: str) -> bool:
     return pattern is not None and re.fullmatch(quoted, topic) is not None
 
 
-def _truth(group: str, found: Sequence[Step]) -> list[Cause]:
+def _truth(group: str, found: Sequence[Rebalance]) -> list[RebalanceCause]:
     """The first of what had a part in each step; what had one has none in a later step."""
     left = sorted(_triggers(group), key=lambda trigger: trigger.at)
     causes = []
@@ -128,21 +136,21 @@ def _truth(group: str, found: Sequence[Step]) -> list[Cause]:
 
 
 @cache
-def _groups() -> Mapping[str, list[Step]]:
-    return {group: steps(one.generations) for group, one in capture.timelines().items()}
+def _groups() -> Mapping[str, list[Rebalance]]:
+    return {group: find_rebalances(one.generations) for group, one in capture.timelines().items()}
 
 
 def _explained(group: str, *, with_log: bool) -> list[Explanation]:
     commits = evidence.commits().get(group, {})
     lines = evidence.log().get(group, ()) if with_log else ()
-    return [explain(step, commits, lines) for step in _groups()[group]]
+    return [explain_rebalance(step, commits, lines) for step in _groups()[group]]
 
 
 def test_with_the_broker_s_log_every_cause_is_stated_and_true() -> None:
     for group, found in _groups().items():
         told = _explained(group, with_log=True)
 
-        assert {one.evidence for one in told} == {Evidence.STATED}
+        assert {one.evidence for one in told} == {EvidenceType.STATED}
         assert [one.cause for one in told] == _truth(group, found), group
 
 
@@ -152,10 +160,10 @@ def test_without_it_causes_are_true_or_unknown() -> None:
         for told, cause in zip(
             _explained(group, with_log=False), _truth(group, found), strict=True
         ):
-            assert told.evidence is Evidence.INFERRED
-            assert told.cause in (cause, Cause.UNKNOWN), (group, told)
-            assert (told.likely is None) == (told.cause is not Cause.UNKNOWN)
-            known += told.cause is not Cause.UNKNOWN
+            assert told.evidence is EvidenceType.INFERRED
+            assert told.cause in (cause, RebalanceCause.UNKNOWN), (group, told)
+            assert (told.likely is None) == (told.cause is not RebalanceCause.UNKNOWN)
+            known += told.cause is not RebalanceCause.UNKNOWN
     assert known == KNOWN
     assert sum(map(len, _groups().values())) == 150
 
@@ -172,7 +180,7 @@ def test_the_stated_start_lies_where_the_journal_allows_it() -> None:
             assert stated.started_at is not None
             assert inferred.latest_start is not None
             # an epoch's own entry follows its line by milliseconds
-            late = 100 if step.after.kind is Kind.CONSUMER else 0
+            late = 100 if step.after.kind is GroupType.CONSUMER else 0
             assert stated.started_at <= inferred.latest_start
             if inferred.earliest_start is not None:
                 assert inferred.earliest_start - late <= stated.started_at
@@ -186,7 +194,7 @@ def test_the_entry_s_state_time_is_when_all_had_joined() -> None:
             _explained(group, with_log=False),
             strict=True,
         ):
-            if step.after.kind is Kind.CONSUMER or step.after.mark is Mark.EMPTIED:
+            if step.after.kind is GroupType.CONSUMER or step.after.mark is GenerationMark.EMPTIED:
                 assert stated.joined_at is None
                 assert inferred.joined_at is None
             else:
@@ -198,7 +206,7 @@ def test_the_entry_s_state_time_is_when_all_had_joined() -> None:
 def test_the_rollouts_are_the_script_s() -> None:
     named = {}
     for group, found in _groups().items():
-        told = rollouts(found, _explained(group, with_log=False))
+        told = find_rollouts(found, _explained(group, with_log=False))
         if any(told):
             named[group] = list(dict.fromkeys(name for name in told if name))
 
@@ -211,6 +219,6 @@ def test_the_rollouts_are_the_script_s() -> None:
 
 
 def test_every_step_of_a_rollout_is_marked() -> None:
-    found = rollouts(_groups()["a-roll-dyn"])
+    found = find_rollouts(_groups()["a-roll-dyn"])
 
     assert found == [None, *["generation 1-9"] * 8]

@@ -7,42 +7,46 @@ import random
 import numpy as np
 import pytest
 
-from rota.replay.cause import Commits, explain
-from rota.replay.change import change
-from rota.replay.fact import Cause, Evidence
+from rota.engine.history.causes import CommitTimes, explain_rebalance
+from rota.engine.history.facts import EvidenceType, RebalanceCause
+from rota.engine.history.rebalances import diff_generations
 from tests.pure.history.simulated import History, history
 from tests.support.examples import first
 
+#: What is in a reason to ask again; the one that the member had before is lost then.
 RETRIES = ("encountered ", "did not answer")
-"""What is in a reason to ask again; the one that the member had before is lost then."""
 
 
 def check(seed: int) -> None:
     """Stated: exact. Inferred: exact or unknown, with all commits, with some, with none."""
     found = history(seed)
     for step, cause in zip(found.steps, found.causes, strict=True):
-        told = explain(step, found.commits, found.lines)
-        assert told.evidence is Evidence.STATED
+        told = explain_rebalance(step, found.commits, found.lines)
+        assert told.evidence is EvidenceType.STATED
         allowed = {cause}
         if cause is None:  # a second round that stands for itself
-            allowed = {Cause.LEADER, Cause.UNKNOWN}
+            allowed = {RebalanceCause.LEADER, RebalanceCause.UNKNOWN}
         elif any(words in told.reason for words in RETRIES):
-            allowed |= {Cause.LEADER, Cause.UNKNOWN}
+            allowed |= {RebalanceCause.LEADER, RebalanceCause.UNKNOWN}
         assert told.cause in allowed, (seed, step.after.generation, told)
     for commits in (found.commits, thinned(found.commits, seed), busy(found), {}):
         check_inferred(found, commits)
 
 
-def check_inferred(found: History, commits: Commits) -> None:
+def check_inferred(found: History, commits: CommitTimes) -> None:
     for step, cause, restarted in zip(found.steps, found.causes, found.restarted, strict=True):
         if restarted:
             continue
-        told = explain(step, commits)
-        assert told.evidence is Evidence.INFERRED
-        assert told.cause in (cause, Cause.UNKNOWN), (found.seed, step.after.generation, told)
+        told = explain_rebalance(step, commits)
+        assert told.evidence is EvidenceType.INFERRED
+        assert told.cause in (cause, RebalanceCause.UNKNOWN), (
+            found.seed,
+            step.after.generation,
+            told,
+        )
 
 
-def thinned(commits: Commits, seed: int) -> Commits:
+def thinned(commits: CommitTimes, seed: int) -> CommitTimes:
     """Members that commit only what is new, and so not for stretches of a minute at times."""
     rng = random.Random(seed)
     quiet = {minute for minute in range(21) if rng.random() < 0.5}
@@ -52,15 +56,15 @@ def thinned(commits: Commits, seed: int) -> Commits:
     }
 
 
-def busy(found: History) -> Commits:
+def busy(found: History) -> CommitTimes:
     """Members that commit every second even while they are too slow to poll."""
     more = dict(found.commits)
     for step, cause in zip(found.steps, found.causes, strict=True):
-        began = explain(step, {}, found.lines).started_at
-        if cause is not Cause.SLOW_POLL or step.before is None or began is None:
+        began = explain_rebalance(step, {}, found.lines).started_at
+        if cause is not RebalanceCause.SLOW_POLL or step.before is None or began is None:
             continue
         beats = np.arange(began - found.seed % 1_000, step.before.at, -1_000, dtype=np.int64)
-        for member in change(step.before, step.after).went:
+        for member in diff_generations(step.before, step.after).went:
             for topic, numbers in member.assigned.items():
                 for key in ((topic, number) for number in numbers):
                     times = more.get(key, beats)
@@ -85,8 +89,8 @@ def test_much_is_known_without_a_log() -> None:
     known = total = 0
     for seed in range(4):
         found = history(seed)
-        told = [explain(step, found.commits).cause for step in found.steps]
-        known += sum(cause is not Cause.UNKNOWN for cause in told)
+        told = [explain_rebalance(step, found.commits).cause for step in found.steps]
+        known += sum(cause is not RebalanceCause.UNKNOWN for cause in told)
         total += len(told)
     assert known > total // 3
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.formats import userdata
-from rota.model.entry import (
-    Entry,
-)
-from rota.model.topic import Partitions
-from rota.replay.fact import Mark, Ownership, Written
-from rota.replay.timeline import Timeline, read, steps
+from rota.engine.formats import consumer_protocol
+from rota.engine.history.facts import GenerationMark, JournalRecord, PartitionOwnership
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.model.journal_entry import JournalEntry
+from rota.engine.model.topic import Partitions
 from tests.pure.history.chronicle import (
     GONE,
     NEW,
@@ -31,12 +30,12 @@ def test_a_group_is_made_works_and_is_deleted_and_made_again() -> None:
     found = told(NEW, saved(1, member("A", {"t": [0]})), saved(2), GONE, NEW, saved(1, member("B")))
 
     assert marks(found) == [
-        Mark.CREATED,
-        Mark.SETTLED,
-        Mark.EMPTIED,
-        Mark.FORGOTTEN,
-        Mark.CREATED,
-        Mark.SETTLED,
+        GenerationMark.CREATED,
+        GenerationMark.SETTLED,
+        GenerationMark.EMPTIED,
+        GenerationMark.FORGOTTEN,
+        GenerationMark.CREATED,
+        GenerationMark.SETTLED,
     ]
     assert [one.life for one in found.generations] == [0, 0, 0, 0, 1, 1]
     assert numbers(found) == [(0, 1, 0), (1, 2, 0), (0, 1, 0)]
@@ -50,13 +49,13 @@ def test_nobody_owns_anything_once_a_group_is_deleted() -> None:
 
 
 def test_before_kafka_4_a_group_begins_with_its_first_generation() -> None:
-    found = steps(told(saved(1, member("A"))).generations)
+    found = find_rebalances(told(saved(1, member("A"))).generations)
 
     assert [(step.known_before, step.from_generation) for step in found] == [(True, 0)]
 
 
 def test_a_journal_may_begin_anywhere() -> None:
-    found = steps(told(saved(57, member("A")), saved(60, member("A"))).generations)
+    found = find_rebalances(told(saved(57, member("A")), saved(60, member("A"))).generations)
 
     assert [(step.known_before, step.from_generation, step.unseen) for step in found] == [
         (False, None, 0),
@@ -66,7 +65,7 @@ def test_a_journal_may_begin_anywhere() -> None:
 
 
 def test_members_that_were_in_an_earlier_generation_are_not_new() -> None:
-    (step,) = steps(told(saved(1, member("A", generation=8))).generations)
+    (step,) = find_rebalances(told(saved(1, member("A", generation=8))).generations)
 
     assert not step.known_before
 
@@ -83,7 +82,7 @@ def test_a_topic_that_nobody_is_given_is_absent_unless_a_member_says_it_has_it()
             saved(number, member("A", {"t": [0]}, topics=("t", "u"), owned=had))
             for number, had in ((1, {}), (2, owned))
         )
-        return steps(told(first, second).generations)[0].absent
+        return find_rebalances(told(first, second).generations)[0].absent
 
     assert absent({}) == {"u"}
     assert absent({"u": [0]}) == frozenset()
@@ -99,7 +98,7 @@ def test_after_it_was_empty_a_group_goes_on_counting() -> None:
     found = told(NEW, saved(1, member("A")), saved(2), saved(3, member("B")))
 
     assert numbers(found) == [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
-    assert steps(found.generations)[-1].before is None
+    assert find_rebalances(found.generations)[-1].before is None
 
 
 def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
@@ -110,9 +109,9 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
         saved(2, member("a-2", {"t": [0, 1]}, static_id="a")),
     )
 
-    assert marks(found)[2] is Mark.REPLACED
+    assert marks(found)[2] is GenerationMark.REPLACED
     assert numbers(found) == [(0, 1, 0), (1, 2, 0)]
-    before = steps(found.generations)[-1].before
+    before = find_rebalances(found.generations)[-1].before
     assert before is not None
     assert [one.member_id for one in before.members] == ["B", "a-2"]
     assert times(found) == [
@@ -127,8 +126,8 @@ def test_a_number_that_comes_again_with_others_is_not_the_same_generation() -> N
     found = told(NEW, saved(1, member("A")), saved(1, member("B")))
 
     assert [(one.life, one.mark) for one in found.generations][1:] == [
-        (0, Mark.SETTLED),
-        (1, Mark.SETTLED),
+        (0, GenerationMark.SETTLED),
+        (1, GenerationMark.SETTLED),
     ]
 
 
@@ -136,7 +135,7 @@ def test_numbers_that_fall_are_another_life() -> None:
     found = told(saved(7, member("A", {"t": [0]})), saved(2, member("A", {"t": [0]})))
 
     assert [one.life for one in found.generations] == [0, 1]
-    assert [step.known_before for step in steps(found.generations)] == [False, False]
+    assert [step.known_before for step in find_rebalances(found.generations)] == [False, False]
 
 
 def test_after_the_highest_number_comes_the_lowest() -> None:
@@ -148,12 +147,12 @@ def test_after_the_highest_number_comes_the_lowest() -> None:
 
 def test_time_may_run_backwards_the_order_is_the_journals() -> None:
     records = [
-        Written(1, 5_000, saved(1, member("A", {"t": [0]}))),
-        Written(2, 3_000, saved(2, member("B", {"t": [0]}))),
-        Written(3, 9_000, saved(3, member("A", {"t": [0]}))),
+        JournalRecord(1, 5_000, saved(1, member("A", {"t": [0]}))),
+        JournalRecord(2, 3_000, saved(2, member("B", {"t": [0]}))),
+        JournalRecord(3, 9_000, saved(3, member("A", {"t": [0]}))),
     ]
 
-    found = read("g", records, {})
+    found = read_history("g", records, {})
 
     assert [one.at for one in found.generations] == [5_000, 3_000, 9_000]
     assert times(found) == [(0, "B", 5_000, 9_000), (0, "A", 9_000, None)]
@@ -176,7 +175,7 @@ def test_owners_keep_their_generations() -> None:
 def test_an_owner_has_a_name_and_a_place() -> None:
     (row,) = told(saved(1, member("A", {"t": [4]}, static_id="a"))).ownership
 
-    assert row == Ownership(
+    assert row == PartitionOwnership(
         group="g",
         topic="t",
         partition=4,
@@ -194,7 +193,7 @@ def test_an_owner_has_a_name_and_a_place() -> None:
 # cooperative rounds
 
 
-def _handed_over(*, strategy: str, last: Partitioned) -> Timeline:
+def _handed_over(*, strategy: str, last: Partitioned) -> GroupHistory:
     """B joins and shall get partition 1 of A."""
     return told(
         NEW,
@@ -217,7 +216,7 @@ def _handed_over(*, strategy: str, last: Partitioned) -> Timeline:
 def test_a_round_that_only_takes_belongs_to_the_one_that_gives() -> None:
     found = _handed_over(strategy="cooperative-sticky", last={"t": [1]})
 
-    assert [len(step.rounds) for step in steps(found.generations)] == [1, 2]
+    assert [len(step.rounds) for step in find_rebalances(found.generations)] == [1, 2]
     assert numbers(found) == [(0, 1, 0), (1, 3, 0)]
     assert times(found) == [
         (0, "A", 1_000, None),
@@ -229,20 +228,20 @@ def test_a_round_that_only_takes_belongs_to_the_one_that_gives() -> None:
 def test_a_custom_strategy_may_be_cooperative_too() -> None:
     found = _handed_over(strategy="my-own", last={"t": [1]})
 
-    assert [len(step.rounds) for step in steps(found.generations)] == [1, 2]
+    assert [len(step.rounds) for step in find_rebalances(found.generations)] == [1, 2]
 
 
 def test_an_eager_strategy_has_no_rounds() -> None:
     found = _handed_over(strategy="range", last={"t": [1]})
 
-    assert [len(step.rounds) for step in steps(found.generations)] == [1, 1, 1]
+    assert [len(step.rounds) for step in find_rebalances(found.generations)] == [1, 1, 1]
 
 
 def test_what_nobody_gets_later_was_not_taken_to_be_given() -> None:
     """Its topic has fewer partitions now, or is gone."""
     found = _handed_over(strategy="cooperative-sticky", last={})
 
-    assert [len(step.rounds) for step in steps(found.generations)] == [1, 1, 1]
+    assert [len(step.rounds) for step in find_rebalances(found.generations)] == [1, 1, 1]
 
 
 def test_rounds_end_where_those_that_had_to_give_up_are_gone() -> None:
@@ -291,7 +290,7 @@ def test_a_member_that_was_left_out_has_nothing_and_no_problem() -> None:
 
 
 def test_sticky_members_say_what_they_own_in_java_and_in_kafka_python() -> None:
-    owned = userdata.encode_sticky(Partitions.of({"t": [2, 1]}), 4)
+    owned = consumer_protocol.encode_sticky_user_data(Partitions.of({"t": [2, 1]}), 4)
     found = told(
         saved(
             5,
@@ -319,7 +318,7 @@ def test_other_kinds_of_groups_are_kept_without_reading_their_bytes() -> None:
     assert one.members[0].problem is None
     assert one.members[0].session_timeout == 45_000
     assert found.ownership == []
-    assert len(steps(found.generations)) == 1
+    assert len(find_rebalances(found.generations)) == 1
 
 
 @given(
@@ -344,11 +343,11 @@ def test_no_bytes_stop_the_reading(
     entries=st.lists(entries, max_size=12),
     apart=st.sampled_from([1, 2]),
 )
-def test_no_entries_stop_the_reading(entries: list[Entry], apart: int) -> None:
+def test_no_entries_stop_the_reading(entries: list[JournalEntry], apart: int) -> None:
     found = told(*entries, apart=apart)
 
     lives = [one.life for one in found.generations]
-    ends = [(step.after.life, step.after.generation) for step in steps(found.generations)]
+    ends = [(step.after.life, step.after.generation) for step in find_rebalances(found.generations)]
     assert lives == sorted(lives)
     assert len(ends) == len(set(ends))
     assert all(row.until is None or row.since < row.until for row in found.ownership)

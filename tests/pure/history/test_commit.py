@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.replay.commit import (
-    LAST,
-    LATEST,
-    Codes,
-    Commits,
-    Numbers,
-    is_out_of_rhythm,
-    latest,
-    telling,
+from rota.engine.history.causes import (
+    LATEST_TIME,
+    MAX_RHYTHM_COMMITS,
+    CommitTimes,
+    Int64Array,
+    PartitionCodes,
+    find_last_commit,
+    is_last_commit_early,
+    select_commits,
 )
 from tests.support.examples import examples
 
@@ -22,7 +22,7 @@ PARTITIONS = 3
 HELD = {"t": tuple(range(PARTITIONS))}
 
 
-def by_partition(partition: Codes, at: Numbers) -> Commits:
+def by_partition(partition: PartitionCodes, at: Int64Array) -> CommitTimes:
     return {("t", number): np.sort(at[partition == number]) for number in range(PARTITIONS)}
 
 
@@ -44,20 +44,22 @@ def test_what_is_not_kept_makes_no_difference(
 ) -> None:
     partition = np.array([number for number, _ in given_], dtype=np.int32)
     at = np.array([time for _, time in given_], dtype=np.int64)
-    kept = telling(partition, at, np.array(asked, dtype=np.int64))
+    kept = select_commits(partition, at, np.array(asked, dtype=np.int64))
     every, some = by_partition(partition, at), by_partition(partition[kept], at[kept])
-    for until in (*asked, LATEST):
-        assert latest(every, HELD, until) == latest(some, HELD, until)
+    for until in (*asked, LATEST_TIME):
+        assert find_last_commit(every, HELD, until) == find_last_commit(some, HELD, until)
         for since in (-1, *asked):
-            assert latest(every, HELD, until, since) == latest(some, HELD, until, since)
-            expected = is_out_of_rhythm(every, HELD, until, since)
-            assert expected == is_out_of_rhythm(some, HELD, until, since)
+            assert find_last_commit(every, HELD, until, since) == find_last_commit(
+                some, HELD, until, since
+            )
+            expected = is_last_commit_early(every, HELD, until, since)
+            assert expected == is_last_commit_early(some, HELD, until, since)
 
 
 def test_few_of_many_commits_between_two_moments_are_kept() -> None:
     at = np.arange(100_000, dtype=np.int64)
-    kept = telling(np.zeros(len(at), dtype=np.int32), at, np.array([500, 70_000]))
-    assert len(kept) == 3 * LAST
+    kept = select_commits(np.zeros(len(at), dtype=np.int32), at, np.array([500, 70_000]))
+    assert len(kept) == 3 * MAX_RHYTHM_COMMITS
     assert at[kept].max() == 99_999
     assert {500, 70_000} <= set(at[kept].tolist())
 
@@ -65,5 +67,10 @@ def test_few_of_many_commits_between_two_moments_are_kept() -> None:
 def test_the_last_commit_is_not_after_one_time_and_after_another() -> None:
     commits, held = {("t", 0): np.array([10, 20], dtype=np.int64)}, {"t": (0,)}
 
-    assert [latest(commits, held, until) for until in (9, 10, 19, 20)] == [None, 10, 10, 20]
-    assert [latest(commits, held, 20, since) for since in (19, 20)] == [20, None]
+    assert [find_last_commit(commits, held, until) for until in (9, 10, 19, 20)] == [
+        None,
+        10,
+        10,
+        20,
+    ]
+    assert [find_last_commit(commits, held, 20, since) for since in (19, 20)] == [20, None]

@@ -10,24 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.formats import journal
-from rota.model.entry import GroupForgotten
-from rota.replay.fact import Generation, Mark, Ownership, Step, Written
-from rota.replay.timeline import Timeline, read, steps
-from rota.replay.window import Window, complete_from, window
+from rota.engine.formats import journal
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    JournalRecord,
+    PartitionOwnership,
+    Rebalance,
+)
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.journal_window import JournalWindow, find_window, first_complete_offset
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.model.journal_entry import GroupMetadataTombstone
 from tests.pure.history import capture
 
 GROUPS = sorted(capture.written())
 
 
-def compacted(records: Sequence[Written], until: int, *, tombstones: bool) -> list[Written]:
+def compacted(
+    records: Sequence[JournalRecord], until: int, *, tombstones: bool
+) -> list[JournalRecord]:
     """What is left when the log was cleaned up to a position: the last record of each key; of
     tombstones, after a while, not even that.
     """
     last: dict[bytes, int] = {}
     dead: set[int] = set()
     for position, one in enumerate(records[:until]):
-        key, value = journal.encode(one.entry)
+        key, value = journal.encode_entry(one.entry)
         last[key] = position
         if value is None:
             dead.add(position)
@@ -35,7 +44,7 @@ def compacted(records: Sequence[Written], until: int, *, tombstones: bool) -> li
     return [*(records[position] for position in kept), *records[until:]]
 
 
-def batch_ends(records: Sequence[Written]) -> list[int]:
+def batch_ends(records: Sequence[JournalRecord]) -> list[int]:
     """Where the log may have been cut: what the coordinator wrote at once is in one batch."""
     return [
         position
@@ -46,26 +55,26 @@ def batch_ends(records: Sequence[Written]) -> list[int]:
     ]
 
 
-def _read(group: str, records: Sequence[Written]) -> Timeline:
-    return read(group, records, capture.topic_names())
+def _read(group: str, records: Sequence[JournalRecord]) -> GroupHistory:
+    return read_history(group, records, capture.topic_names())
 
 
-def _generations(timeline: Timeline, offset: int) -> list[Generation]:
+def _generations(timeline: GroupHistory, offset: int) -> list[Generation]:
     """Those after an offset; lives are counted from the first that is there."""
     found = [one for one in timeline.generations if one.offset > offset]
     first = found[0].life if found else 0
     return [replace(one, life=one.life - first) for one in found]
 
 
-def _steps(timeline: Timeline, offset: int) -> list[Step]:
+def _steps(timeline: GroupHistory, offset: int) -> list[Rebalance]:
     """Those that began after an offset, and so from a generation that is known."""
-    found = steps(timeline.generations)
+    found = find_rebalances(timeline.generations)
     kept = [one for one in found if one.rounds[0].offset > offset]
     first = kept[0].after.life if kept else 0
     return [_numbered(one, first) for one in kept]
 
 
-def _numbered(step: Step, first: int) -> Step:
+def _numbered(step: Rebalance, first: int) -> Rebalance:
     before = step.before
     return replace(
         step,
@@ -78,11 +87,17 @@ def _state(generation: Generation) -> Generation:
     """What is known where the evidence begins: the state, but not how it came about."""
     members = (replace(one, owned={}, owned_generation=None) for one in generation.members)
     return replace(
-        generation, life=0, mark=Mark.SETTLED, offset=0, at=0, state_at=0, members=tuple(members)
+        generation,
+        life=0,
+        mark=GenerationMark.SETTLED,
+        offset=0,
+        at=0,
+        state_at=0,
+        members=tuple(members),
     )
 
 
-def _owners(timeline: Timeline, at: int) -> list[Ownership]:
+def _owners(timeline: GroupHistory, at: int) -> list[PartitionOwnership]:
     """Who owned what from a time on, as far as it was from that time on."""
     clipped = [
         replace(one, since=max(one.since, at), from_generation=0)
@@ -103,7 +118,9 @@ def _check(group: str, until: int, *, tombstones: bool) -> None:
 
     assert _generations(left, offset) == _generations(whole, offset)
     # whose leaving made the group a classic one is not known where its entry is the first left
-    skipped = any(one.mark is Mark.CONVERTED and one.offset == offset for one in whole.generations)
+    skipped = any(
+        one.mark is GenerationMark.CONVERTED and one.offset == offset for one in whole.generations
+    )
     assert _steps(left, offset)[skipped:] == _steps(whole, offset)[skipped:]
     assert _owners(left, at) == _owners(whole, at)
 
@@ -125,25 +142,25 @@ def test_the_window_is_not_smaller_than_it_must_be(group: str) -> None:
         left = compacted(records, until, tombstones=True)
         found = _read(group, left).window
         assert found is not None
-        known = [one for one in steps(_read(group, left).generations) if one.known_before]
+        known = [one for one in find_rebalances(_read(group, left).generations) if one.known_before]
         truly = [
             one
-            for one in steps(capture.timelines()[group].generations)
+            for one in find_rebalances(capture.timelines()[group].generations)
             if one.rounds[0].offset >= records[until].offset
         ]
         assert len(known) >= len(truly) - 1
 
 
 def test_a_cleaned_partition_is_complete_after_its_last_gap() -> None:
-    assert complete_from(np.array([], dtype=np.int64)) == 0
-    assert complete_from(np.array([0, 1, 2])) == 0
-    assert complete_from(np.array([3, 4, 9, 12, 13])) == 12
-    assert complete_from(np.array([3, 4, 6, 7])) == 6
+    assert first_complete_offset(np.array([], dtype=np.int64)) == 0
+    assert first_complete_offset(np.array([0, 1, 2])) == 0
+    assert first_complete_offset(np.array([3, 4, 9, 12, 13])) == 12
+    assert first_complete_offset(np.array([3, 4, 6, 7])) == 6
 
 
 def test_where_only_a_tombstone_is_left_all_that_follows_it_is_known() -> None:
-    found = window([Written(5, 1_000, GroupForgotten(group="g"))])
-    assert found == Window(offset=6, at=1_000, whole=False)
+    found = find_window([JournalRecord(5, 1_000, GroupMetadataTombstone(group="g"))])
+    assert found == JournalWindow(offset=6, at=1_000, whole=False)
 
 
 @given(data=st.data())

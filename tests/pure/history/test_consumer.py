@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rota.model.modern import (
-    EpochForgotten,
-    SavedTopic,
-    TargetEpochForgotten,
-    TopicsSaved,
+from rota.engine.history.facts import GenerationMark, GroupType
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.model.consumer_group_entry import (
+    ConsumerGroupMetadataTombstone,
+    PartitionMetadataEntry,
+    PartitionMetadataTopic,
+    TargetAssignmentMetadataTombstone,
 )
-from rota.replay.fact import Kind, Mark
-from rota.replay.timeline import Timeline, read, steps
 from tests.pure.history.chronicle import (
     GONE,
     ORDERS,
@@ -67,7 +68,7 @@ def test_when_a_consumer_group_came_into_its_epoch_is_known() -> None:
 def test_the_last_member_of_a_consumer_group_leaves() -> None:
     found = written(FIRST, (*left("A"), epoch(3)), (joined("B"), epoch(4)), left("B"))
 
-    assert marks(found) == [Mark.SETTLED, Mark.EMPTIED]
+    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.EMPTIED]
     assert times(found) == [(0, "A", 0, 10_000), (1, "A", 0, 10_000)]
 
 
@@ -79,7 +80,7 @@ def test_a_static_member_of_a_consumer_group_comes_back() -> None:
         (has("a-2", 2, 0),),
     )
 
-    assert marks(found) == [Mark.SETTLED, Mark.REPLACED]
+    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.REPLACED]
     assert numbers(found) == [(0, 2, 0)]
     assert times(found) == [(0, "a-1", 0, 10_000), (0, "a-2", 20_000, None)]
     assert [row.from_generation for row in found.ownership] == [2, 2]
@@ -92,22 +93,28 @@ def test_a_static_member_that_stayed_away_too_long_is_a_new_one() -> None:
         (joined("a-2", "a"), epoch(4), target("a-2", 0), computed(4), has("a-2", 4, 0)),
     )
 
-    assert marks(found) == [Mark.SETTLED, Mark.EMPTIED, Mark.SETTLED]
+    assert marks(found) == [GenerationMark.SETTLED, GenerationMark.EMPTIED, GenerationMark.SETTLED]
 
 
 def test_a_consumer_group_is_deleted() -> None:
-    end = (TargetEpochForgotten(group="g"), EpochForgotten(group="g"))
+    end = (TargetAssignmentMetadataTombstone(group="g"), ConsumerGroupMetadataTombstone(group="g"))
     found = written(FIRST, (*left("A"), epoch(3)), end, FIRST)
 
-    assert marks(found) == [Mark.SETTLED, Mark.EMPTIED, Mark.FORGOTTEN, Mark.SETTLED]
+    assert marks(found) == [
+        GenerationMark.SETTLED,
+        GenerationMark.EMPTIED,
+        GenerationMark.FORGOTTEN,
+        GenerationMark.SETTLED,
+    ]
     assert [one.life for one in found.generations] == [0, 0, 0, 1]
     assert numbers(found) == [(0, 2, 0), (2, 3, 0), (0, 2, 0)]
 
 
 def test_topics_without_a_name_go_by_their_id() -> None:
     unknown = bytes(15) + b"\xff"
-    named = TopicsSaved(
-        group="g", topics=(SavedTopic(topic_id=ORDERS, topic="renamed", partition_count=2),)
+    named = PartitionMetadataEntry(
+        group="g",
+        topics=(PartitionMetadataTopic(topic_id=ORDERS, topic="renamed", partition_count=2),),
     )
     found = written((joined("A"), named, epoch(1), target("A", 0, topic=unknown), computed(1)))
 
@@ -140,7 +147,7 @@ def test_a_consumer_group_whose_beginning_was_compacted_away() -> None:
         (target("A", 0, 1), computed(9), has("A", 9, 0, 1)),
     )
 
-    first, second = steps(found.generations)
+    first, second = find_rebalances(found.generations)
     assert (first.known_before, first.after.generation) == (False, 8)
     assert [one.assigned for one in first.after.members] == [{"orders": (0,)}, {"orders": (1,)}]
     assert (second.known_before, second.from_generation) == (True, 8)
@@ -155,9 +162,9 @@ def test_a_member_whose_subscription_is_missing_is_still_there() -> None:
     (one,) = found.generations[0].members
     assert one.assigned == {"orders": (0,)}
     assert one.problem == "its subscription is not in the evidence"
-    assert found.generations[0].kind is Kind.CONSUMER
+    assert found.generations[0].kind is GroupType.CONSUMER
 
 
 def test_a_group_without_members_has_no_window() -> None:
-    assert read("g", [], {}) == Timeline(generations=[], ownership=[], window=None)
+    assert read_history("g", [], {}) == GroupHistory(generations=[], ownership=[], window=None)
     assert told(GONE, GONE).generations == []

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rota.replay.cost import acts_eagerly, cost, protocol
-from rota.replay.fact import Cost, Kind
-from rota.replay.step import steps
+from rota.engine.history.facts import GroupType, RebalanceCost
+from rota.engine.history.rebalances import (
+    compute_cost,
+    find_rebalances,
+    gave_up_everything,
+    rebalance_protocol,
+)
 from tests.pure.history.tale import generation, member, step
 
 
@@ -21,30 +25,30 @@ def test_a_member_joins_a_range_group() -> None:
         [member("a", range_of(0, 4)), member("b", range_of(4, 8)), member("c", range_of(8, 12))],
     )
     # b gives four to c and takes two of a: six moved, four had to
-    assert cost(step(before, after)) == Cost(
+    assert compute_cost(step(before, after)) == RebalanceCost(
         moved=6, moved_min=4, orphaned=0, stopped=12, idle_members=0, most=4, least=4
     )
-    assert protocol(step(before, after)) == "eager"
+    assert rebalance_protocol(step(before, after)) == "eager"
 
 
 def test_what_a_gone_member_had_is_orphaned_and_neither_moved_nor_stopped() -> None:
     before = generation(1, [member("a", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("a", range_of(0, 12))])
-    assert cost(step(before, after)) == Cost(
+    assert compute_cost(step(before, after)) == RebalanceCost(
         moved=0, moved_min=0, orphaned=6, stopped=6, idle_members=0, most=12, least=12
     )
 
 
 def test_the_first_generation_costs_nothing() -> None:
-    found = cost(step(None, generation(1, [member("a", range_of(0, 2)), member("b")])))
-    assert found == Cost(
+    found = compute_cost(step(None, generation(1, [member("a", range_of(0, 2)), member("b")])))
+    assert found == RebalanceCost(
         moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=1, most=2, least=0
     )
 
 
 def test_an_empty_group_has_nobody_idle() -> None:
-    found = cost(step(generation(1, [member("a", range_of(0, 2))]), generation(2, [])))
-    assert found == Cost(
+    found = compute_cost(step(generation(1, [member("a", range_of(0, 2))]), generation(2, [])))
+    assert found == RebalanceCost(
         moved=0, moved_min=0, orphaned=2, stopped=0, idle_members=0, most=0, least=0
     )
 
@@ -52,8 +56,8 @@ def test_an_empty_group_has_nobody_idle() -> None:
 def test_a_static_member_is_known_by_its_static_id() -> None:
     before = generation(1, [member("s!old", range_of(0, 6)), member("b", range_of(6, 12))])
     after = generation(2, [member("s!new", range_of(0, 6)), member("b", range_of(6, 12))])
-    assert cost(step(before, after)).orphaned == 0
-    assert cost(step(before, after)).moved == 0
+    assert compute_cost(step(before, after)).orphaned == 0
+    assert compute_cost(step(before, after)).moved == 0
 
 
 def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
@@ -71,7 +75,7 @@ def test_what_a_member_no_longer_wants_does_not_move_but_is_given_up() -> None:
         ],
         strategy="cooperative-sticky",
     )
-    found = cost(step(before, after))
+    found = compute_cost(step(before, after))
     # t-0 of a, which has left the topic, and u-0 of b
     assert (found.moved, found.stopped) == (1, 2)
 
@@ -93,10 +97,10 @@ def test_both_rounds_of_a_cooperative_rebalance_are_counted_once() -> None:
         name,
     )
     taken = step(before, first, second)
-    assert cost(taken) == Cost(
+    assert compute_cost(taken) == RebalanceCost(
         moved=2, moved_min=2, orphaned=0, stopped=2, idle_members=0, most=2, least=2
     )
-    assert protocol(taken) == "cooperative"
+    assert rebalance_protocol(taken) == "cooperative"
 
 
 def test_what_is_taken_and_not_yet_given_has_moved() -> None:
@@ -107,7 +111,7 @@ def test_what_is_taken_and_not_yet_given_has_moved() -> None:
         [member("a", range_of(0, 2), owned=range_of(0, 4), owned_generation=1), member("b")],
         "cooperative-sticky",
     )
-    found = cost(step(before, first))
+    found = compute_cost(step(before, first))
     assert (found.moved, found.moved_min, found.stopped) == (2, 2, 2)
 
 
@@ -121,11 +125,11 @@ def test_a_deleted_topic_has_not_moved() -> None:
         for name in ["cooperative-sticky"]
         for number, owned, given in [(1, had, had), (2, had, kept), (3, kept, kept)]
     ]
-    first, second, third = map(cost, steps(told))
+    first, second, third = map(compute_cost, find_rebalances(told))
     assert (first.moved, second.moved, third.moved) == (0, 0, 0)
     assert (second.moved_min, second.stopped) == (0, 1)
     # as long as nothing has followed, it may be on its way
-    assert cost(steps(told[:2])[-1]).moved == 1
+    assert compute_cost(find_rebalances(told[:2])[-1]).moved == 1
 
 
 @pytest.mark.parametrize(("strategy", "moved"), [("sticky", 2), ("cooperative-sticky", 3)])
@@ -143,7 +147,7 @@ def test_what_an_eager_rebalance_gives_nobody_has_not_moved(strategy: str, moved
         ],
         strategy,
     )
-    assert cost(step(before, after)).moved == moved
+    assert compute_cost(step(before, after)).moved == moved
 
 
 @pytest.mark.parametrize(("told", "stopped"), [(1, 4), (None, 2)])
@@ -159,18 +163,18 @@ def test_a_cooperative_strategy_beside_an_eager_one_stops_everything(
         [member("s!a", range_of(0, 2), owned_generation=told), member("b", range_of(2, 4))],
         "cooperative-sticky",
     )
-    assert cost(step(before, after)).stopped == stopped
-    assert protocol(step(before, after)) == ("eager" if told else "cooperative")
+    assert compute_cost(step(before, after)).stopped == stopped
+    assert rebalance_protocol(step(before, after)) == ("eager" if told else "cooperative")
 
 
 def test_a_consumer_group_stops_only_what_changes_hands() -> None:
-    fields = {"kind": Kind.CONSUMER}
+    fields = {"kind": GroupType.CONSUMER}
     before = generation(2, [member("a", range_of(0, 4))], "uniform", **fields)
     after = generation(
         3, [member("a", range_of(0, 2)), member("b", range_of(2, 4))], "uniform", **fields
     )
-    assert cost(step(before, after)).stopped == 2
-    assert protocol(step(before, after)) == "consumer"
+    assert compute_cost(step(before, after)).stopped == 2
+    assert rebalance_protocol(step(before, after)) == "consumer"
 
 
 def test_the_fewest_moves_heed_subscriptions() -> None:
@@ -191,7 +195,7 @@ def test_the_fewest_moves_heed_subscriptions() -> None:
         ],
         "sticky",
     )
-    found = cost(step(before, after))
+    found = compute_cost(step(before, after))
     assert (found.moved, found.moved_min) == (4, 2)
 
 
@@ -202,4 +206,4 @@ def test_a_static_member_that_is_down_gave_nothing_up(said_in: int, eagerly: boo
     before, after = (
         generation(number, [static], strategy="cooperative-sticky") for number in (5, 6)
     )
-    assert acts_eagerly(before, after, static) is eagerly
+    assert gave_up_everything(before, after, static) is eagerly

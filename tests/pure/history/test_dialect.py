@@ -6,8 +6,15 @@ from typing import NamedTuple
 
 import pytest
 
-from rota.replay import library
-from rota.replay.dialect import CLASSIC, LIBRARIES, UNKNOWN, known, together, told
+from rota.engine.history import client_settings
+from rota.engine.history.client_settings import (
+    CLASSIC_STRATEGIES,
+    CLIENT_LIBRARIES,
+    UNKNOWN_LIBRARY,
+    find_libraries,
+    format_step,
+    join_names,
+)
 
 MINUTES = 60_000
 
@@ -15,15 +22,15 @@ MINUTES = 60_000
 class Written(NamedTuple):
     """What a library is told."""
 
+    #: To have range alone.
     one: str
-    """To have range alone."""
+    #: Roundrobin, and range behind it.
     two: str
-    """Roundrobin, and range behind it."""
     static: str | None
+    #: Of 45 seconds.
     session: str | None
-    """Of 45 seconds."""
+    #: Of ten minutes.
     long: str | None
-    """Of ten minutes."""
 
 
 JAVA = Written(
@@ -43,14 +50,14 @@ ROTA = JAVA._replace(
     static="group.instance.id=ID",
 )
 WRITTEN = {
-    UNKNOWN: JAVA,
-    library.JAVA: JAVA,
-    library.ROTA: ROTA,
-    library.LIBRDKAFKA: ROTA._replace(
+    UNKNOWN_LIBRARY: JAVA,
+    client_settings.JAVA: JAVA,
+    client_settings.ROTA: ROTA,
+    client_settings.LIBRDKAFKA: ROTA._replace(
         static="group.instance.id=ID (librdkafka 1.4 or newer)",
         long="session.timeout.ms=600000 and max.poll.interval.ms=600000 (or more)",
     ),
-    library.KAFKA_PYTHON: Written(
+    client_settings.KAFKA_PYTHON: Written(
         "partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
         "[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
@@ -60,7 +67,7 @@ WRITTEN = {
         "session_timeout_ms=600000 (before kafka-python 3.0 with request_timeout_ms=605000 and "
         "connections_max_idle_ms=610000)",
     ),
-    library.AIOKAFKA: Written(
+    client_settings.AIOKAFKA: Written(
         "partition_assignment_strategy="
         "[aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
         "partition_assignment_strategy="
@@ -70,7 +77,7 @@ WRITTEN = {
         f"session_timeout_ms=45000 and {REJOINED}",
         f"session_timeout_ms=600000 and {REJOINED}",
     ),
-    library.SARAMA: Written(
+    client_settings.SARAMA: Written(
         "config.Consumer.Group.Rebalance.GroupStrategies = "
         "[]sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}",
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
@@ -80,14 +87,14 @@ WRITTEN = {
         "config.Consumer.Group.Session.Timeout = 45 * time.Second",
         "config.Consumer.Group.Session.Timeout = 10 * time.Minute",
     ),
-    library.FRANZ_GO: Written(
+    client_settings.FRANZ_GO: Written(
         "kgo.Balancers(kgo.RangeBalancer())",
         "kgo.Balancers(kgo.RoundRobinBalancer(), kgo.RangeBalancer())",
         "kgo.InstanceID(ID)",
         "kgo.SessionTimeout(45*time.Second)",
         "kgo.SessionTimeout(10*time.Minute)",
     ),
-    library.KAFKA_GO: Written(
+    client_settings.KAFKA_GO: Written(
         "GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}}",
         "GroupBalancers: []kafka.GroupBalancer"
         "{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}}",
@@ -96,12 +103,17 @@ WRITTEN = {
         "SessionTimeout: 10 * time.Minute",
     ),
 }
-OF_THEIR_OWN = (library.STREAMS, library.KAFKAJS, library.RUBY_KAFKA, library.BROD)
+OF_THEIR_OWN = (
+    client_settings.STREAMS,
+    client_settings.KAFKAJS,
+    client_settings.RUBY_KAFKA,
+    client_settings.BROD,
+)
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_what_is_set(name: str) -> None:
-    one = LIBRARIES[name]
+    one = CLIENT_LIBRARIES[name]
     assert WRITTEN[name] == Written(
         one.listed("range"),
         one.listed("roundrobin", "range"),
@@ -112,74 +124,74 @@ def test_what_is_set(name: str) -> None:
 
 
 def test_no_library_is_left_out() -> None:
-    assert set(WRITTEN) | set(OF_THEIR_OWN) == set(LIBRARIES)
+    assert set(WRITTEN) | set(OF_THEIR_OWN) == set(CLIENT_LIBRARIES)
     for name in OF_THEIR_OWN:
-        assert not LIBRARIES[name].strategies
+        assert not CLIENT_LIBRARIES[name].strategies
 
 
 @pytest.mark.parametrize(
     ("name", "sticky", "cooperative"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             "partition.assignment.strategy=org.apache.kafka.clients.consumer.StickyAssignor",
             "partition.assignment.strategy="
             "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
         ),
-        (library.LIBRDKAFKA, None, "partition.assignment.strategy=cooperative-sticky"),
+        (client_settings.LIBRDKAFKA, None, "partition.assignment.strategy=cooperative-sticky"),
         (
-            library.ROTA,
+            client_settings.ROTA,
             "partition.assignment.strategy=sticky",
             "partition.assignment.strategy=cooperative-sticky",
         ),
         (
-            library.KAFKA_PYTHON,
+            client_settings.KAFKA_PYTHON,
             "partition_assignment_strategy="
             "[kafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]",
             "partition_assignment_strategy="
             "[kafka.coordinator.assignors.cooperative_sticky.CooperativeStickyAssignor]",
         ),
         (
-            library.AIOKAFKA,
+            client_settings.AIOKAFKA,
             "partition_assignment_strategy="
             "[aiokafka.coordinator.assignors.sticky.sticky_assignor.StickyPartitionAssignor]",
             None,
         ),
         (
-            library.SARAMA,
+            client_settings.SARAMA,
             "config.Consumer.Group.Rebalance.GroupStrategies = "
             "[]sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}",
             None,
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             "kgo.Balancers(kgo.StickyBalancer())",
             "kgo.Balancers(kgo.CooperativeStickyBalancer())",
         ),
-        (library.KAFKA_GO, None, None),
+        (client_settings.KAFKA_GO, None, None),
     ],
 )
 def test_the_sticky_ones(name: str, sticky: str | None, cooperative: str | None) -> None:
-    one = LIBRARIES[name]
+    one = CLIENT_LIBRARIES[name]
     for strategy, text in (("sticky", sticky), ("cooperative-sticky", cooperative)):
         assert (strategy in one.strategies) == (text is not None)
         assert text is None or one.listed(strategy) == text
 
 
 def test_saramas_cooperative_strategy_can_be_left() -> None:
-    assert LIBRARIES[library.SARAMA].listed("sticky", "cooperative-sticky") == (
+    assert CLIENT_LIBRARIES[client_settings.SARAMA].listed("sticky", "cooperative-sticky") == (
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
         "{sarama.NewBalanceStrategySticky(), sarama.NewBalanceStrategyCooperativeSticky()}"
     )
 
 
 def test_every_strategy_that_may_be_advised_has_a_name() -> None:
-    for one in LIBRARIES.values():
-        assert one.strategies <= set(one.names) <= CLASSIC
+    for one in CLIENT_LIBRARIES.values():
+        assert one.strategies <= set(one.names) <= CLASSIC_STRATEGIES
 
 
 def test_times_of_go_have_a_unit() -> None:
-    one = LIBRARIES[library.SARAMA]
+    one = CLIENT_LIBRARIES[client_settings.SARAMA]
     told = [one.session_of(time) for time in (45_500, 60_000, 90_000, 120_000, 1_800_000)]
     assert [str(text).rpartition(" = ")[2] for text in told] == [
         "45500 * time.Millisecond",
@@ -191,11 +203,17 @@ def test_times_of_go_have_a_unit() -> None:
 
 
 def test_librdkafkas_polls_may_take_five_minutes() -> None:
-    assert LIBRARIES[library.LIBRDKAFKA].session_of(5 * MINUTES) == "session.timeout.ms=300000"
+    assert (
+        CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].session_of(5 * MINUTES)
+        == "session.timeout.ms=300000"
+    )
 
 
 def test_what_a_session_needs_beside_it() -> None:
-    python, aiokafka = LIBRARIES[library.KAFKA_PYTHON], LIBRARIES[library.AIOKAFKA]
+    python, aiokafka = (
+        CLIENT_LIBRARIES[client_settings.KAFKA_PYTHON],
+        CLIENT_LIBRARIES[client_settings.AIOKAFKA],
+    )
     told = [python.session_of(time) for time in (304_999, 305_000, 534_999, 535_000)]
     before = "(before kafka-python 3.0 with request_timeout_ms="
     assert told == [
@@ -220,7 +238,7 @@ WITHOUT = (
     ("name", "uniform", "to_range", "other", "back"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             f"group.protocol=consumer, {WITHOUT}",
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
@@ -228,7 +246,7 @@ WITHOUT = (
             "org.apache.kafka.clients.consumer.RangeAssignor, and without group.remote.assignor",
         ),
         (
-            library.LIBRDKAFKA,
+            client_settings.LIBRDKAFKA,
             f"group.protocol=consumer, {WITHOUT}",
             f"group.protocol=consumer and group.remote.assignor=range, {WITHOUT}",
             "group.remote.assignor=range",
@@ -236,7 +254,7 @@ WITHOUT = (
             "group.remote.assignor",
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             "kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())",
             "kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer())",
             "kgo.Balancers(kgo.RangeBalancer())",
@@ -247,14 +265,19 @@ WITHOUT = (
 def test_the_brokers_protocol(
     name: str, uniform: str, to_range: str, other: str, back: str
 ) -> None:
-    one = LIBRARIES[name]
+    one = CLIENT_LIBRARIES[name]
     assert (one.served("uniform"), one.served("range")) == (uniform, to_range)
     assert (one.served_by("range"), one.unserved("range")) == (other, back)
 
 
 def test_others_do_not_know_the_brokers_protocol() -> None:
-    able = {UNKNOWN, library.JAVA, library.LIBRDKAFKA, library.FRANZ_GO}
-    for name, one in LIBRARIES.items():
+    able = {
+        UNKNOWN_LIBRARY,
+        client_settings.JAVA,
+        client_settings.LIBRDKAFKA,
+        client_settings.FRANZ_GO,
+    }
+    for name, one in CLIENT_LIBRARIES.items():
         knows = one.broker is not None
         assert knows == (name in able)
         assert [bool(one.served("uniform")), bool(one.served_by("range"))] == [knows, knows]
@@ -262,16 +285,16 @@ def test_others_do_not_know_the_brokers_protocol() -> None:
 
 
 def test_leaving_the_brokers_protocol_with_a_session() -> None:
-    told = {name: one.unserved("range", 45_000) for name, one in LIBRARIES.items()}
-    assert told[library.LIBRDKAFKA] == (
+    told = {name: one.unserved("range", 45_000) for name, one in CLIENT_LIBRARIES.items()}
+    assert told[client_settings.LIBRDKAFKA] == (
         "group.protocol=classic and partition.assignment.strategy=range and "
         "session.timeout.ms=45000, and without group.remote.assignor"
     )
-    assert told[library.FRANZ_GO] == (
+    assert told[client_settings.FRANZ_GO] == (
         "kgo.Balancers(kgo.RangeBalancer()) and kgo.SessionTimeout(45*time.Second), and without "
         "kgo.ServerSideBalancer()"
     )
-    assert told[library.ROTA] == (
+    assert told[client_settings.ROTA] == (
         "partition.assignment.strategy=range and session.timeout.ms=45000"
     )
 
@@ -280,31 +303,33 @@ def test_leaving_the_brokers_protocol_with_a_session() -> None:
     ("names", "late"),
     [
         (
-            (library.JAVA, library.STREAMS, library.ROTA, UNKNOWN),
+            (client_settings.JAVA, client_settings.STREAMS, client_settings.ROTA, UNKNOWN_LIBRARY),
             "raise max.poll.interval.ms above the longest time between two polls, or take fewer "
             "records at a time (max.poll.records)",
         ),
         (
-            (library.KAFKA_PYTHON, library.AIOKAFKA),
+            (client_settings.KAFKA_PYTHON, client_settings.AIOKAFKA),
             "raise max_poll_interval_ms above the longest time between two polls, or take fewer "
             "records at a time (max_poll_records)",
         ),
     ],
 )
 def test_slow_polls(names: tuple[str, ...], late: str) -> None:
-    assert {LIBRARIES[name].late for name in names} == {late}
+    assert {CLIENT_LIBRARIES[name].late for name in names} == {late}
 
 
 def test_librdkafka_has_no_most_of_records_and_some_are_never_late() -> None:
-    assert LIBRARIES[library.LIBRDKAFKA].late == (
+    assert CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].late == (
         "raise max.poll.interval.ms above the longest time between two polls"
     )
-    assert {name for name, one in LIBRARIES.items() if one.late is None} == library.NEVER_LATE
+    assert {
+        name for name, one in CLIENT_LIBRARIES.items() if one.late is None
+    } == client_settings.NO_POLL_LIMIT_LIBRARIES
 
 
 def test_javas_stands_for_what_cannot_be_told() -> None:
-    assert [one.name for one in known([])] == ["unknown (as Java)"]
-    assert [one.name for one in known([None, "librdkafka", "of-tomorrow", None])] == [
+    assert [one.name for one in find_libraries([])] == ["unknown (as Java)"]
+    assert [one.name for one in find_libraries([None, "librdkafka", "of-tomorrow", None])] == [
         "librdkafka",
         "unknown (as Java)",
     ]
@@ -312,7 +337,7 @@ def test_javas_stands_for_what_cannot_be_told() -> None:
 
 def test_libraries_that_write_alike_share_a_line() -> None:
     def sentence(*names: str) -> str:
-        return told("Set {}.", known(names), lambda one: one.session_of(45_000))
+        return format_step("Set {}.", find_libraries(names), lambda one: one.session_of(45_000))
 
     assert sentence("java", "librdkafka", "unknown") == "Set session.timeout.ms=45000."
     assert sentence("sarama", "librdkafka", "java") == (
@@ -323,7 +348,7 @@ def test_libraries_that_write_alike_share_a_line() -> None:
 
 def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
     def sentence(*names: str) -> str:
-        return told("Remove {}.", known(names), lambda one: one.static)
+        return format_step("Remove {}.", find_libraries(names), lambda one: one.static)
 
     assert sentence("kafkajs", "brod") == "Remove this. brod and kafkajs: no such setting."
     assert sentence("kafkajs", "java") == (
@@ -332,5 +357,5 @@ def test_a_sentence_is_whole_where_a_library_has_no_such_setting() -> None:
 
 
 def test_names_together() -> None:
-    said = [together(names) for names in (["a"], ["a", None, "b"], ["c", "a", "c", "b"])]
+    said = [join_names(names) for names in (["a"], ["a", None, "b"], ["c", "a", "c", "b"])]
     assert said == ["a", "a and b", "c, a and b"]

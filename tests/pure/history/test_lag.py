@@ -5,26 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rota.replay.lag import I64, REACH, Ends, Lags, Owners, lags
-from rota.replay.verdict import DELETED
+from rota.engine.history.lag import (
+    MAX_SAMPLE_AGE,
+    CommitLags,
+    EndOffsets,
+    Int64Array,
+    OwnerIntervals,
+    compute_lags,
+)
+from rota.engine.history.verdicts import DELETED_OFFSET
 from tests.support.captured_lag import Printed, commits, ends, partitions, printed, timeline
 
 FOREVER = np.iinfo(np.int64).max
 
 
-def column(*numbers: int) -> I64:
+def column(*numbers: int) -> Int64Array:
     return np.array(numbers, dtype=np.int64)
 
 
-def sampled(*samples: tuple[int, int]) -> Ends:
+def sampled(*samples: tuple[int, int]) -> EndOffsets:
     """Samples of one partition: (time, end)."""
     at, end = np.array(samples, dtype=np.int64).reshape(-1, 2).T
-    return Ends.of(np.zeros(len(at), dtype=np.int64), at, end)
+    return EndOffsets.of(np.zeros(len(at), dtype=np.int64), at, end)
 
 
-def lag_of(at: int, offset: int, ends: Ends) -> tuple[int, int, float | None] | None:
+def lag_of(at: int, offset: int, ends: EndOffsets) -> tuple[int, int, float | None] | None:
     """End, lag and seconds at a commit."""
-    found = lags(column(0), column(at), column(offset), ends)
+    found = compute_lags(column(0), column(at), column(offset), ends)
     if not len(found.row):
         return None
     seconds = float(found.seconds[0])
@@ -55,8 +62,8 @@ def test_a_commit_past_the_next_sample_is_beyond_the_end() -> None:
 
 def test_nothing_is_said_before_the_first_sample_nor_long_after_the_last() -> None:
     assert lag_of(9_999, 50, RISING) is None
-    assert lag_of(40_000 + REACH, 205, RISING) == (210, 5, 64.0)
-    assert lag_of(40_001 + REACH, 205, RISING) is None
+    assert lag_of(40_000 + MAX_SAMPLE_AGE, 205, RISING) == (210, 5, 64.0)
+    assert lag_of(40_001 + MAX_SAMPLE_AGE, 205, RISING) is None
     assert lag_of(15_000, 50, sampled()) is None
 
 
@@ -75,7 +82,7 @@ def test_a_topic_made_anew_is_another_log() -> None:
 
 def test_what_retention_took_is_not_the_next_record() -> None:
     at, end, beginning = column(0, 10_000, 20_000), column(0, 100, 200), column(0, 0, 150)
-    kept = Ends.of(column(0, 0, 0), at, end, beginning)
+    kept = EndOffsets.of(column(0, 0, 0), at, end, beginning)
     assert lag_of(20_000, 50, kept) == (200, 150, 4.9)
 
 
@@ -93,25 +100,25 @@ def test_absurd_numbers_do_not_overflow() -> None:
 
 
 def test_partitions_are_told_apart() -> None:
-    ends = Ends.of(column(3, 1, 3, 1), column(0, 0, 1000, 1000), column(0, 500, 10, 600))
-    found = lags(column(1, 2, 3), column(500, 500, 500), column(540, 7, 2), ends)
+    ends = EndOffsets.of(column(3, 1, 3, 1), column(0, 0, 1000, 1000), column(0, 500, 10, 600))
+    found = compute_lags(column(1, 2, 3), column(500, 500, 500), column(540, 7, 2), ends)
     assert found.row.tolist() == [0, 2]
     assert found.lag.tolist() == [10, 3]
 
 
 def test_the_owner_is_who_had_the_partition_then() -> None:
-    owners = Owners.of(column(1, 0, 0), column(50, 20, 10), column(60, FOREVER, 20))
+    owners = OwnerIntervals.of(column(1, 0, 0), column(50, 20, 10), column(60, FOREVER, 20))
     at = column(9, 10, 19, 20, 10**15, 55, 60)
     assert owners.at(column(0, 0, 0, 0, 0, 1, 1), at).tolist() == [-1, 2, 2, 1, 1, 0, -1]
-    none = Owners.of(column(), column(), column())
+    none = OwnerIntervals.of(column(), column(), column())
     assert none.at(column(0), column(5)).tolist() == [-1]
 
 
-def captured(group: str) -> tuple[I64, Lags]:
+def captured(group: str) -> tuple[Int64Array, CommitLags]:
     found = commits()[group]
-    kept = found.offset != DELETED
+    kept = found.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in found)
-    return partition, lags(partition, at, offset, ends())
+    return partition, compute_lags(partition, at, offset, ends())
 
 
 @pytest.mark.parametrize("group", sorted(commits()))
@@ -145,7 +152,7 @@ def reading(start: int, rows: list[Printed]) -> tuple[int, int]:
     return since, until
 
 
-def moments(name: str) -> tuple[I64, list[Printed]]:
+def moments(name: str) -> tuple[Int64Array, list[Printed]]:
     """What the tool printed, and when it read that."""
     start, rows = printed(name)
     rows = [row for row in rows if row.group != "a-eos"]  # aborted commits among its records
@@ -163,7 +170,7 @@ def test_lag_is_what_kafka_printed(name: str) -> None:
     """Off by no more than was produced between the samples around it; mostly by a record or two."""
     at, rows = moments(name)
     number = column(*(partitions().index((row.topic, row.partition)) for row in rows))
-    lag = lags(number, at, column(*(row.offset for row in rows)), ends()).lag
+    lag = compute_lags(number, at, column(*(row.offset for row in rows)), ends()).lag
     before = ends().end[ends().when(number, at).sample]
     after = ends().when(number, at + 1000).ceiling  # the tool asks for the ends after the offsets
     end = column(*(row.end for row in rows))
@@ -189,7 +196,7 @@ def test_owners_are_those_that_kafka_printed(name: str) -> None:
         ]
         since = column(*(span.since for span in spans))
         until = column(*(FOREVER if span.until is None else span.until for span in spans))
-        (found,) = Owners.of(np.zeros_like(since), since, until).at(column(0), column(at))
+        (found,) = OwnerIntervals.of(np.zeros_like(since), since, until).at(column(0), column(at))
         assert (spans[found].member_id if found >= 0 else "-") == row.member, row
         compared += 1
     assert compared > 250

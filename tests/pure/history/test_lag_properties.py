@@ -9,9 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.replay.fact import Verdict
-from rota.replay.lag import I64, Ends, Owners, lags
-from rota.replay.verdict import DELETED, Commits, Rule, Subscriptions, statuses
+from rota.engine.history.facts import LagVerdict
+from rota.engine.history.lag import EndOffsets, Int64Array, OwnerIntervals, compute_lags
+from rota.engine.history.verdicts import (
+    DELETED_OFFSET,
+    BurrowSettings,
+    GroupCommits,
+    SubscriptionHistory,
+    compute_statuses,
+)
 from tests.support.examples import examples
 
 REACH = 20
@@ -28,7 +34,7 @@ def climb(steps: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return at, [int(end) for end in np.cumsum([rise for _, rise in steps])]
 
 
-def columns(rows: list[Row]) -> tuple[I64, I64, I64]:
+def columns(rows: list[Row]) -> tuple[Int64Array, Int64Array, Int64Array]:
     first, second, third = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return first, second, third
 
@@ -63,7 +69,7 @@ def plainly(samples: list[Row], partition: int, at: int, reach: int = REACH) -> 
 @given(rows, rows)
 def test_the_end_is_on_the_line_between_the_samples(samples: list[Row], commits: list[Row]) -> None:
     partition, at, offset = columns(commits)
-    found = lags(partition, at, offset, Ends.of(*columns(samples)), REACH)
+    found = compute_lags(partition, at, offset, EndOffsets.of(*columns(samples)), REACH)
     expected = [plainly(samples, p, t) for p, t, _ in commits]
     assert found.row.tolist() == [n for n, end in enumerate(expected) if end is not None]
     for row, end, lag in zip(found.row, found.end, found.lag, strict=True):
@@ -78,7 +84,9 @@ def test_the_age_is_how_long_ago_a_commit_would_have_had_no_lag(
     samples: list[tuple[int, int]], at: int, offset: int
 ) -> None:
     triples = [(0, when, end) for when, end in samples]
-    found = lags(*columns([(0, at, offset)]), ends=Ends.of(*columns(triples)), reach=REACH)
+    found = compute_lags(
+        *columns([(0, at, offset)]), ends=EndOffsets.of(*columns(triples)), reach=REACH
+    )
     if not len(found.row):
         return
     (seconds,), (lag,) = found.seconds, found.lag
@@ -101,28 +109,30 @@ def test_owners_are_those_whose_time_it_was(spans: list[Row], asked: list[Row]) 
         if all(k[0] != p or k[2] <= since for k in kept):
             kept.append((p, since, since + length))
     partition, at, _ = columns(asked)
-    found = Owners.of(*columns(kept)).at(partition, at)
+    found = OwnerIntervals.of(*columns(kept)).at(partition, at)
     for row, (p, t, _) in zip(found, asked, strict=True):
         owners = [n for n, (q, since, until) in enumerate(kept) if q == p and since <= t < until]
         assert owners == ([] if row < 0 else [row])
 
 
-def burrow(window: list[tuple[int, int, int | None]], now: int, lag: int, recent: int) -> Verdict:
+def burrow(
+    window: list[tuple[int, int, int | None]], now: int, lag: int, recent: int
+) -> LagVerdict:
     """The rules as they are told, one window at a time."""
     offsets = [offset for offset, _, _ in window]
     known = [lag for _, _, lag in window if lag is not None]
     if lag == 0:
-        return Verdict.OK
+        return LagVerdict.OK
     if now - window[-1][1] > window[-1][1] - window[0][1] and recent > offsets[-1]:
-        return Verdict.STOP
+        return LagVerdict.STOP
     falls = (n for n in range(1, len(offsets)) if offsets[n] < offsets[n - 1])
     if any(max(offsets[n:]) < offsets[n - 1] for n in falls):
-        return Verdict.REWIND
+        return LagVerdict.REWIND
     if 0 in known or len(known) < 2:
-        return Verdict.OK
+        return LagVerdict.OK
     if len(set(offsets)) == 1:
-        return Verdict.STALL
-    return Verdict.WARN if known == sorted(known) else Verdict.OK
+        return LagVerdict.STALL
+    return LagVerdict.WARN if known == sorted(known) else LagVerdict.OK
 
 
 @examples(quick=25)
@@ -132,22 +142,24 @@ def test_verdicts_are_burrows_at_any_time(
 ) -> None:
     commits = sorted(commits, key=lambda commit: commit[0])
     triples = [(0, at, end) for at, end in samples]
-    ends = Ends.of(*columns(triples))
-    rule = Rule(intervals=4, recent=15, distance=10)
+    ends = EndOffsets.of(*columns(triples))
+    rule = BurrowSettings(intervals=4, recent=15, distance=10)
     rows = [(0, at, offset) for at, offset in commits]
-    given_commits = Commits(*columns(rows))
-    found = statuses("g", [("t", 0)], given_commits, ends, Subscriptions(()), [now], rule)
+    given_commits = GroupCommits(*columns(rows))
+    found = compute_statuses(
+        "g", [("t", 0)], given_commits, ends, SubscriptionHistory(()), [now], rule
+    )
 
     alive: list[tuple[int, int]] = []
     for at, offset in commits:
         if at <= now:
-            alive = [] if offset == DELETED else [*alive, (at, offset)]
+            alive = [] if offset == DELETED_OFFSET else [*alive, (at, offset)]
     by_span = {at // 10: (at, offset) for at, offset in alive}
     end = ends.when(*columns([(0, now, 0)])[:2])
     if not by_span or not end.known[0]:
         assert not found
         return
-    lag = {row: int(n) for row, n in zip(*lags(*given_commits, ends)[0:3:2], strict=True)}
+    lag = {row: int(n) for row, n in zip(*compute_lags(*given_commits, ends)[0:3:2], strict=True)}
     window = [
         (offset, at, lag.get(max(n for n, row in enumerate(commits) if row == (at, offset))))
         for at, offset in list(by_span.values())[-4:]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rota.formats import userdata
-from rota.model.topic import Partitions
-from rota.replay.library import Signs, library
+from rota.engine.formats import consumer_protocol
+from rota.engine.history.client_settings import LibrarySigns, detect_library
+from rota.engine.model.topic import Partitions
 
-OWNED = userdata.encode_sticky(Partitions.of({"t": [0, 1]}), 3)
+OWNED = consumer_protocol.encode_sticky_user_data(Partitions.of({"t": [0, 1]}), 3)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ OWNED = userdata.encode_sticky(Partitions.of({"t": [0, 1]}), 3)
     ],
 )
 def test_libraries_name_themselves(client_id: str, found: str | None) -> None:
-    signs = Signs(group="pay-ments", client_id=client_id, static_id="pod-7")
+    signs = LibrarySigns(group="pay-ments", client_id=client_id, static_id="pod-7")
 
-    assert library(signs) == found
+    assert detect_library(signs) == found
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_libraries_name_themselves(client_id: str, found: str | None) -> None:
 def test_bytes_give_libraries_away(
     strategy: str, version: int, user_data: bytes | None, found: str | None
 ) -> None:
-    signs = Signs(
+    signs = LibrarySigns(
         group="g", client_id="app", strategy=strategy, version=version, user_data=user_data
     )
 
-    assert library(signs) == found
+    assert detect_library(signs) == found

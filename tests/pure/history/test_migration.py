@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from rota.replay import library
-from rota.replay.dialect import LIBRARIES, known
-from rota.replay.migration import migration, possible, size
-from rota.replay.policy import parse
+from rota.engine.history import client_settings
+from rota.engine.history.advice import is_migration_possible, list_migration_steps, migration_size
+from rota.engine.history.client_settings import CLIENT_LIBRARIES, find_libraries
+from rota.engine.history.policies import parse_policy
 
 
 def steps(used: str, wanted: str, *names: str | None) -> list[str]:
-    return list(migration(parse(used), parse(wanted), known(names)))
+    return list(
+        list_migration_steps(parse_policy(used), parse_policy(wanted), find_libraries(names))
+    )
 
 
 def can(used: str, wanted: str, *names: str | None) -> bool:
-    return possible(parse(used), parse(wanted), known(names))
+    return is_migration_possible(parse_policy(used), parse_policy(wanted), find_libraries(names))
 
 
 IDS = (
@@ -61,7 +63,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
     ("name", "told"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             [
                 "Make sure of the Java client 2.4 or newer.",
                 BY_DEFAULT.format("Java's of 3.0 or newer"),
@@ -70,7 +72,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
             ],
         ),
         (
-            library.ROTA,
+            client_settings.ROTA,
             [
                 BY_DEFAULT.format("Rota's"),
                 FIRST.format(f"{LIST}=cooperative-sticky,range"),
@@ -78,14 +80,14 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
             ],
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             [
                 FIRST.format("kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.RangeBalancer())"),
                 TURNS.format("kgo.Balancers(kgo.CooperativeStickyBalancer())"),
             ],
         ),
         (
-            library.LIBRDKAFKA,
+            client_settings.LIBRDKAFKA,
             [
                 "Make sure of librdkafka 1.6 or newer.",
                 STOP.format("librdkafka"),
@@ -93,7 +95,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
             ],
         ),
         (
-            library.KAFKA_PYTHON,
+            client_settings.KAFKA_PYTHON,
             [
                 "Make sure of kafka-python 3.0 or newer.",
                 STOP.format("kafka-python"),
@@ -108,7 +110,9 @@ def test_to_the_cooperative_strategy(name: str, told: list[str]) -> None:
 
 
 def test_one_that_refuses_stops_them_all() -> None:
-    assert steps("range", "cooperative-sticky", library.JAVA, library.LIBRDKAFKA, None) == [
+    assert steps(
+        "range", "cooperative-sticky", client_settings.JAVA, client_settings.LIBRDKAFKA, None
+    ) == [
         "Make sure of the Java client 2.4 or newer and librdkafka 1.6 or newer.",
         STOP.format("librdkafka"),
         f"Start them with this. Java and unknown (as Java): {LIST}="
@@ -120,36 +124,36 @@ def test_one_that_refuses_stops_them_all() -> None:
     ("name", "both", "alone"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             f"{LIST}={CLASSES}.RoundRobinAssignor,{CLASSES}.RangeAssignor",
             f"{LIST}={CLASSES}.RoundRobinAssignor",
         ),
-        (library.LIBRDKAFKA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
-        (library.ROTA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
+        (client_settings.LIBRDKAFKA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
+        (client_settings.ROTA, f"{LIST}=roundrobin,range", f"{LIST}=roundrobin"),
         (
-            library.KAFKA_PYTHON,
+            client_settings.KAFKA_PYTHON,
             f"{PYTHON}=[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
             "kafka.coordinator.assignors.range.RangePartitionAssignor]",
             f"{PYTHON}=[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor]",
         ),
         (
-            library.AIOKAFKA,
+            client_settings.AIOKAFKA,
             f"{PYTHON}=[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor, "
             "aiokafka.coordinator.assignors.range.RangePartitionAssignor]",
             f"{PYTHON}=[aiokafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor]",
         ),
         (
-            library.SARAMA,
+            client_settings.SARAMA,
             f"{GO}{{sarama.NewBalanceStrategyRoundRobin(), sarama.NewBalanceStrategyRange()}}",
             f"{GO}{{sarama.NewBalanceStrategyRoundRobin()}}",
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             "kgo.Balancers(kgo.RoundRobinBalancer(), kgo.RangeBalancer())",
             "kgo.Balancers(kgo.RoundRobinBalancer())",
         ),
         (
-            library.KAFKA_GO,
+            client_settings.KAFKA_GO,
             "GroupBalancers: []kafka.GroupBalancer"
             "{kafka.RoundRobinGroupBalancer{}, kafka.RangeGroupBalancer{}}",
             "GroupBalancers: []kafka.GroupBalancer{kafka.RoundRobinGroupBalancer{}}",
@@ -164,39 +168,39 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
     ("name", "static", "session"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             "group.instance.id=ID (the Java client 2.3 or newer)",
             "session.timeout.ms=120000",
         ),
         (
-            library.STREAMS,
+            client_settings.STREAMS,
             "group.instance.id=ID (Kafka Streams 2.3 or newer)",
             "session.timeout.ms=120000",
         ),
         (
-            library.LIBRDKAFKA,
+            client_settings.LIBRDKAFKA,
             "group.instance.id=ID (librdkafka 1.4 or newer)",
             "session.timeout.ms=120000",
         ),
-        (library.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
+        (client_settings.ROTA, "group.instance.id=ID", "session.timeout.ms=120000"),
         (
-            library.KAFKA_PYTHON,
+            client_settings.KAFKA_PYTHON,
             "group_instance_id=ID (kafka-python 2.3 or newer)",
             "session_timeout_ms=120000",
         ),
         (
-            library.AIOKAFKA,
+            client_settings.AIOKAFKA,
             "group_instance_id=ID (aiokafka 0.10 or newer)",
             "session_timeout_ms=120000 and rebalance_timeout_ms=10000 (or what it is now, "
             "but below request_timeout_ms, 40000 if not set)",
         ),
         (
-            library.SARAMA,
+            client_settings.SARAMA,
             "config.Consumer.Group.InstanceId = ID "
             "(it asks for a config.Version of sarama.V2_3_0_0 or newer)",
             "config.Consumer.Group.Session.Timeout = 2 * time.Minute",
         ),
-        (library.FRANZ_GO, "kgo.InstanceID(ID)", "kgo.SessionTimeout(2*time.Minute)"),
+        (client_settings.FRANZ_GO, "kgo.InstanceID(ID)", "kgo.SessionTimeout(2*time.Minute)"),
     ],
 )
 def test_static_members_need_ids_that_last_and_a_session(
@@ -218,7 +222,13 @@ def test_static_members_need_ids_that_last_and_a_session(
 
 
 def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
-    names = (library.JAVA, library.SARAMA, library.FRANZ_GO, library.KAFKA_PYTHON, None)
+    names = (
+        client_settings.JAVA,
+        client_settings.SARAMA,
+        client_settings.FRANZ_GO,
+        client_settings.KAFKA_PYTHON,
+        None,
+    )
     assert steps("range", "sticky, static 45s", *names) == [
         IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
         "group.instance.id=ID (the Java client 2.3 or newer); "
@@ -246,7 +256,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
     ("name", "wanted", "told"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             "KIP-848 uniform",
             [
                 "Make sure of brokers of Kafka 4.0 or newer, and of the Java client 4.0 or newer.",
@@ -254,7 +264,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             ],
         ),
         (
-            library.LIBRDKAFKA,
+            client_settings.LIBRDKAFKA,
             "KIP-848 range",
             [
                 "Make sure of brokers of Kafka 4.0 or newer, and of librdkafka 2.12 or newer.",
@@ -262,7 +272,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             ],
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             "KIP-848 uniform",
             [
                 "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
@@ -279,7 +289,7 @@ def test_the_brokers_protocol_needs_new_brokers_and_clients(
 
 
 def test_the_brokers_protocol_for_many_names_each_client() -> None:
-    names = (library.JAVA, library.FRANZ_GO, library.LIBRDKAFKA)
+    names = (client_settings.JAVA, client_settings.FRANZ_GO, client_settings.LIBRDKAFKA)
     assert steps("range", "KIP-848 range", *names) == [
         "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
         "recommends Kafka 4.3), the Java client 4.0 or newer and librdkafka 2.12 or newer.",
@@ -291,14 +301,14 @@ def test_the_brokers_protocol_for_many_names_each_client() -> None:
 
 
 def test_its_session_timeout_is_the_brokers() -> None:
-    *_, session, mind, _, _ = steps("range", "KIP-848 uniform, static 5min", library.JAVA)
+    *_, session, mind, _, _ = steps("range", "KIP-848 uniform, static 5min", client_settings.JAVA)
     assert session == (
         "Set consumer.session.timeout.ms=300000 for the group (kafka-configs --entity-type "
         "groups), after raising the broker's group.consumer.max.session.timeout.ms, 60000 if not "
         "set."
     )
     assert mind == MIND.format("5min")
-    _, session, *_ = steps("range", "KIP-848 uniform, static 45s", library.FRANZ_GO)
+    _, session, *_ = steps("range", "KIP-848 uniform, static 45s", client_settings.FRANZ_GO)
     assert session == (
         "Set consumer.session.timeout.ms=45000 for the group (kafka-configs --entity-type groups)."
     )
@@ -308,19 +318,19 @@ def test_its_session_timeout_is_the_brokers() -> None:
     ("name", "other", "back"),
     [
         (
-            library.JAVA,
+            client_settings.JAVA,
             "group.remote.assignor=range",
             f"group.protocol=classic and {LIST}={CLASSES}.CooperativeStickyAssignor, and without "
             "group.remote.assignor",
         ),
         (
-            library.LIBRDKAFKA,
+            client_settings.LIBRDKAFKA,
             "group.remote.assignor=range",
             f"group.protocol=classic and {LIST}=cooperative-sticky, and without "
             "group.remote.assignor",
         ),
         (
-            library.FRANZ_GO,
+            client_settings.FRANZ_GO,
             "kgo.Balancers(kgo.RangeBalancer())",
             "kgo.Balancers(kgo.CooperativeStickyBalancer()), and without kgo.ServerSideBalancer()",
         ),
@@ -336,7 +346,7 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
 
 @pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
 def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
-    *ids, mind, restart = steps(used, "sticky, static 10min", library.JAVA)
+    *ids, mind, restart = steps(used, "sticky, static 10min", client_settings.JAVA)
     given = "group.instance.id=ID (the Java client 2.3 or newer)"
     assert ids == ([] if "static" in used else [IDS.format(given)])
     assert mind == MIND.format("10min")
@@ -348,27 +358,27 @@ def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
 
 
 def test_the_brokers_session_is_set_though_the_members_was_as_long() -> None:
-    session, *_ = steps("range, static 45s", "KIP-848 uniform, static 45s", library.JAVA)
+    session, *_ = steps("range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA)
     assert session.startswith("Set consumer.session.timeout.ms=45000 for the group")
-    assert steps("KIP-848 range, static 45s", "KIP-848 uniform, static 45s", library.JAVA) == [
-        "Restart the members one after the other with group.remote.assignor=uniform."
-    ]
+    assert steps(
+        "KIP-848 range, static 45s", "KIP-848 uniform, static 45s", client_settings.JAVA
+    ) == ["Restart the members one after the other with group.remote.assignor=uniform."]
 
 
 def test_libraries_that_have_no_way_are_named() -> None:
     """Members of the classic protocol may be in a group of the broker's while it changes over."""
     restart = "Restart the members one after the other with this."
-    assert steps("KIP-848 range", "KIP-848 uniform", library.JAVA, library.SARAMA) == [
-        f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."
-    ]
-    assert steps("KIP-848 range", "KIP-848 uniform", library.SARAMA) == [
+    assert steps(
+        "KIP-848 range", "KIP-848 uniform", client_settings.JAVA, client_settings.SARAMA
+    ) == [f"{restart} Java: group.remote.assignor=uniform; sarama: no such setting."]
+    assert steps("KIP-848 range", "KIP-848 uniform", client_settings.SARAMA) == [
         f"{restart} sarama: no such setting."
     ]
-    assert steps("range", "KIP-848 uniform", library.SARAMA) == [
+    assert steps("range", "KIP-848 uniform", client_settings.SARAMA) == [
         "Make sure of brokers of Kafka 4.0 or newer.",
         f"{restart} The group changes over while it runs. sarama: no such setting.",
     ]
-    assert steps("KIP-848 uniform", "range", library.JAVA, library.AIOKAFKA) == [
+    assert steps("KIP-848 uniform", "range", client_settings.JAVA, client_settings.AIOKAFKA) == [
         f"{restart} aiokafka: {PYTHON}=[aiokafka.coordinator.assignors.range."
         f"RangePartitionAssignor]; Java: group.protocol=classic and {LIST}="
         f"{CLASSES}.RangeAssignor, and without group.remote.assignor."
@@ -376,14 +386,14 @@ def test_libraries_that_have_no_way_are_named() -> None:
 
 
 def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:
-    assert steps("cooperative-sticky, eager", "cooperative-sticky", library.JAVA) == [
+    assert steps("cooperative-sticky, eager", "cooperative-sticky", client_settings.JAVA) == [
         f"Restart the members one after the other with {LIST}={CLASSES}.CooperativeStickyAssignor: "
         "the group turns cooperative."
     ]
 
 
 def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
-    assert steps("cooperative-sticky", "sticky", library.SARAMA) == [
+    assert steps("cooperative-sticky", "sticky", client_settings.SARAMA) == [
         FIRST.replace("range", "cooperative-sticky").format(
             f"{GO}{{sarama.NewBalanceStrategySticky(), "
             "sarama.NewBalanceStrategyCooperativeSticky()}"
@@ -396,13 +406,19 @@ def test_back_to_an_eager_strategy_nothing_turns_cooperative() -> None:
     ("name", "able"),
     [
         (None, {"sticky", "cooperative-sticky", "range, static 45s", "KIP-848 uniform"}),
-        (library.JAVA, {"sticky", "cooperative-sticky", "range, static 45s", "KIP-848 uniform"}),
-        (library.LIBRDKAFKA, {"cooperative-sticky", "range, static 45s", "KIP-848 uniform"}),
-        (library.KAFKA_PYTHON, {"sticky", "cooperative-sticky", "range, static 45s"}),
-        (library.AIOKAFKA, {"sticky", "range, static 45s"}),
-        (library.SARAMA, {"sticky", "range, static 45s"}),
-        (library.KAFKAJS, set()),
-        (library.STREAMS, {"range, static 45s"}),
+        (
+            client_settings.JAVA,
+            {"sticky", "cooperative-sticky", "range, static 45s", "KIP-848 uniform"},
+        ),
+        (
+            client_settings.LIBRDKAFKA,
+            {"cooperative-sticky", "range, static 45s", "KIP-848 uniform"},
+        ),
+        (client_settings.KAFKA_PYTHON, {"sticky", "cooperative-sticky", "range, static 45s"}),
+        (client_settings.AIOKAFKA, {"sticky", "range, static 45s"}),
+        (client_settings.SARAMA, {"sticky", "range, static 45s"}),
+        (client_settings.KAFKAJS, set()),
+        (client_settings.STREAMS, {"range, static 45s"}),
     ],
 )
 def test_what_a_library_can_do(name: str | None, able: set[str]) -> None:
@@ -411,13 +427,16 @@ def test_what_a_library_can_do(name: str | None, able: set[str]) -> None:
 
 
 def test_all_libraries_of_a_group_must_be_able() -> None:
-    assert not can("range", "cooperative-sticky", library.JAVA, library.AIOKAFKA)
-    assert can("range", "sticky", library.JAVA, library.AIOKAFKA, None)
+    assert not can("range", "cooperative-sticky", client_settings.JAVA, client_settings.AIOKAFKA)
+    assert can("range", "sticky", client_settings.JAVA, client_settings.AIOKAFKA, None)
 
 
 def test_every_library_that_can_be_told_is_known() -> None:
-    constants = (value for name, value in vars(library).items() if name.isupper())
-    assert {name for name in constants if isinstance(name, str)} <= set(LIBRARIES)
+    names = (
+        "JAVA STREAMS LIBRDKAFKA KAFKA_PYTHON AIOKAFKA SARAMA FRANZ_GO KAFKA_GO KAFKAJS RUBY_KAFKA"
+    )
+    found = {getattr(client_settings, name) for name in (*names.split(), "BROD", "ROTA")}
+    assert found <= set(CLIENT_LIBRARIES)
 
 
 def test_smaller_changes_come_first() -> None:
@@ -428,6 +447,6 @@ def test_smaller_changes_come_first() -> None:
         "cooperative-sticky, static 45s",
         "KIP-848 uniform, static 45s",
     ]
-    sizes = [size(parse("range"), parse(one)) for one in wanted]
+    sizes = [migration_size(parse_policy("range"), parse_policy(one)) for one in wanted]
     assert sizes == sorted(sizes)
     assert sizes[0] == 0

@@ -6,78 +6,80 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.errors import InputError
-from rota.replay.fact import Kind
-from rota.replay.policy import (
-    Membership,
-    Policy,
-    Protocol,
-    choices,
-    last_used,
-    parse,
-    session_timeouts,
-    shown_time,
-    used_by,
-    used_label,
+from rota.engine.history.facts import GroupType
+from rota.engine.history.policies import (
+    GroupPolicy,
+    MembershipType,
+    PolicyProtocol,
+    find_used_policies,
+    format_timeout,
+    label_used_policies,
+    list_alternatives,
+    parse_last_used,
+    parse_policy,
+    suggest_session_timeouts,
 )
-from rota.replay.restart import events, restarts
+from rota.engine.history.restarts import find_restarts, list_membership_events
+from rota.errors import InputError
 from tests.pure.history.tale import Tale, generation, member, step
 
 NAMES = {
-    "range": Policy(strategy="range"),
-    "cooperative-sticky": Policy(strategy="cooperative-sticky", protocol=Protocol.COOPERATIVE),
-    "cooperative-sticky, eager": Policy(strategy="cooperative-sticky"),
-    "cooperative-sticky, static 45s": Policy(
+    "range": GroupPolicy(strategy="range"),
+    "cooperative-sticky": GroupPolicy(
+        strategy="cooperative-sticky", protocol=PolicyProtocol.COOPERATIVE
+    ),
+    "cooperative-sticky, eager": GroupPolicy(strategy="cooperative-sticky"),
+    "cooperative-sticky, static 45s": GroupPolicy(
         strategy="cooperative-sticky",
-        protocol=Protocol.COOPERATIVE,
-        membership=Membership.STATIC,
+        protocol=PolicyProtocol.COOPERATIVE,
+        membership=MembershipType.STATIC,
         session_timeout=45_000,
     ),
-    "sticky (exact), static 2min": Policy(
-        strategy="sticky", solver="exact", membership=Membership.STATIC, session_timeout=120_000
+    "sticky (exact), static 2min": GroupPolicy(
+        strategy="sticky", solver="exact", membership=MembershipType.STATIC, session_timeout=120_000
     ),
-    "range (other), partly static 6500ms": Policy(
-        strategy="range", solver="other", membership=Membership.PARTLY, session_timeout=6_500
+    "range (other), partly static 6500ms": GroupPolicy(
+        strategy="range", solver="other", membership=MembershipType.PARTLY, session_timeout=6_500
     ),
-    "KIP-848 uniform": Policy(strategy="uniform", protocol=Protocol.CONSUMER),
-    "KIP-848 range, static": Policy(
-        strategy="range", protocol=Protocol.CONSUMER, membership=Membership.STATIC
+    "KIP-848 uniform": GroupPolicy(strategy="uniform", protocol=PolicyProtocol.CONSUMER),
+    "KIP-848 range, static": GroupPolicy(
+        strategy="range", protocol=PolicyProtocol.CONSUMER, membership=MembershipType.STATIC
     ),
-    "com.example.Mine": Policy(strategy="com.example.Mine"),
+    "com.example.Mine": GroupPolicy(strategy="com.example.Mine"),
 }
 
 
 @pytest.mark.parametrize("label", NAMES)
 def test_a_policy_has_a_name_that_can_be_parsed(label: str) -> None:
     assert NAMES[label].label == label
-    assert parse(label) == NAMES[label]
+    assert parse_policy(label) == NAMES[label]
 
 
 @given(
     strategy=st.sampled_from(["range", "roundrobin", "sticky", "cooperative-sticky"]),
-    static=st.sampled_from(Membership),
+    static=st.sampled_from(MembershipType),
     session=st.integers(1, 1_800_000),
     solver=st.sampled_from(["kafka", "exact", "other"]),
 )
 def test_every_name_can_be_parsed(
-    strategy: str, static: Membership, session: int, solver: str
+    strategy: str, static: MembershipType, session: int, solver: str
 ) -> None:
-    policy = Policy(
+    policy = GroupPolicy(
         strategy=strategy,
         membership=static,
-        session_timeout=None if static is Membership.DYNAMIC else session,
+        session_timeout=None if static is MembershipType.DYNAMIC else session,
         solver=solver,
     )
-    assert parse(policy.label) == policy
+    assert parse_policy(policy.label) == policy
 
 
 def test_nothing_is_no_name() -> None:
     with pytest.raises(InputError, match="not the name of a policy"):
-        parse("")
+        parse_policy("")
 
 
 def test_times_are_shown_as_people_say_them() -> None:
-    shown = [shown_time(time) for time in (6_000, 60_000, 90_000, 120_000, 1_800_000)]
+    shown = [format_timeout(time) for time in (6_000, 60_000, 90_000, 120_000, 1_800_000)]
     assert shown == ["6s", "60s", "90s", "2min", "30min"]
 
 
@@ -89,24 +91,30 @@ def test_the_last_of_those_used_ends_the_name() -> None:
         generation(3, [member("a", held)], "range"),
         generation(4, []),
     ]
-    used = used_by([step(None, one) for one in rounds])
-    assert used_label(used) == "roundrobin, then range"
-    assert last_used("roundrobin, then range") == Policy(strategy="range")
+    used = find_used_policies([step(None, one) for one in rounds])
+    assert label_used_policies(used) == "roundrobin, then range"
+    assert parse_last_used("roundrobin, then range") == GroupPolicy(strategy="range")
 
 
 def test_the_kind_of_members_is_part_of_it() -> None:
     partly = generation(1, [member("s!a", session_timeout=9_000), member("b")])
-    assert used_label(used_by([step(None, partly)])) == "range, partly static 9s"
-    modern = generation(2, [member("s!a", session_timeout=None)], "uniform", kind=Kind.CONSUMER)
-    assert used_label(used_by([step(None, modern)])) == "KIP-848 uniform, static"
+    assert (
+        label_used_policies(find_used_policies([step(None, partly)])) == "range, partly static 9s"
+    )
+    modern = generation(
+        2, [member("s!a", session_timeout=None)], "uniform", kind=GroupType.CONSUMER
+    )
+    assert (
+        label_used_policies(find_used_policies([step(None, modern)])) == "KIP-848 uniform, static"
+    )
 
 
 def test_a_group_that_nobody_came_back_to_has_no_use_for_static_members() -> None:
     tale = Tale().at(0, "a").at(10, "a", "b")
-    assert session_timeouts(tale.steps, []) == ()
-    assert {choice.membership for choice in choices(used_by(tale.steps), ())} == {
-        Membership.DYNAMIC
-    }
+    assert suggest_session_timeouts(tale.steps, []) == ()
+    assert {
+        choice.membership for choice in list_alternatives(find_used_policies(tale.steps), ())
+    } == {MembershipType.DYNAMIC}
 
 
 @pytest.mark.parametrize(
@@ -117,13 +125,13 @@ def test_a_session_timeout_long_enough_for_the_restarts(
     away: int, sessions: tuple[int, ...]
 ) -> None:
     tale = Tale().at(0, "a", "b").at(10, "b").at(10 + away, "a#2", "b")
-    found = restarts(events(tale.told, tale.steps), {})
-    assert session_timeouts(tale.steps, found) == sessions
+    found = find_restarts(list_membership_events(tale.told, tale.steps), {})
+    assert suggest_session_timeouts(tale.steps, found) == sessions
 
 
 def test_every_strategy_is_worth_asking_but_the_one_in_use() -> None:
-    used = (Policy(strategy="range"),)
-    labels = [choice.label for choice in choices(used, (6_000,))]
+    used = (GroupPolicy(strategy="range"),)
+    labels = [choice.label for choice in list_alternatives(used, (6_000,))]
     assert labels == [
         "roundrobin",
         "sticky",
@@ -141,7 +149,7 @@ def test_every_strategy_is_worth_asking_but_the_one_in_use() -> None:
 
 
 def test_a_group_that_rotas_solver_placed_would_be_so_under_other_policies() -> None:
-    used = (Policy(strategy="sticky", solver="exact"),)
-    labels = [choice.label for choice in choices(used, ())]
+    used = (GroupPolicy(strategy="sticky", solver="exact"),)
+    labels = [choice.label for choice in list_alternatives(used, ())]
     assert "cooperative-sticky (exact)" in labels
     assert "sticky (exact)" not in labels

@@ -6,8 +6,8 @@ from operator import attrgetter
 
 import pytest
 
-from rota.pipeline import generation
-from rota.replay.timeline import Reading
+from rota.engine.history.generations import HistoryReader
+from rota.pipeline import arrow
 from tests.pure.history import capture
 
 GROUPS = sorted(capture.written())
@@ -15,7 +15,7 @@ GROUPS = sorted(capture.written())
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_is_told_on_the_way_and_at_the_end_is_all(group: str) -> None:
-    reading = Reading(group, capture.topic_names())
+    reading = HistoryReader(group, capture.topic_names())
     generations, ownership = [], []
     for each in reading.generations(capture.written()[group]):
         generations.append(each)
@@ -31,8 +31,8 @@ def test_what_is_told_on_the_way_and_at_the_end_is_all(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_rows_are_read_as_what_was_written(group: str) -> None:
     made = capture.timelines()[group].generations
-    rows = generation.rows(made)
-    assert generation.Reader().read(rows) == made
-    reader = generation.Reader()  # a piece may be a part of a larger one
+    rows = arrow.generations_to_batch(made)
+    assert arrow.GenerationReader().read(rows) == made
+    reader = arrow.GenerationReader()  # a piece may be a part of a larger one
     pieces = [reader.read(rows.slice(first, 2)) for first in range(0, len(made), 2)]
     assert [each for piece in pieces for each in piece] == made

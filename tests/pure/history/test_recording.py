@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rota.replay.cause import explain
-from rota.replay.fact import Cause, Evidence, Kind, LogLine
-from rota.replay.serverlog import Passed
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.facts import EvidenceType, GroupType, LogLine, RebalanceCause
+from rota.engine.history.server_log import SkippedLine
 from tests.pure.history import recording
 
 GROUPS = sorted(recording.causes())
-WITHOUT_REASON = {("b-python", Cause.SLOW_POLL), ("b-pycoop", Cause.SLOW_POLL)}
-"""kafka-python does not say why it leaves, so its broker's log does not tell these from a close."""
+#: kafka-python does not say why it leaves, so its broker's log does not tell these from a close.
+WITHOUT_REASON = {("b-python", RebalanceCause.SLOW_POLL), ("b-pycoop", RebalanceCause.SLOW_POLL)}
 
 
 def test_every_group_is_there() -> None:
@@ -20,7 +20,7 @@ def test_every_group_is_there() -> None:
 
 
 def test_the_broker_s_lines_are_all_understood() -> None:
-    assert Passed.STRANGE not in recording.log()
+    assert SkippedLine.STRANGE not in recording.log()
     assert sum(isinstance(line, LogLine) for line in recording.log()) > 300
 
 
@@ -28,7 +28,7 @@ def test_the_broker_s_lines_are_all_understood() -> None:
 def test_every_rebalance_is_found_and_none_is_invented(group: str) -> None:
     found = recording.rebalances()[group]
     assert len(found) == len(recording.causes()[group])
-    if found[0].after.kind is Kind.CLASSIC:
+    if found[0].after.kind is GroupType.CLASSIC:
         said = (line for line in recording.lines(group) if line.what in ("assigned", "emptied"))
         rounds = [one.generation for step in found for one in step.rounds]
         assert rounds == [line.generation for line in said]
@@ -37,15 +37,15 @@ def test_every_rebalance_is_found_and_none_is_invented(group: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_log_states_every_cause(group: str) -> None:
     found = [
-        explain(step, recording.commits(group), recording.lines(group))
+        explain_rebalance(step, recording.commits(group), recording.lines(group))
         for step in recording.rebalances()[group]
     ]
     real = recording.causes()[group]
-    assert all(one.evidence is Evidence.STATED for one in found)
-    told = [Cause.UNKNOWN if (group, cause) in WITHOUT_REASON else cause for cause in real]
+    assert all(one.evidence is EvidenceType.STATED for one in found)
+    told = [RebalanceCause.UNKNOWN if (group, cause) in WITHOUT_REASON else cause for cause in real]
     assert [one.cause for one in found] == told
-    likely = [one.likely for one in found if one.cause is Cause.UNKNOWN]
-    assert set(likely) <= {Cause.SLOW_POLL}
+    likely = [one.likely for one in found if one.cause is RebalanceCause.UNKNOWN]
+    assert set(likely) <= {RebalanceCause.SLOW_POLL}
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def test_without_the_log_a_cause_is_right_or_unknown(group: str, committed: bool
     commits = recording.commits(group) if committed else {}
     real = recording.causes()[group]
     for step, cause in zip(recording.rebalances()[group], real, strict=True):
-        found = explain(step, commits)
-        assert found.evidence is Evidence.INFERRED
-        assert found.cause in (Cause.UNKNOWN, cause), (step.after.generation, found)
+        found = explain_rebalance(step, commits)
+        assert found.evidence is EvidenceType.INFERRED
+        assert found.cause in (RebalanceCause.UNKNOWN, cause), (step.after.generation, found)
 
 
 def test_much_is_known_without_the_log() -> None:
     found = [
-        explain(step, recording.commits(group)).cause
+        explain_rebalance(step, recording.commits(group)).cause
         for group in GROUPS
         for step in recording.rebalances()[group]
     ]
-    known = sum(cause is not Cause.UNKNOWN for cause in found)
+    known = sum(cause is not RebalanceCause.UNKNOWN for cause in found)
     assert known > len(found) // 2

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rota.replay.fact import Cause
-from rota.replay.restart import Restart, events, restarts
-from rota.replay.step import steps
+from rota.engine.history.facts import RebalanceCause
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.restarts import MemberRestart, find_restarts, list_membership_events
 from tests.pure.history.tale import Tale
 
 
-def found(tale: Tale, silent: tuple[int, ...] = ()) -> list[Restart]:
-    causes = {(0, number): Cause.SILENT for number in silent}
-    return restarts(events(tale.told, tale.steps), causes)
+def found(tale: Tale, silent: tuple[int, ...] = ()) -> list[MemberRestart]:
+    causes = {(0, number): RebalanceCause.SILENT for number in silent}
+    return find_restarts(list_membership_events(tale.told, tale.steps), causes)
 
 
 def pairs(tale: Tale) -> list[tuple[str, str, int]]:
@@ -63,4 +63,4 @@ def test_lives_do_not_mix() -> None:
     first = Tale().at(0, "a", "b").at(10, "b")
     second = replace(Tale().at(20, "a#2").told[0], life=1, offset=9)
     told = [*first.told, second]
-    assert restarts(events(told, steps(told)), {}) == []
+    assert find_restarts(list_membership_events(told, find_rebalances(told)), {}) == []

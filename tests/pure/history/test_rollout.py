@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 
 import rota
-from rota.model.entry import GroupSaved
-from rota.replay.fact import (
-    Cause,
-    Evidence,
+from rota.engine.history.facts import (
+    EvidenceType,
     Explanation,
     Generation,
+    GenerationMark,
     GenerationMember,
-    Kind,
-    Mark,
-    Step,
-    Written,
+    GroupType,
+    JournalRecord,
+    Rebalance,
+    RebalanceCause,
 )
-from rota.replay.rollout import PAUSE, rollouts
-from rota.replay.step import steps
-from rota.replay.timeline import read
-from rota.sim.trace import What
+from rota.engine.history.generations import read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.restarts import MAX_ROLLOUT_GAP, find_rollouts
+from rota.engine.model.journal_entry import GroupMetadataEntry
+from rota.engine.simulator.trace import TraceEventType
 
 
-def simulated(*events: dict[str, Any], **fields: Any) -> list[Step]:
+def simulated(*events: dict[str, Any], **fields: Any) -> list[Rebalance]:
     """Four members for an hour."""
     scenario = {
         "duration": "1h",
@@ -37,13 +37,13 @@ def simulated(*events: dict[str, Any], **fields: Any) -> list[Step]:
         "events": list(events),
     }
     trace = rota.simulate(scenario).trace
-    saved = [record for record in trace if record.what is What.JOURNAL]
+    saved = [record for record in trace if record.what is TraceEventType.JOURNAL]
     written = [
-        Written(offset, record.at, record.detail)
+        JournalRecord(offset, record.at, record.detail)
         for offset, record in enumerate(saved)
-        if isinstance(record.detail, GroupSaved)
+        if isinstance(record.detail, GroupMetadataEntry)
     ]
-    return steps(read("group", written, {}).generations)
+    return find_rebalances(read_history("group", written, {}).generations)
 
 
 @pytest.mark.parametrize("surge", [False, True])
@@ -51,7 +51,7 @@ def simulated(*events: dict[str, Any], **fields: Any) -> list[Step]:
 def test_a_rolling_deploy_is_one_rollout(between: str, surge: bool) -> None:
     found = simulated({"at": "5m", "deploy": "m", "down": "8s", "between": between, "surge": surge})
 
-    first, *others = rollouts(found)
+    first, *others = find_rollouts(found)
 
     assert first is None
     assert len(others) >= 4
@@ -60,7 +60,7 @@ def test_a_rolling_deploy_is_one_rollout(between: str, surge: bool) -> None:
 
 def test_the_next_deploy_is_another() -> None:
     deploy = {"deploy": "m", "down": "8s", "between": "20s"}
-    found = rollouts(simulated({"at": "5m", **deploy}, {"at": "9m", **deploy}))
+    found = find_rollouts(simulated({"at": "5m", **deploy}, {"at": "9m", **deploy}))
 
     assert found[0] is None
     assert list(dict.fromkeys(found[1:])) == ["generation 1-9", "generation 9-17"]
@@ -69,26 +69,26 @@ def test_the_next_deploy_is_another() -> None:
 def test_static_members_are_deployed_without_a_rebalance() -> None:
     deploy = {"at": "5m", "deploy": "m", "down": "8s", "between": "20s"}
 
-    assert rollouts(simulated(deploy, static=True)) == [None]
+    assert find_rollouts(simulated(deploy, static=True)) == [None]
 
 
 def test_a_member_that_comes_and_goes_is_no_rollout() -> None:
     restarts = [{"at": f"{minute}m", "restart": "m-1", "down": "10s"} for minute in range(5, 12)]
 
-    assert set(rollouts(simulated(*restarts))) == {None}
+    assert set(find_rollouts(simulated(*restarts))) == {None}
 
 
 def test_growing_and_shrinking_is_no_rollout() -> None:
     joins = [{"at": f"{5 + n}m", "join": f"x-{n}", "like": "m"} for n in range(4)]
     leaves = [{"at": f"{15 + n}m", "leave": f"x-{n}"} for n in range(4)]
 
-    assert set(rollouts(simulated(*joins, *leaves))) == {None}
+    assert set(find_rollouts(simulated(*joins, *leaves))) == {None}
 
 
 def test_all_at_once_is_no_rollout() -> None:
     restart = {"at": "5m", "restart": ["m-0", "m-1", "m-2", "m-3"], "down": "30s"}
 
-    assert set(rollouts(simulated(restart))) == {None}
+    assert set(find_rollouts(simulated(restart))) == {None}
 
 
 def group(*clients: str, at: int, number: int, host: str = "") -> Generation:
@@ -98,19 +98,19 @@ def group(*clients: str, at: int, number: int, host: str = "") -> Generation:
     )
     return Generation(
         group="g",
-        kind=Kind.CLASSIC,
+        kind=GroupType.CLASSIC,
         life=0,
         generation=number,
-        mark=Mark.SETTLED if members else Mark.EMPTIED,
+        mark=GenerationMark.SETTLED if members else GenerationMark.EMPTIED,
         at=at,
         offset=number,
         members=members,
     )
 
 
-def course(*names: str, apart: int = 60_000) -> list[Step]:
+def course(*names: str, apart: int = 60_000) -> list[Rebalance]:
     """Steps between generations whose members are named like "a/1 b/1": client, process."""
-    return steps(
+    return find_rebalances(
         group(*text.split(), at=number * apart, number=number + 1)
         for number, text in enumerate(names)
     )
@@ -122,32 +122,35 @@ PAIR = ("a/1 b/1", "b/1", "a/2 b/1", "a/2", "a/2 b/2")
 def test_two_that_came_back_are_no_rollout_unless_they_are_others() -> None:
     renamed = [text.replace("/2", "-v2/2") for text in PAIR]
 
-    assert set(rollouts(course(*PAIR))) == {None}
-    assert rollouts(course(*renamed)) == [None, *["generation 1-5"] * 4]
+    assert set(find_rollouts(course(*PAIR))) == {None}
+    assert find_rollouts(course(*renamed)) == [None, *["generation 1-5"] * 4]
 
 
-def explained(found: Sequence[Step], cause: Cause) -> list[Explanation]:
-    return [Explanation(cause=cause, evidence=Evidence.STATED) for _ in found]
+def explained(found: Sequence[Rebalance], cause: RebalanceCause) -> list[Explanation]:
+    return [Explanation(cause=cause, evidence=EvidenceType.STATED) for _ in found]
 
 
 def test_who_polled_too_late_was_not_deployed() -> None:
     found = course("a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2")
 
-    assert rollouts(found, explained(found, Cause.LEFT)) == [None, *["generation 1-4"] * 3]
-    assert set(rollouts(found, explained(found, Cause.SLOW_POLL))) == {None}
+    assert find_rollouts(found, explained(found, RebalanceCause.LEFT)) == [
+        None,
+        *["generation 1-4"] * 3,
+    ]
+    assert set(find_rollouts(found, explained(found, RebalanceCause.SLOW_POLL))) == {None}
 
 
 def test_what_happens_long_after_each_other_is_no_rollout() -> None:
     names = "a/1 b/1 c/1", "a/2 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2"
 
-    assert set(rollouts(course(*names, apart=PAUSE + 1))) == {None}
+    assert set(find_rollouts(course(*names, apart=MAX_ROLLOUT_GAP + 1))) == {None}
 
 
 def test_a_few_of_many_are_no_rollout() -> None:
     rest = " ".join(f"m{number}/1" for number in range(17))
     found = course(*(f"{text} {rest}" for text in ("a/1 b/1 c/1", "a/2 b/2 c/1", "a/2 b/2 c/2")))
 
-    assert set(rollouts(found)) == {None}
+    assert set(find_rollouts(found)) == {None}
 
 
 def test_a_later_life_is_told_in_the_name() -> None:
@@ -157,4 +160,4 @@ def test_a_later_life_is_told_in_the_name() -> None:
         for one in course(*names)
     ]
 
-    assert set(rollouts(found)) == {None, "life 1, generation 1-4"}
+    assert set(find_rollouts(found)) == {None, "life 1, generation 1-4"}

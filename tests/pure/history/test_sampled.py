@@ -12,29 +12,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
-from rota.replay.cause import explain
-from rota.replay.cost import cost
-from rota.replay.fact import (
-    Cause,
-    Evidence,
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.facts import (
+    EvidenceType,
     Generation,
+    GenerationMark,
     GenerationMember,
-    Kind,
+    GroupType,
+    JournalRecord,
     LogLine,
-    Mark,
-    Ownership,
-    Step,
-    Written,
+    PartitionOwnership,
+    Rebalance,
+    RebalanceCause,
 )
-from rota.replay.policy import parse
-from rota.replay.sample import DEAD, Look, Sample, Seen, Watch
-from rota.replay.sampled import SampleReading
-from rota.replay.step import steps
-from rota.replay.timeline import Timeline, read
-from rota.replay.whatif import Again
-from rota.sim.trace import What
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.policies import parse_policy
+from rota.engine.history.rebalances import compute_cost, find_rebalances
+from rota.engine.history.samples import (
+    DEAD_STATE,
+    GroupPoll,
+    GroupSample,
+    SampleChanges,
+    SampleReader,
+    SampleTracker,
+)
+from rota.engine.history.whatif import HistoryReplay
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.simulator.trace import TraceEventType
 from tests.pure.history.tale import member
 from tests.support.examples import examples
 from tests.support.simulation.days import day
@@ -42,23 +46,25 @@ from tests.support.simulation.days import day
 A, B, C = (member(name) for name in "abc")
 
 
-def sample(*members: GenerationMember, state: str = "", at: int = 0, **fields: object) -> Sample:
-    given = {"kind": Kind.CLASSIC, "protocol_type": "consumer", "strategy": "range", **fields}
+def sample(
+    *members: GenerationMember, state: str = "", at: int = 0, **fields: object
+) -> GroupSample:
+    given = {"kind": GroupType.CLASSIC, "protocol_type": "consumer", "strategy": "range", **fields}
     state = state or ("Stable" if members else "Empty")
-    return Sample(group="g", at=at, state=state, members=members, **given)  # type: ignore[arg-type]
+    return GroupSample(group="g", at=at, state=state, members=members, **given)  # type: ignore[arg-type]
 
 
-def consumers(epoch: int, *members: GenerationMember, state: str = "") -> Sample:
-    return sample(*members, state=state, kind=Kind.CONSUMER, epoch=epoch, strategy="uniform")
+def consumers(epoch: int, *members: GenerationMember, state: str = "") -> GroupSample:
+    return sample(*members, state=state, kind=GroupType.CONSUMER, epoch=epoch, strategy="uniform")
 
 
 def having(who: GenerationMember, *partitions: int) -> GenerationMember:
     return replace(who, assigned={"t": partitions})
 
 
-def looked(*samples: Sample | None, first: int = 0) -> list[Sample]:
+def looked(*samples: GroupSample | None, first: int = 0) -> list[GroupSample]:
     """Seen one after the other, ten seconds apart; None: the group is not there."""
-    watch = Watch()
+    watch = SampleTracker()
     return [
         each
         for number, one in enumerate(samples, first)
@@ -66,53 +72,59 @@ def looked(*samples: Sample | None, first: int = 0) -> list[Sample]:
     ]
 
 
-def look(number: int, one: Sample | None) -> Look:
+def look(number: int, one: GroupSample | None) -> GroupPoll:
     groups = {} if one is None else {one.group: one}
-    return Look(begun=10_000 * number, at=10_000 * number + 5, groups=groups)
+    return GroupPoll(begun=10_000 * number, at=10_000 * number + 5, groups=groups)
 
 
-def read_samples(samples: Iterable[Sample]) -> tuple[list[Generation], list[Ownership]]:
-    reading = SampleReading("g")
+def read_samples(
+    samples: Iterable[GroupSample],
+) -> tuple[list[Generation], list[PartitionOwnership]]:
+    reading = SampleReader("g")
     made = list(reading.generations(samples))
     return made, reading.rest()
 
 
-def marks(*samples: Sample | None) -> list[tuple[Mark, int, int]]:
+def marks(*samples: GroupSample | None) -> list[tuple[GenerationMark, int, int]]:
     """What is made of them: mark, life, number."""
     made, _ = read_samples(looked(*samples))
     return [(one.mark, one.life, one.generation) for one in made]
 
 
-FOUND, SETTLED, EMPTIED = Mark.FOUND, Mark.SETTLED, Mark.EMPTIED
+FOUND, SETTLED, EMPTIED = GenerationMark.FOUND, GenerationMark.SETTLED, GenerationMark.EMPTIED
 
 
 def test_what_is_there_first_is_no_rebalance() -> None:
     made, _ = read_samples(looked(sample(A), sample(A)))
     assert [(one.mark, one.sampled, one.not_before) for one in made] == [(FOUND, True, None)]
-    assert steps(made) == []
+    assert find_rebalances(made) == []
 
 
 def test_a_change_is_a_rebalance_between_two_samples() -> None:
     made, _ = read_samples(looked(sample(A), sample(A), sample(A, B)))
-    (step,) = steps(made)
+    (step,) = find_rebalances(made)
     assert (step.before, step.after) == (made[0], made[1])
     assert (step.after.not_before, step.after.at) == (10_000, 20_005)
-    why = explain(step, {})
-    assert (why.cause, why.likely, why.evidence) == (Cause.UNKNOWN, Cause.JOINED, Evidence.SAMPLED)
+    why = explain_rebalance(step, {})
+    assert (why.cause, why.likely, why.evidence) == (
+        RebalanceCause.UNKNOWN,
+        RebalanceCause.JOINED,
+        EvidenceType.SAMPLED,
+    )
     assert (why.earliest_start, why.latest_start) == (10_000, 20_005)
 
 
 def test_lines_are_not_found_by_numbers_that_were_counted_here() -> None:
     made, _ = read_samples(looked(sample(A), sample(A, B)))
-    (step,) = steps(made)
+    (step,) = find_rebalances(made)
     line = LogLine(at=10_000, group="g", what="preparing", generation=0, text="", reason="r")
-    assert explain(step, {}, [line]).evidence is Evidence.SAMPLED
+    assert explain_rebalance(step, {}, [line]).evidence is EvidenceType.SAMPLED
 
 
 def test_a_new_group_began_from_nothing() -> None:
     assert marks(None, sample(A)) == [(SETTLED, 0, 1)]
-    (step,) = steps(read_samples(looked(None, sample(A)))[0])
-    assert explain(step, {}).cause is Cause.JOINED
+    (step,) = find_rebalances(read_samples(looked(None, sample(A)))[0])
+    assert explain_rebalance(step, {}).cause is RebalanceCause.JOINED
 
 
 def test_the_last_one_goes_and_somebody_comes() -> None:
@@ -126,7 +138,7 @@ def test_the_last_one_goes_and_somebody_comes() -> None:
 def test_a_group_is_deleted_and_made_again() -> None:
     assert marks(sample(A), None, sample(A)) == [
         (FOUND, 0, 0),
-        (Mark.FORGOTTEN, 0, 0),
+        (GenerationMark.FORGOTTEN, 0, 0),
         (SETTLED, 1, 1),
     ]
 
@@ -153,16 +165,16 @@ def test_a_rebalance_under_way_at_first_does_not_tell_what_was_before() -> None:
 
 def test_a_static_member_that_is_back_may_be_without_a_rebalance() -> None:
     old, new = having(member("s!pod"), 0), having(replace(member("s!pod"), member_id="x"), 0)
-    assert marks(sample(old), sample(new)) == [(FOUND, 0, 0), (Mark.REPLACED, 0, 0)]
+    assert marks(sample(old), sample(new)) == [(FOUND, 0, 0), (GenerationMark.REPLACED, 0, 0)]
     moved = having(new, 1)
     assert marks(sample(old), sample(moved)) == [(FOUND, 0, 0), (SETTLED, 0, 1)]
 
 
 def test_epochs_tell_how_many_changes_were_not_seen() -> None:
     made, _ = read_samples(looked(consumers(5, A), consumers(8, A, B)))
-    (step,) = steps(made)
+    (step,) = find_rebalances(made)
     assert (step.from_generation, step.after.generation, step.unseen) == (5, 8, 2)
-    assert explain(step, {}).earliest_start == 0
+    assert explain_rebalance(step, {}).earliest_start == 0
 
 
 def test_a_target_is_waited_for() -> None:
@@ -193,20 +205,20 @@ def test_members_of_a_consumer_group_own_what_they_have_and_not_their_targets() 
 
 
 def test_who_did_not_answer_is_not_gone() -> None:
-    watch = Watch()
+    watch = SampleTracker()
     watch.see(look(0, sample(A)))
-    silent = Look(begun=10_000, at=10_005, groups={}, silent={"g"})
-    partial = Look(begun=20_000, at=20_005, groups={}, complete=False)
+    silent = GroupPoll(begun=10_000, at=10_005, groups={}, silent={"g"})
+    partial = GroupPoll(begun=20_000, at=20_005, groups={}, complete=False)
     assert watch.see(silent).samples == watch.see(partial).samples == []
     (after,) = watch.see(look(3, sample(A, B))).samples
     assert after.not_before == 0
     (gone,) = watch.see(look(4, None)).samples
-    assert (gone.state, gone.not_before) == (DEAD, 30_000)
+    assert (gone.state, gone.not_before) == (DEAD_STATE, 30_000)
 
 
 def test_who_answers_late_is_not_new() -> None:
-    watch = Watch()
-    watch.see(Look(begun=0, at=5, groups={}, silent={"g"}))
+    watch = SampleTracker()
+    watch.see(GroupPoll(begun=0, at=5, groups={}, silent={"g"}))
     (first,) = watch.see(look(1, sample(A))).samples
     assert first.not_before is None
 
@@ -216,7 +228,7 @@ PLACE = TopicPartition("t", 0)
 
 def committed(*offsets: int | None) -> list[tuple[int | None, int, int | None]]:
     """What is seen of these commits: offset, time, not before; None: there is none."""
-    watch, seen = Watch(), []
+    watch, seen = SampleTracker(), []
     for number, offset in enumerate(offsets):
         one = look(number, sample(A))
         told = {} if offset is None else {PLACE: OffsetAndMetadata(offset)}
@@ -232,7 +244,7 @@ def test_a_commit_is_seen_where_the_offset_is_another() -> None:
 
 
 def test_offsets_go_with_their_group() -> None:
-    watch = Watch()
+    watch = SampleTracker()
     watch.see(replace(look(0, sample(A)), offsets={"g": {PLACE: OffsetAndMetadata(1)}}))
     (gone,) = watch.see(look(1, None)).commits
     assert (gone.committed, gone.not_before) == (None, 0)
@@ -243,7 +255,9 @@ def test_other_policies_begin_from_what_was_found() -> None:
     four = having(A, 0, 1, 2, 3)
     two = (having(A, 0, 1), having(B, 2, 3))
     made, _ = read_samples(looked(sample(four), sample(*two)))
-    rows = Again(made, steps(made)).under([parse("cooperative-sticky"), parse("range, static 5m")])
+    rows = HistoryReplay(made, find_rebalances(made)).under(
+        [parse_policy("cooperative-sticky"), parse_policy("range, static 5m")]
+    )
     assert [(row.to_generation, row.happens, row.moved, row.stopped) for row in rows] == [
         (1, True, 2, 2),
         (1, True, 2, 4),
@@ -251,22 +265,22 @@ def test_other_policies_begin_from_what_was_found() -> None:
 
 
 @cache
-def played(seed: int) -> tuple[str, Timeline]:
+def played(seed: int) -> tuple[str, GroupHistory]:
     simulation = rota.simulate(day(seed), seed=seed)
-    saved = (record for record in simulation.trace if record.what is What.JOURNAL)
-    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    saved = (record for record in simulation.trace if record.what is TraceEventType.JOURNAL)
+    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     group = simulation.scenario.group
-    return group, read(group, records, {})
+    return group, read_history(group, records, {})
 
 
-def seen_at(timeline: Timeline, time: int) -> Sample | None:
+def seen_at(timeline: GroupHistory, time: int) -> GroupSample | None:
     """What an answer would be; None: the group is not there."""
     made = timeline.generations
     place = bisect_right([one.at for one in made], time)
-    if not place or made[place - 1].mark is Mark.FORGOTTEN:
+    if not place or made[place - 1].mark is GenerationMark.FORGOTTEN:
         return None
     one = made[place - 1]
-    return Sample(
+    return GroupSample(
         group=one.group,
         at=0,
         kind=one.kind,
@@ -277,7 +291,7 @@ def seen_at(timeline: Timeline, time: int) -> Sample | None:
     )
 
 
-def owners(owned: Iterable[Ownership], time: int) -> dict[tuple[str, int], str]:
+def owners(owned: Iterable[PartitionOwnership], time: int) -> dict[tuple[str, int], str]:
     return {
         (one.topic, one.partition): one.member_id
         for one in owned
@@ -291,7 +305,7 @@ def same_people(one: Sequence[GenerationMember], other: Sequence[GenerationMembe
     ]
 
 
-def is_step_of(step: Step, history: Sequence[Generation]) -> bool:
+def is_step_of(step: Rebalance, history: Sequence[Generation]) -> bool:
     """Whether the journal has the generations it leads from and to, with one between or at it."""
     ends = [
         place for place, one in enumerate(history) if same_people(one.members, step.after.members)
@@ -309,27 +323,27 @@ def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.D
         return
     at = timeline.generations[0].at + data.draw(st.integers(-30_000, 600_000))
     times = [at := at + 1_000 * pause for pause in pauses]
-    watch = Watch()
+    watch = SampleTracker()
     samples = []
     for time in times:
         found = seen_at(timeline, time)
         groups = {} if found is None else {group: found}
-        samples += watch.see(Look(begun=time, at=time, groups=groups)).samples
+        samples += watch.see(GroupPoll(begun=time, at=time, groups=groups)).samples
     made, owned = read_samples(samples)
     for time in times:
         assert owners(owned, time) == owners(timeline.ownership, time)
     history = timeline.generations
-    taken = steps(made)
-    assert len(taken) <= len(steps(history))
+    taken = find_rebalances(made)
+    assert len(taken) <= len(find_rebalances(history))
     for step in taken:
         assert is_step_of(step, history)
         assert step.after.sampled
-        cost(step)
+        compute_cost(step)
     numbers = [(one.life, one.generation) for one in made if one.mark in {SETTLED, EMPTIED}]
     assert all(first < second for first, second in pairwise(numbers))
 
 
 def test_nothing_new_is_nothing_seen() -> None:
-    watch = Watch()
+    watch = SampleTracker()
     watch.see(look(0, sample(A)))
-    assert watch.see(look(1, sample(A))) == Seen([], [])
+    assert watch.see(look(1, sample(A))) == SampleChanges([], [])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.replay.fact import LogLine
-from rota.replay.serverlog import Passed, parse, read
+from rota.engine.history.facts import LogLine
+from rota.engine.history.server_log import SkippedLine, parse_coordinator_message, parse_line
 from tests.pure.history import capture, evidence
 
 AT = 1_794_751_208_172
@@ -209,7 +209,7 @@ SAID = {
 
 @pytest.mark.parametrize("text", SAID)
 def test_what_a_coordinator_says(text: str) -> None:
-    found = read(AT, text)
+    found = parse_coordinator_message(AT, text)
 
     assert isinstance(found, LogLine)
     told = found.what, found.generation, found.member_id, found.reason, found.client_reason
@@ -233,15 +233,15 @@ def test_what_a_coordinator_says(text: str) -> None:
 )
 @pytest.mark.parametrize("text", SAID)
 def test_all_of_it_is_found_in_every_kind_of_log(line: str, text: str) -> None:
-    assert parse(line.format(text)) == read(AT, text)
+    assert parse_line(line.format(text)) == parse_coordinator_message(AT, text)
 
 
 def test_the_whole_recorded_log_is_understood() -> None:
-    found = [parse(line) for line in evidence.raw_lines("coordinator.jsonl.gz")]
+    found = [parse_line(line) for line in evidence.raw_lines("coordinator.jsonl.gz")]
 
-    assert Passed.STRANGE not in found
+    assert SkippedLine.STRANGE not in found
     # "Static member which joins during Stable stage ..." does not say of which group
-    assert found.count(Passed.OTHER) == 7
+    assert found.count(SkippedLine.OTHER) == 7
     groups = {one.group for one in found if isinstance(one, LogLine)}
     assert groups == {*capture.timelines(), "a-assign", "a-share"}
 
@@ -256,7 +256,7 @@ def test_times_are_of_the_zone_that_is_given(moment: datetime, zone: int) -> Non
     if len(text) < 23:  # strftime does not fill years up everywhere
         text = text.zfill(23)
 
-    found = parse(
+    found = parse_line(
         f"[{text}] INFO [GroupCoordinator 1]: Loaded classic group g with 3 members.", zone
     )
 
@@ -267,7 +267,9 @@ def test_times_are_of_the_zone_that_is_given(moment: datetime, zone: int) -> Non
 
 
 def test_a_zone_in_the_line_counts_more() -> None:
-    found = parse("2026-11-15T16:30:08.172+02:30 INFO Loaded classic group g with 3 members.", 60)
+    found = parse_line(
+        "2026-11-15T16:30:08.172+02:30 INFO Loaded classic group g with 3 members.", 60
+    )
 
     assert isinstance(found, LogLine)
     assert found.at == AT
@@ -277,7 +279,7 @@ def test_a_zone_in_the_line_counts_more() -> None:
 def test_a_group_may_have_any_name(group: str) -> None:
     for text, (what, *_) in SAID.items():
         named = re.sub(r"(?<=[ =])g(?=[] .])", lambda _: group, text, count=1)
-        found = read(AT, named)
+        found = parse_coordinator_message(AT, named)
         assert isinstance(found, LogLine)
         assert (found.group, found.what) == (group, what)
 
@@ -306,7 +308,7 @@ def test_not_even_the_words_of_the_sentence_mislead(group: str) -> None:
         "has 1 members, 0 of which are static."
     )
 
-    found = [read(AT, text) for text in (said, ended, left, given_to)]
+    found = [parse_coordinator_message(AT, text) for text in (said, ended, left, given_to)]
 
     assert [one.group for one in found if isinstance(one, LogLine)] == [group] * 4
     assert [one.generation for one in found if isinstance(one, LogLine)] == [7, 8, None, 8]
@@ -332,7 +334,7 @@ def test_not_even_the_words_of_the_sentence_mislead(group: str) -> None:
     ],
 )
 def test_other_lines_are_passed_over(line: str) -> None:
-    assert parse(line) is Passed.OTHER
+    assert parse_line(line) is SkippedLine.OTHER
 
 
 @pytest.mark.parametrize(
@@ -350,11 +352,11 @@ def test_other_lines_are_passed_over(line: str) -> None:
     ],
 )
 def test_lines_about_groups_that_are_not_understood_are_told_apart(line: str) -> None:
-    assert parse(line) is Passed.STRANGE
+    assert parse_line(line) is SkippedLine.STRANGE
 
 
 @given(st.text())
 def test_no_line_breaks_it(line: str) -> None:
-    parse(line)
-    parse(NEW_PREFIX + line)
-    parse('{"t": 1, "m": ' + line + "}")
+    parse_line(line)
+    parse_line(NEW_PREFIX + line)
+    parse_line('{"t": 1, "m": ' + line + "}")

@@ -9,24 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rota
-from rota.group.event import Happened
-from rota.member.event import Call
-from rota.replay.fact import Mark, Written
-from rota.replay.timeline import Timeline, read, steps
-from rota.sim.result import Simulation
-from rota.sim.trace import What
+from rota.engine.coordinator.events import Happened
+from rota.engine.history.facts import GenerationMark, JournalRecord
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.member.events import ListenerMethod
+from rota.engine.simulator.simulation import Simulation
+from rota.engine.simulator.trace import TraceEventType
 from tests.support.simulation.days import day
 
+#: How a member says that it joins for the next round of a cooperative rebalance.
 FOLLOW_UP = "partitions were taken away"
-"""How a member says that it joins for the next round of a cooperative rebalance."""
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
-def _played(seed: int) -> tuple[Simulation, Timeline]:
+def _played(seed: int) -> tuple[Simulation, GroupHistory]:
     simulation = rota.simulate(day(seed), seed=seed)
-    saved = (record for record in simulation.trace if record.what is What.JOURNAL)
-    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
-    return simulation, read(simulation.scenario.group, records, {})
+    saved = (record for record in simulation.trace if record.what is TraceEventType.JOURNAL)
+    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    return simulation, read_history(simulation.scenario.group, records, {})
 
 
 def _called(simulation: Simulation) -> list[tuple[int, ...]]:
@@ -34,7 +35,7 @@ def _called(simulation: Simulation) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     reason = ""
     for record in simulation.trace:
-        if record.what is not What.NOTE:
+        if record.what is not TraceEventType.NOTE:
             continue
         assert isinstance(record.detail, tuple)
         what, generation, text = record.detail
@@ -57,11 +58,12 @@ def _is_refined(coarse: Iterable[tuple[int, ...]], fine: Iterable[tuple[int, ...
     return same and all(len({place[number] for number in some}) <= 1 for some in fine)
 
 
-def _check_steps(simulation: Simulation, timeline: Timeline) -> None:
-    found = steps(timeline.generations)
+def _check_steps(simulation: Simulation, timeline: GroupHistory) -> None:
+    found = find_rebalances(timeline.generations)
     rounds = [tuple(one.generation for one in step.rounds) for step in found]
     settled = [
-        tuple(one.generation for one in step.rounds if one.mark is Mark.SETTLED) for step in found
+        tuple(one.generation for one in step.rounds if one.mark is GenerationMark.SETTLED)
+        for step in found
     ]
 
     # the coordinator's calls cannot tell of members that had to join again but were not the first;
@@ -70,15 +72,15 @@ def _check_steps(simulation: Simulation, timeline: Timeline) -> None:
     assert _is_refined([one.generations for one in simulation.rebalances], settled)
 
 
-def _check_owners(simulation: Simulation, timeline: Timeline) -> None:
+def _check_owners(simulation: Simulation, timeline: GroupHistory) -> None:
     identity: dict[str, str] = {}
     for record in simulation.trace:
-        if record.what is What.IDENTITY:
+        if record.what is TraceEventType.IDENTITY:
             identity[record.who] = str(record.detail)
-        elif record.what is What.LISTENER:
+        elif record.what is TraceEventType.LISTENER:
             assert isinstance(record.detail, tuple)
             call, partitions = record.detail
-            for partition in partitions if call == Call.ASSIGNED.value else ():
+            for partition in partitions if call == ListenerMethod.ASSIGNED.value else ():
                 owners = [
                     row.member_id
                     for row in timeline.ownership
@@ -145,9 +147,9 @@ leave = "m"
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_where_nothing_overlaps_steps_are_the_rebalances(strategy: str) -> None:
     simulation = rota.simulate(QUIET.format(strategy=strategy))
-    saved = [one for one in simulation.trace if one.what is What.JOURNAL]
-    records = [Written(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
-    found = steps(read(simulation.scenario.group, records, {}).generations)
+    saved = [one for one in simulation.trace if one.what is TraceEventType.JOURNAL]
+    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
+    found = find_rebalances(read_history(simulation.scenario.group, records, {}).generations)
 
     assert [len(step.after.members) for step in found] == [
         one.members for one in simulation.rebalances
@@ -155,4 +157,4 @@ def test_where_nothing_overlaps_steps_are_the_rebalances(strategy: str) -> None:
     assert [tuple(one.generation for one in step.rounds if one.members) for step in found] == [
         one.generations for one in simulation.rebalances
     ]
-    assert found[-1].after.mark is Mark.EMPTIED
+    assert found[-1].after.mark is GenerationMark.EMPTIED

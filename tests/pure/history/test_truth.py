@@ -7,15 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rota.model.topic import TopicPartition
-from rota.replay.cause import explain
-from rota.replay.cost import cost
-from rota.replay.fact import Cause, Evidence, Generation, LogLine, Mark, Step
-from rota.replay.reproduction import reproduce
-from rota.replay.step import steps
-from rota.replay.timeline import Timeline, read
-from rota.replay.window import complete_from
-from rota.sim.chance import Chance
+from rota.engine.history.causes import explain_rebalance
+from rota.engine.history.facts import (
+    EvidenceType,
+    Generation,
+    GenerationMark,
+    LogLine,
+    Rebalance,
+    RebalanceCause,
+)
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.journal_window import first_complete_offset
+from rota.engine.history.rebalances import compute_cost, find_rebalances
+from rota.engine.history.whatif import reproduce_rebalances
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.seeded_random import SeededRandom
 from tests.pure.history.history import history
 from tests.pure.history.test_compaction import compacted
 from tests.support.examples import first
@@ -23,42 +29,42 @@ from tests.support.truth import Truth, commits_of, played
 
 SHORT = 30
 LONG = 600
+#: Rounds that end with the group or with the evidence, and logs of which little is left.
 HARD = (700_012, 700_028, 700_040, 700_092, 700_277)
-"""Rounds that end with the group or with the evidence, and logs of which little is left."""
+#: How often each history is compacted.
 CUTS = 4
-"""How often each history is compacted."""
 
 
 def check(seed: int) -> None:
     """All that is held to the truth, of one seed."""
     truth = played(history(seed), seed)
-    generations = read(truth.group, truth.records, {}).generations
-    found = steps(generations)
+    generations = read_history(truth.group, truth.records, {}).generations
+    found = find_rebalances(generations)
     check_owners(truth, generations)
     check_rebalances(truth, found)
-    chance = Chance(seed, 6)
+    chance = SeededRandom(seed, 6)
     for _ in range(CUTS):
         check_compaction(truth, generations, chance)
-    assert reproduce(found, {}).exact
+    assert reproduce_rebalances(found, {}).exact
 
 
-def check_rebalances(truth: Truth, found: list[Step]) -> None:
+def check_rebalances(truth: Truth, found: list[Rebalance]) -> None:
     shapes = [(one.from_generation, tuple(g.generation for g in one.rounds)) for one in found]
     happened = [one for one in truth.rebalances if one.generations]
     assert shapes == [one.shape for one in happened], "rebalances"
     for step, real in zip(found, happened, strict=True):
         where = f"{real.shape} of {sorted(real.causes)}"
-        assert (step.after.mark is Mark.EMPTIED) == real.emptied, where
-        inferred = explain(step, truth.commits)
-        assert inferred.evidence is Evidence.INFERRED
-        assert inferred.cause in {Cause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
-        stated = explain(step, truth.commits, truth.lines)
-        assert stated.evidence is Evidence.STATED, where
+        assert (step.after.mark is GenerationMark.EMPTIED) == real.emptied, where
+        inferred = explain_rebalance(step, truth.commits)
+        assert inferred.evidence is EvidenceType.INFERRED
+        assert inferred.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {inferred}"
+        stated = explain_rebalance(step, truth.commits, truth.lines)
+        assert stated.evidence is EvidenceType.STATED, where
         assert stated.cause in real.causes, f"{where}: {stated}"
         assert stated.started_at is not None
-        doubtful = explain(step, truth.commits, unsaid(truth.lines))
-        assert doubtful.cause in {Cause.UNKNOWN, *real.causes}, f"{where}: {doubtful}"
-        assert cost(step).moved == real.moved, where
+        doubtful = explain_rebalance(step, truth.commits, unsaid(truth.lines))
+        assert doubtful.cause in {RebalanceCause.UNKNOWN, *real.causes}, f"{where}: {doubtful}"
+        assert compute_cost(step).moved == real.moved, where
         if inferred.earliest_start is not None:
             assert inferred.earliest_start <= real.start, f"{where}: {inferred}"
         assert inferred.latest_start is not None
@@ -70,7 +76,7 @@ def unsaid(lines: list[LogLine]) -> list[LogLine]:
     return [replace(one, client_reason=None) if one.what == "left" else one for one in lines]
 
 
-def check_compaction(truth: Truth, generations: list[Generation], chance: Chance) -> None:
+def check_compaction(truth: Truth, generations: list[Generation], chance: SeededRandom) -> None:
     """A cleaner has been at the log up to some record, groups' entries and commits alike.
 
     What is left says the same of all that it covers, from the state that it begins with on: the
@@ -80,29 +86,32 @@ def check_compaction(truth: Truth, generations: list[Generation], chance: Chance
     """
     until = chance.between(0, len(truth.records))
     left = compacted(truth.records, until, tombstones=chance.happens(0.5))
-    found = read(truth.group, left, {})
+    found = read_history(truth.group, left, {})
     assert found.window is not None or not found.generations
     if found.window is None:
         return
     first = check_generations(found, generations)
     commits = commits_of(left)
-    complete = complete_from(np.array([one.offset for one in left]))
-    whole = {one.after.offset: one for one in steps(generations)}
-    for step in steps(found.generations):
+    complete = first_complete_offset(np.array([one.offset for one in left]))
+    whole = {one.after.offset: one for one in find_rebalances(generations)}
+    for step in find_rebalances(found.generations):
         if step.rounds[0].offset == first or not step.known_before:
             continue
         same = whole[step.after.offset]
-        assert cost(step) == cost(same)
+        assert compute_cost(step) == compute_cost(same)
         for lines in ([], truth.lines, unsaid(truth.lines)):
-            was, now = explain(same, truth.commits, lines), explain(step, commits, lines)
+            was, now = (
+                explain_rebalance(same, truth.commits, lines),
+                explain_rebalance(step, commits, lines),
+            )
             where = f"cleaned up to {until}, {step.from_generation}: {was}, {now}"
             assert now.evidence is was.evidence, where
-            assert now.cause in {was.cause, Cause.UNKNOWN}, where
+            assert now.cause in {was.cause, RebalanceCause.UNKNOWN}, where
             began = 0 if step.before is None else step.before.offset
             assert now == was or began < complete, where
 
 
-def check_generations(found: Timeline, generations: list[Generation]) -> int:
+def check_generations(found: GroupHistory, generations: list[Generation]) -> int:
     """The offset of the first that is left: of that one only the state is known."""
     assert found.window is not None
     known = {one.offset: one for one in generations}

@@ -7,27 +7,33 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from rota.replay.fact import Generation, GenerationMember, Kind, Mark, Verdict
-from rota.replay.lag import Ends
-from rota.replay.verdict import (
-    DELETED,
-    Commits,
-    Rule,
-    Status,
-    Subscriptions,
-    Window,
-    judge,
-    statuses,
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    LagVerdict,
+)
+from rota.engine.history.lag import EndOffsets
+from rota.engine.history.verdicts import (
+    DELETED_OFFSET,
+    BurrowSettings,
+    CommitWindow,
+    GroupCommits,
+    LagStatus,
+    SubscriptionHistory,
+    compute_statuses,
+    judge_windows,
 )
 from tests.support.captured_lag import commits, ends, partitions, second, timeline
 
 OK, WARN, STALL, STOP, REWIND, ERR = (
-    Verdict.OK,
-    Verdict.WARN,
-    Verdict.STALL,
-    Verdict.STOP,
-    Verdict.REWIND,
-    Verdict.ERR,
+    LagVerdict.OK,
+    LagVerdict.WARN,
+    LagVerdict.STALL,
+    LagVerdict.STOP,
+    LagVerdict.REWIND,
+    LagVerdict.ERR,
 )
 ORDER = (OK, WARN, STALL, STOP, REWIND)
 
@@ -39,7 +45,7 @@ class Case(NamedTuple):
     ends: list[int]
     lag: int
     now: int
-    verdict: Verdict
+    verdict: LagVerdict
 
 
 def every(step: int, offsets: list[int], lags: list[int]) -> list[tuple[int, int, int | None]]:
@@ -92,18 +98,18 @@ BURROW = {
 }  # fmt: skip
 
 
-def judged(case: Case, rule: Rule | None = None) -> Verdict:
+def judged(case: Case, rule: BurrowSettings | None = None) -> LagVerdict:
     offset, at, lag = zip(*case.commits, strict=True)
-    width = (rule or Rule()).intervals if rule else len(offset)
+    width = (rule or BurrowSettings()).intervals if rule else len(offset)
     short = width - len(offset)
-    window = Window(
+    window = CommitWindow(
         np.array([[False] * short + [True] * len(offset)]),
         np.array([(0,) * short + at]),
         np.array([(0,) * short + offset]),
         np.array([(None,) * short + lag], dtype=float),
     )
     now, left, recent = (np.array([n]) for n in (case.now * 1000, case.lag, min(case.ends)))
-    return ORDER[judge(window, now, left, recent, rule or Rule())[0]]
+    return ORDER[judge_windows(window, now, left, recent, rule or BurrowSettings())[0]]
 
 
 @pytest.mark.parametrize("case", BURROW.values(), ids=BURROW.keys())
@@ -131,21 +137,21 @@ def test_every_fall_must_be_made_good() -> None:
 
 def test_allowed_lag_counts_as_none() -> None:
     still = BURROW["5 still, with lag"]
-    assert judged(still, Rule(intervals=5, allowed_lag=300)) == OK
-    assert judged(still, Rule(intervals=5, allowed_lag=100)) == OK
-    assert judged(still, Rule(intervals=5, allowed_lag=99)) == STALL
+    assert judged(still, BurrowSettings(intervals=5, allowed_lag=300)) == OK
+    assert judged(still, BurrowSettings(intervals=5, allowed_lag=100)) == OK
+    assert judged(still, BurrowSettings(intervals=5, allowed_lag=99)) == STALL
 
 
 def test_a_short_window_is_ok_below_what_is_asked_for() -> None:
     still = BURROW["5 still, with lag"]
-    assert judged(still, Rule(intervals=10, minimum_complete=0.5)) == STALL
-    assert judged(still, Rule(intervals=10, minimum_complete=0.51)) == OK
+    assert judged(still, BurrowSettings(intervals=10, minimum_complete=0.5)) == STALL
+    assert judged(still, BurrowSettings(intervals=10, minimum_complete=0.51)) == OK
 
 
-def of(*rows: tuple[int, int, int]) -> Commits:
+def of(*rows: tuple[int, int, int]) -> GroupCommits:
     """Commits: (partition, second, offset)."""
     partition, at, offset = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Commits(partition, at * 1000, offset)
+    return GroupCommits(partition, at * 1000, offset)
 
 
 def rate(partition: int, a_second: int, until: int = 1000) -> list[tuple[int, int, int]]:
@@ -153,10 +159,10 @@ def rate(partition: int, a_second: int, until: int = 1000) -> list[tuple[int, in
     return [(partition, second, a_second * second) for second in range(0, until + 1, 10)]
 
 
-def sampled(*samples: list[tuple[int, int, int]]) -> Ends:
+def sampled(*samples: list[tuple[int, int, int]]) -> EndOffsets:
     rows = [row for of_partition in samples for row in of_partition]
     partition, at, end = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Ends.of(partition, at * 1000, end)
+    return EndOffsets.of(partition, at * 1000, end)
 
 
 TOPICS = [("orders", 0), ("orders", 1), ("old", 0)]
@@ -164,23 +170,23 @@ STOPPED = of(*((0, s, 10 * s - 3 - s % 3) for s in range(5, 300, 5)))
 STALLED = of(*((1, s, 100) for s in range(50, 1000, 5)))
 
 
-def both(first: Commits, second: Commits) -> Commits:
-    return Commits(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+def both(first: GroupCommits, second: GroupCommits) -> GroupCommits:
+    return GroupCommits(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
 
-def shown(found: list[Status]) -> list[tuple[str | None, int | None, int, Verdict]]:
+def shown(found: list[LagStatus]) -> list[tuple[str | None, int | None, int, LagVerdict]]:
     return [(s.topic, s.partition, s.at // 1000, s.verdict) for s in found]
 
 
 def verdicts(
-    given: Commits,
-    ends: Ends,
+    given: GroupCommits,
+    ends: EndOffsets,
     *seconds: int,
     generations: tuple[Generation, ...] = (),
-) -> list[tuple[str | None, int | None, int, Verdict]]:
-    subscriptions = Subscriptions(generations)
+) -> list[tuple[str | None, int | None, int, LagVerdict]]:
+    subscriptions = SubscriptionHistory(generations)
     times = [second * 1000 for second in seconds]
-    return shown(statuses("g", TOPICS, given, ends, subscriptions, times))
+    return shown(compute_statuses("g", TOPICS, given, ends, subscriptions, times))
 
 
 def test_a_group_is_as_bad_as_its_worst_partition() -> None:
@@ -202,8 +208,8 @@ def test_a_warning_stays_a_warning() -> None:
 
 def test_a_group_has_the_lag_of_all_and_the_share_of_full_windows() -> None:
     given = both(of((0, 10, 90), (0, 20, 190)), STALLED)
-    found = statuses(
-        "g", TOPICS, given, sampled(rate(0, 10), rate(1, 10)), Subscriptions(()), [100_000]
+    found = compute_statuses(
+        "g", TOPICS, given, sampled(rate(0, 10), rate(1, 10)), SubscriptionHistory(()), [100_000]
     )
     assert [(s.lag, s.complete) for s in found] == [(810, 0.2), (900, 1.0), (1710, 0.5)]
 
@@ -225,12 +231,12 @@ def test_commits_in_one_second_count_as_one() -> None:
     """A client that commits after every record is not stopped after ten of them."""
     partition, at, offset = (np.repeat(column, 20) for column in STOPPED)
     at = at + np.tile(np.arange(20), len(at) // 20)
-    assert verdicts(Commits(partition, at, offset), sampled(rate(0, 10)), 297)[0][-1] == OK
+    assert verdicts(GroupCommits(partition, at, offset), sampled(rate(0, 10)), 297)[0][-1] == OK
 
 
 def test_deleted_offsets_are_left_out_and_their_window_begins_anew() -> None:
     ends = sampled(rate(0, 10))
-    deleted = both(STOPPED, of((0, 300, DELETED)))
+    deleted = both(STOPPED, of((0, 300, DELETED_OFFSET)))
     assert verdicts(deleted, ends, 299, 301) == [("orders", 0, 299, OK), (None, None, 299, OK)]
     anew = both(deleted, of((0, 400, 0), (0, 410, 50)))
     assert verdicts(anew, ends, 411)[0] == ("orders", 0, 411, WARN)
@@ -249,11 +255,13 @@ def test_one_sample_at_the_end_tells_a_stop_and_no_stall() -> None:
     assert [row[-1] for row in found] == [STOP, OK, ERR]
 
 
-def generation(second: int, mark: Mark, *topics: str, problem: str | None = None) -> Generation:
+def generation(
+    second: int, mark: GenerationMark, *topics: str, problem: str | None = None
+) -> Generation:
     members = (GenerationMember(member_id="m", topics=topics, problem=problem),) if topics else ()
     return Generation(
         group="g",
-        kind=Kind.CLASSIC,
+        kind=GroupType.CLASSIC,
         life=0,
         generation=1,
         mark=mark,
@@ -269,9 +277,9 @@ OLD = of(*((2, s, 5 * s) for s in range(0, 100, 5)))
 def test_topics_no_longer_subscribed_are_left_out() -> None:
     ends = sampled(rate(0, 10), rate(2, 10))
     history = (
-        generation(0, Mark.SETTLED, "old", "orders"),
-        generation(100, Mark.SETTLED, "orders"),
-        generation(500, Mark.EMPTIED),
+        generation(0, GenerationMark.SETTLED, "old", "orders"),
+        generation(100, GenerationMark.SETTLED, "orders"),
+        generation(500, GenerationMark.EMPTIED),
     )
     given = both(STOPPED, OLD)
     assert [row[0] for row in verdicts(given, ends, 99, generations=history)] == [
@@ -287,7 +295,7 @@ def test_topics_no_longer_subscribed_are_left_out() -> None:
 
 
 def test_a_subscription_that_cannot_be_read_leaves_nothing_out() -> None:
-    odd = (generation(0, Mark.SETTLED, "orders", problem="subscription: version 99"),)
+    odd = (generation(0, GenerationMark.SETTLED, "orders", problem="subscription: version 99"),)
     found = verdicts(both(STOPPED, OLD), sampled(rate(0, 10), rate(2, 10)), 90, generations=odd)
     assert [row[0] for row in found] == ["orders", "old", None]
 
@@ -299,13 +307,17 @@ def test_a_clock_that_went_back_breaks_no_order() -> None:
     assert found[-1] == (None, None, 296, OK)
 
 
-def captured(group: str, topic: str, partition: int, at: float) -> Verdict:
-    found = statuses(group, partitions(), commits()[group], ends(), Subscriptions(()), [second(at)])
+def captured(group: str, topic: str, partition: int, at: float) -> LagVerdict:
+    found = compute_statuses(
+        group, partitions(), commits()[group], ends(), SubscriptionHistory(()), [second(at)]
+    )
     return next(s.verdict for s in found if (s.topic, s.partition) == (topic, partition))
 
 
-def whole(group: str, at: float) -> Verdict:
-    found = statuses(group, partitions(), commits()[group], ends(), Subscriptions(()), [second(at)])
+def whole(group: str, at: float) -> LagVerdict:
+    found = compute_statuses(
+        group, partitions(), commits()[group], ends(), SubscriptionHistory(()), [second(at)]
+    )
     return found[-1].verdict
 
 
@@ -351,12 +363,12 @@ def test_captured_healthy_groups_are_ok(group: str, at: int) -> None:
 
 
 def reported(group: str, at: float) -> set[tuple[str | None, int | None]]:
-    found = statuses(
+    found = compute_statuses(
         group,
         partitions(),
         commits()[group],
         ends(),
-        Subscriptions(timeline(group).generations),
+        SubscriptionHistory(timeline(group).generations),
         [second(at)],
     )
     return {(status.topic, status.partition) for status in found if status.topic}

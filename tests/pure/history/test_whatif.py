@@ -8,15 +8,19 @@ from itertools import takewhile
 
 import pytest
 
-from rota.replay.change import change
-from rota.replay.cost import cost
-from rota.replay.fact import Cause, Cost, Generation, Mark, Step, WhatIf
-from rota.replay.policy import Membership, Policy, parse
-from rota.replay.reproduction import reproduce
-from rota.replay.step import steps
-from rota.replay.timeline import read
-from rota.replay.whatif import Again, whatif
-from rota.sim.simulate import simulate
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    Rebalance,
+    RebalanceCause,
+    RebalanceCost,
+    WhatIf,
+)
+from rota.engine.history.generations import read_history
+from rota.engine.history.policies import GroupPolicy, MembershipType, parse_policy
+from rota.engine.history.rebalances import compute_cost, diff_generations, find_rebalances
+from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
+from rota.engine.simulator.simulation import simulate
 from tests.pure.history import capture
 from tests.pure.history.history import history as random_history
 from tests.pure.history.tale import START, Tale, generation, journal, member, scenario
@@ -31,9 +35,9 @@ def counted(row: WhatIf) -> tuple[int, ...]:
     return row.moved, row.moved_min, row.stopped, row.idle_members, row.spread
 
 
-def differences(rows: Sequence[WhatIf], history: Sequence[Step]) -> list[tuple[object, ...]]:
+def differences(rows: Sequence[WhatIf], history: Sequence[Rebalance]) -> list[tuple[object, ...]]:
     """Where rows are not what each step cost."""
-    costs = [(one.after, cost(one)) for one in history]
+    costs = [(one.after, compute_cost(one)) for one in history]
     return [
         (row.to_generation, counted(row), what)
         for row, (after, what) in zip(rows, costs, strict=True)
@@ -44,10 +48,12 @@ def differences(rows: Sequence[WhatIf], history: Sequence[Step]) -> list[tuple[o
     ]
 
 
-def under(tale: Tale, policy: str, **causes: Cause) -> list[tuple[int, int, bool, int, int]]:
+def under(
+    tale: Tale, policy: str, **causes: RebalanceCause
+) -> list[tuple[int, int, bool, int, int]]:
     """Generation, second, whether it happens, moved, stopped."""
     known = {(0, int(name.removeprefix("g"))): cause for name, cause in causes.items()}
-    rows = Again(tale.told, tale.steps, known).under([parse(policy)])
+    rows = HistoryReplay(tale.told, tale.steps, known).under([parse_policy(policy)])
     return [
         (row.to_generation, (row.at - START) // 1_000, row.happens, row.moved, row.stopped)
         for row in rows
@@ -60,40 +66,40 @@ def under(tale: Tale, policy: str, **causes: Cause) -> list[tuple[int, int, bool
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_java_consumers_and_brokers_did_is_what_is_replayed(group: str) -> None:
     told = capture.timelines()[group].generations
-    history = steps(told)
-    found = reproduce(history, TOPIC_IDS)
+    history = find_rebalances(told)
+    found = reproduce_rebalances(history, TOPIC_IDS)
     assert found.exact
-    actual = [row for row in whatif(told, history, None, TOPIC_IDS) if row.actual]
+    actual = [row for row in evaluate_policies(told, history, None, TOPIC_IDS) if row.actual]
     assert differences(actual, history) == []
     assert {row.policy for row in actual} <= {", then ".join(one.label for one in found.used)}
 
 
+#: Groups that changed their policy: no single one can be carried through all of their history.
 SEVERAL = {"a-migrate", "a-protoswitch", "a-upgrade", "a-vote"}
-"""Groups that changed their policy: no single one can be carried through all of their history."""
 BROKERS_SESSION = 45_000
 
 
 def carried(
     told: Sequence[Generation],
-    history: Sequence[Step],
-    used: Policy,
+    history: Sequence[Rebalance],
+    used: GroupPolicy,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[WhatIf]:
     """The rebalances of a policy that is carried forward from its own results alone.
 
     The session timeout of a consumer group's static members is in no journal: it is the broker's.
     """
-    if used.membership is Membership.STATIC and used.session_timeout is None:
+    if used.membership is MembershipType.STATIC and used.session_timeout is None:
         used = replace(used, session_timeout=BROKERS_SESSION)
-    rows = Again(told, history, None, topic_ids).under([used])
+    rows = HistoryReplay(told, history, None, topic_ids).under([used])
     return [row for row in rows if row.happens]
 
 
 @pytest.mark.parametrize("group", sorted({*GROUPS} - SEVERAL))
 def test_the_policy_in_use_carried_forward_is_what_java_did(group: str) -> None:
     told = capture.timelines()[group].generations
-    history = steps(told)
-    (used,) = reproduce(history, TOPIC_IDS).used
+    history = find_rebalances(told)
+    (used,) = reproduce_rebalances(history, TOPIC_IDS).used
     assert differences(carried(told, history, used, TOPIC_IDS), history) == []
 
 
@@ -103,28 +109,30 @@ def check_carried(seed: int) -> None:
     one rebalance, two are told: when a session was over that nobody noticed is in no journal.
     """
     truth = played(random_history(seed), seed)
-    told = read(truth.group, truth.records, {}).generations
-    history = steps(told)
-    used = reproduce(history, {}).used
+    told = read_history(truth.group, truth.records, {}).generations
+    history = find_rebalances(told)
+    used = reproduce_rebalances(history, {}).used
     if len(used) == 1:
         rows = carried(told, history, used[0])
-        if used[0].membership is Membership.STATIC:
+        if used[0].membership is MembershipType.STATIC:
             alike = list(takewhile(is_one_sided, history))
             rows = rows[: len(alike)] if len(alike) < len(history) else rows
             history = alike
-        due = {one.after.generation for one in history if change(one.after, one.after).due}
+        due = {
+            one.after.generation for one in history if diff_generations(one.after, one.after).due
+        }
         for number, row, was in differences(rows, history):
             assert number in due, f"seed {seed}: {row}, {was}"
             assert isinstance(row, tuple)
-            assert isinstance(was, Cost)
+            assert isinstance(was, RebalanceCost)
             assert row[:3] == (was.moved, was.moved_min, was.stopped), f"seed {seed}"
 
 
-def is_one_sided(step: Step) -> bool:
+def is_one_sided(step: Rebalance) -> bool:
     """Members came, or went, but not both."""
     if step.before is None:
         return True
-    differs = change(step.before, step.rounds[0])
+    differs = diff_generations(step.before, step.rounds[0])
     return not (differs.went and (differs.came or differs.renewed))
 
 
@@ -148,8 +156,8 @@ def test_a_rebalance_that_the_evidence_cuts_off_is_carried_to_its_end() -> None:
         generation(1, [member("a", all_four)], name),
         generation(2, [member("a", two, owned=all_four, owned_generation=1), member("b")], name),
     ]
-    history = steps(told)
-    was, row = cost(history[-1]), carried(told, history, parse(name))[-1]
+    history = find_rebalances(told)
+    was, row = compute_cost(history[-1]), carried(told, history, parse_policy(name))[-1]
     assert counted(row) == (2, 2, 2, 0, 0)
     assert (was.moved, was.moved_min, was.stopped, was.idle_members) == (2, 2, 2, 1)
 
@@ -168,15 +176,17 @@ STRATEGIES: dict[str, tuple[list[str], str]] = {
 def check_simulated(seed: int, name: str) -> None:
     strategy, solver = STRATEGIES[name]
     told = journal(simulate(scenario(seed), strategy, solver=solver, seed=seed))
-    history = steps(told)
-    found = reproduce(history, {})
+    history = find_rebalances(told)
+    found = reproduce_rebalances(history, {})
     assert found.exact, f"seed {seed}"
-    actual = [row for row in whatif(told, history) if row.actual]
+    actual = [row for row in evaluate_policies(told, history) if row.actual]
     assert differences(actual, history) == [], f"seed {seed}"
     used = found.used[-1]
-    if len(found.used) == 1 and used.membership is Membership.DYNAMIC and "eager" not in name:
+    if len(found.used) == 1 and used.membership is MembershipType.DYNAMIC and "eager" not in name:
         # carried forward from its own results alone it comes to the same
-        assert differences(Again(told, history).under([used]), history) == [], f"seed {seed}"
+        assert differences(HistoryReplay(told, history).under([used]), history) == [], (
+            f"seed {seed}"
+        )
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -190,10 +200,10 @@ def test_a_simulated_history_is_replayed_as_it_was(seed: int, name: str) -> None
 def test_static_members_come_back_as_they_did(seed: int, strategy: str) -> None:
     """Who came back in time, and who did not, is found again from the history alone."""
     told = journal(simulate(scenario(seed), strategy, seed=seed, static=True))
-    history = steps(told)
-    (used,) = reproduce(history, {}).used
-    assert used.membership is Membership.STATIC
-    rows = Again(told, history).under([used])
+    history = find_rebalances(told)
+    (used,) = reproduce_rebalances(history, {}).used
+    assert used.membership is MembershipType.STATIC
+    rows = HistoryReplay(told, history).under([used])
     assert differences([row for row in rows if row.happens], history) == []
 
 
@@ -209,20 +219,20 @@ def test_another_librarys_strategy_is_left_as_it_was() -> None:
         generation(1, [member("a", {"t": (0, 1, 2, 3)})]),
         generation(2, [member("a", {"t": (0, 1, 2)}), member("b", {"t": (3,)})]),
     ]
-    rows = [row for row in whatif(told, steps(told)) if row.actual]
+    rows = [row for row in evaluate_policies(told, find_rebalances(told)) if row.actual]
     assert {row.policy for row in rows} == {"range (other)"}
-    assert differences(rows, steps(told)) == []
+    assert differences(rows, find_rebalances(told)) == []
 
 
 @pytest.mark.parametrize("strategy", ["com.example.Mine", "range"])
 def test_a_group_that_cannot_be_read_has_no_other_histories(strategy: str) -> None:
     told = [generation(1, [member("a", problem="garbage")], strategy)]
-    rows = whatif(told, steps(told))
+    rows = evaluate_policies(told, find_rebalances(told))
     assert not rows
 
 
 def test_a_group_without_rebalances_has_no_rows() -> None:
-    assert whatif([generation(0, [], mark=Mark.CREATED)], []) == []
+    assert evaluate_policies([generation(0, [], mark=GenerationMark.CREATED)], []) == []
 
 
 # Static members
@@ -253,9 +263,9 @@ def test_a_member_that_does_not_come_back_costs_one() -> None:
 
 def test_a_crash_was_a_session_timeout_earlier() -> None:
     tale = Tale().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
-    happens = [row[2] for row in under(tale, "range, static 45s", g2=Cause.SILENT)]
+    happens = [row[2] for row in under(tale, "range, static 45s", g2=RebalanceCause.SILENT)]
     assert happens == [True, True, True]
-    happens = [row[2] for row in under(tale, "range, static 60s", g2=Cause.SILENT)]
+    happens = [row[2] for row in under(tale, "range, static 60s", g2=RebalanceCause.SILENT)]
     assert happens == [True, False, False]
 
 
@@ -310,13 +320,13 @@ def test_without_static_ids_a_return_is_two_rebalances() -> None:
         (1, 49, True, 0, 6),
         (1, 50, True, 6, 12),
     ]
-    rows = [row for row in whatif(tale.told, tale.steps) if row.policy == "range"]
+    rows = [row for row in evaluate_policies(tale.told, tale.steps) if row.policy == "range"]
     assert len({(row.life, row.to_generation, row.at) for row in rows}) == len(rows) == 3
 
 
 def test_several_that_return_at_one_time_have_rows_of_their_own() -> None:
     tale = Tale().at(0, "s!a", "r!b").replaced(50, "s!a#2", "r!b").replaced(50, "s!a#2", "r!b#2")
-    rows = Again(tale.told, tale.steps).under([parse("range")])
+    rows = HistoryReplay(tale.told, tale.steps).under([parse_policy("range")])
     assert len({row.at for row in rows}) == len(rows) == 5
 
 
@@ -337,7 +347,9 @@ def test_a_group_made_anew_begins_anew() -> None:
         replace(one, life=1, offset=one.offset + 10) for one in Tale().at(100, "a", "b").told
     ]
     told = [*first, *again]
-    rows = Again(told, steps(told)).under([parse("sticky"), parse("sticky, static 5min")])
+    rows = HistoryReplay(told, find_rebalances(told)).under(
+        [parse_policy("sticky"), parse_policy("sticky, static 5min")]
+    )
     assert [(row.life, row.moved, row.stopped) for row in rows] == [(0, 0, 0), (1, 0, 0)] * 2
 
 
@@ -345,7 +357,9 @@ def test_added_partitions_are_seen() -> None:
     tale = Tale().at(0, "a", "b")
     tale.partitions = {"t": 16}
     tale.at(10, "a", "b")
-    rows = Again(tale.told, tale.steps).under([parse("range"), parse("KIP-848 uniform")])
+    rows = HistoryReplay(tale.told, tale.steps).under(
+        [parse_policy("range"), parse_policy("KIP-848 uniform")]
+    )
     assert [(row.happens, row.moved) for row in rows] == [
         (True, 0),
         (True, 2),

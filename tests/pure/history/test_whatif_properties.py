@@ -7,18 +7,23 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.replay.advice import advise
-from rota.replay.cost import cost
-from rota.replay.fact import Cause, Generation, GenerationMember, Kind, Mark
-from rota.replay.policy import parse
-from rota.replay.step import steps
-from rota.replay.whatif import Again, whatif
+from rota.engine.history.advice import advise_group
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    RebalanceCause,
+)
+from rota.engine.history.policies import parse_policy
+from rota.engine.history.rebalances import compute_cost, find_rebalances
+from rota.engine.history.whatif import HistoryReplay, evaluate_policies
 from tests.support.examples import examples
 
 TOPICS = ("t0", "t1", "é")
 STRATEGIES = {
-    Kind.CLASSIC: ("range", "roundrobin", "sticky", "cooperative-sticky", "com.example.Mine"),
-    Kind.CONSUMER: ("uniform", "range", "example"),
+    GroupType.CLASSIC: ("range", "roundrobin", "sticky", "cooperative-sticky", "com.example.Mine"),
+    GroupType.CONSUMER: ("uniform", "range", "example"),
 }
 HELD = st.dictionaries(
     st.sampled_from(TOPICS),
@@ -49,14 +54,18 @@ def members(draw: st.DrawFn) -> tuple[GenerationMember, ...]:
 @st.composite
 def histories(draw: st.DrawFn) -> list[Generation]:
     """Generations as they could be read from a broken, odd or cut journal; clocks go back."""
-    kind = draw(st.sampled_from(Kind))
+    kind = draw(st.sampled_from(GroupType))
     told = []
     life = at = 0
     for offset in range(draw(st.integers(1, 8))):
         life += draw(st.sampled_from([0, 0, 0, 1]))
         at += draw(st.integers(-1_000, 200_000))
         listed = draw(members())
-        marks = [Mark.SETTLED, Mark.SETTLED, Mark.REPLACED] if listed else [Mark.EMPTIED]
+        marks = (
+            [GenerationMark.SETTLED, GenerationMark.SETTLED, GenerationMark.REPLACED]
+            if listed
+            else [GenerationMark.EMPTIED]
+        )
         told.append(
             Generation(
                 group="g",
@@ -77,14 +86,14 @@ def histories(draw: st.DrawFn) -> list[Generation]:
 @examples(quick=25)
 @given(told=histories(), silent=st.booleans())
 def test_every_history_has_rows_that_fit_together(told: list[Generation], silent: bool) -> None:
-    history = steps(told)
-    causes = {(one.life, one.generation): Cause.SILENT for one in told} if silent else {}
-    rows = whatif(told, history, causes)
+    history = find_rebalances(told)
+    causes = {(one.life, one.generation): RebalanceCause.SILENT for one in told} if silent else {}
+    rows = evaluate_policies(told, history, causes)
     keys = [(row.life, row.to_generation, row.at, row.policy) for row in rows]
     assert len(set(keys)) == len(keys)
     actual = [row for row in rows if row.actual]
     assert [(row.moved, row.stopped) for row in actual] == [
-        (one.moved, one.stopped) for one in map(cost, history)
+        (one.moved, one.stopped) for one in map(compute_cost, history)
     ]
     assert all(row.happens or not (row.moved or row.stopped or row.moved_min) for row in rows)
     assert all(row.spread >= 0 and row.idle_members >= 0 for row in rows)
@@ -92,7 +101,7 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
     for name in {row.policy for row in rows}:
         found = {(row.life, row.to_generation) for row in rows if row.policy == name}
         assert ends <= found, name
-    advice = advise(told, history, rows, causes)
+    advice = advise_group(told, history, rows, causes)
     assert advice.verdict in {"change", "keep", "cannot tell"}
     assert advice.rebalances == len(history)
     if not silent:
@@ -103,8 +112,8 @@ def test_every_history_has_rows_that_fit_together(told: list[Generation], silent
 @given(told=histories())
 def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) -> None:
     told = [replace(one, strategy="sticky" if one.members else None) for one in told]
-    history = steps(told)
+    history = find_rebalances(told)
     if history:
-        policy = parse("sticky (exact)")
-        for row in Again(told, history).under([policy]):
+        policy = parse_policy("sticky (exact)")
+        for row in HistoryReplay(told, history).under([policy]):
             assert row.moved == row.moved_min

@@ -9,71 +9,70 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.assignors.registry import resolve_all
-from rota.errors import Code, Refused
-from rota.formats import assignment, subscription
-from rota.member.event import (
-    Answered,
-    Call,
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.classic import compute_assignment
+from rota.engine.member.events import (
     CallListener,
-    CloseAsked,
-    Command,
-    CommitAsked,
+    CloseRequested,
+    CommitRequested,
+    ComputeAssignment,
     CoordinatorFound,
-    CoordinatorMissing,
-    Event,
+    CoordinatorNotFound,
     FindCoordinator,
-    FinishCommit,
-    Finished,
+    FinishClose,
+    FinishSyncCommit,
+    ListenerMethod,
     ListenerReturned,
-    MakeAssignment,
+    MemberCommand,
+    MemberEvent,
+    MemberTimer,
+    MemberTimerFired,
     MetadataUpdated,
     PollBegan,
     PollEnded,
     RequestFailed,
     RequestMetadata,
-    RunCallback,
-    Send,
+    ResponseReceived,
+    RunCommitCallback,
+    SendRequest,
     SetAssignment,
-    StartTimer,
-    StopTimer,
+    StartMemberTimer,
+    StopMemberTimer,
     Subscribed,
-    Timer,
-    TimerFired,
     Unsubscribed,
 )
-from rota.member.leader import make
-from rota.member.machine import Machine
-from rota.member.state import MOVES, State
-from rota.model.config import MemberConfig
-from rota.model.membership import Assignment, Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import (
-    CommitReply,
-    DescribedGroup,
-    DescribeGroupsReply,
-    HeartbeatReply,
-    JoinedMember,
-    JoinReply,
-    LeaveReply,
-    Reply,
-    SyncReply,
-)
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.member.member import MemberStateMachine
+from rota.engine.member.state import MEMBER_TRANSITIONS, MemberState
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.request import (
     DescribeGroups,
+    GroupRequest,
     Heartbeat,
-    Join,
-    Leave,
-    Request,
-    Sync,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
 )
-from rota.model.topic import Cluster, Partitions, TopicPartition
+from rota.engine.model.response import (
+    DescribedGroup,
+    DescribeGroupsResult,
+    GroupResponse,
+    HeartbeatResult,
+    JoinedMember,
+    JoinGroupResult,
+    LeaveGroupResult,
+    OffsetCommitResult,
+    SyncGroupResult,
+)
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
+from rota.errors import Code, Refused
 from tests.support.examples import examples
 
 STRATEGIES = ("range", "cooperative-sticky", "range,cooperative-sticky", "sticky")
+#: How often a request is answered without a code.
 GOOD = 0.6
-"""How often a request is answered without a code."""
 
 
 class Chaos:
@@ -88,20 +87,20 @@ class Chaos:
             auto_commit=choose((True, False)),
             max_poll_interval=choose((5_000, 300_000)),
         )
-        assignors = resolve_all(choose(STRATEGIES))
+        assignors = resolve_strategies(choose(STRATEGIES))
         self.consumed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.machine = Machine(self.config, assignors, lambda: self.consumed)
+        self.machine = MemberStateMachine(self.config, assignors, lambda: self.consumed)
         self.now = 0
-        self.timers: dict[Timer, int] = {}
-        self.requests: dict[int, Request] = {}
-        self.answered: list[Event] = []
+        self.timers: dict[MemberTimer, int] = {}
+        self.requests: dict[int, GroupRequest] = {}
+        self.answered: list[MemberEvent] = []
         self.finding = False
         self.asked_metadata = False
         self.in_poll = False
         self.calls: list[CallListener] = []
-        self.tasks: list[MakeAssignment] = []
+        self.tasks: list[ComputeAssignment] = []
+        #: Those under way, and whether they wait.
         self.commits: dict[int, bool] = {}
-        """Those under way, and whether they wait."""
         self.last_commit = 0
         self.closing = self.finished = False
         self.owned: tuple[TopicPartition, ...] = ()
@@ -128,68 +127,72 @@ class Chaos:
         ]
         self.random.choice(happenings)()
 
-    def give(self, event: Event) -> None:
+    def give(self, event: MemberEvent) -> None:
         before = self.machine.state
         commands = self.machine.handle(event, self.now)
         self.machine.check_invariants()
         after = self.machine.state
-        assert before is after or (before, after) in MOVES
+        assert before is after or (before, after) in MEMBER_TRANSITIONS
         assert not (self.finished and commands), "nothing is wanted of a member that has finished"
         for command in commands:
             self.obey(command)
 
-    def obey(self, command: Command) -> None:  # noqa: C901
+    def obey(self, command: MemberCommand) -> None:  # noqa: C901
         match command:
             case FindCoordinator():
                 assert not self.finding
                 self.finding = True
-            case Send(number, request):
+            case SendRequest(number, request):
                 assert number not in self.requests
-                assert self.machine.state is not State.FENCED
+                assert self.machine.state is not MemberState.FENCED
                 self.requests[number] = request
                 self.check_request(request)
-            case StartTimer(timer, at):
+            case StartMemberTimer(timer, at):
                 self.timers[timer] = at
-            case StopTimer(timer):
+            case StopMemberTimer(timer):
                 del self.timers[timer]
             case CallListener(_, call, partitions):
                 assert not self.calls, "one call at a time"
-                assert self.in_poll or self.closing or call is not Call.ASSIGNED
+                assert self.in_poll or self.closing or call is not ListenerMethod.ASSIGNED
                 owned = set(self.owned)
-                assert (set(partitions) <= owned) or call is Call.ASSIGNED
+                assert (set(partitions) <= owned) or call is ListenerMethod.ASSIGNED
                 self.calls.append(command)
             case SetAssignment(partitions):
                 self.owned = partitions
                 self.consumed = {one: OffsetAndMetadata(self.now) for one in partitions}
-            case MakeAssignment():
-                assert self.machine.state is State.SYNCING
+            case ComputeAssignment():
+                assert self.machine.state is MemberState.SYNCING
                 self.tasks.append(command)
-            case FinishCommit(commit_id):
+            case FinishSyncCommit(commit_id):
                 assert self.commits.pop(commit_id)
-            case RunCallback(commit_id):
+            case RunCommitCallback(commit_id):
                 assert not self.commits.pop(commit_id)
             case RequestMetadata():
                 self.asked_metadata = True
-            case Finished():
+            case FinishClose():
                 assert self.closing
                 assert not any(self.commits.values()), "a commit waits for ever"
                 self.finished = True
             case _:
                 pass
 
-    def check_request(self, request: Request) -> None:
+    def check_request(self, request: GroupRequest) -> None:
         """At most one join or sync at a time counts, and each is of the member as it is now."""
         machine = self.machine
         match request:
-            case Join(member_id=member_id):
+            case JoinGroup(member_id=member_id):
                 assert self.in_poll
-                assert (machine.state, machine.member_id) == (State.JOINING, member_id)
-            case Sync(member_id=member_id, generation=generation):
-                assert machine.state is State.SYNCING
+                assert (machine.state, machine.member_id) == (MemberState.JOINING, member_id)
+            case SyncGroup(member_id=member_id, generation=generation):
+                assert machine.state is MemberState.SYNCING
                 assert (machine.member_id, machine.generation) == (member_id, generation)
             case Heartbeat(member_id=member_id, generation=generation):
                 # a heartbeat that was due goes out before the join of the same moment
-                assert machine.state in {State.SYNCING, State.STABLE, State.JOINING}
+                assert machine.state in {
+                    MemberState.SYNCING,
+                    MemberState.STABLE,
+                    MemberState.JOINING,
+                }
                 assert (machine.member_id, machine.generation) == (member_id, generation)
             case _:
                 pass
@@ -199,7 +202,7 @@ class Chaos:
     def answer(self) -> None:
         number = self.random.choice(sorted(self.requests))
         request = self.requests.pop(number)
-        event = Answered(number, self.reply(request))
+        event = ResponseReceived(number, self.reply(request))
         self.answered.append(event)
         self.give(event)
 
@@ -224,29 +227,29 @@ class Chaos:
     def code(self) -> Code:
         return Code.NONE if self.random.random() < GOOD else self.random.choice(list(Code))
 
-    def reply(self, request: Request) -> Reply:
+    def reply(self, request: GroupRequest) -> GroupResponse:
         code = self.code()
         match request:
-            case Join():
+            case JoinGroup():
                 return self.join_reply(request, code)
-            case Sync():
-                return SyncReply(code=code, assignment=self.some_assignment())
+            case SyncGroup():
+                return SyncGroupResult(code=code, assignment=self.some_assignment())
             case Heartbeat():
-                return HeartbeatReply(code=code)
-            case CommitOffsets(offsets=offsets):
-                return CommitReply(codes={one: self.code() for one in offsets})
+                return HeartbeatResult(code=code)
+            case OffsetCommit(offsets=offsets):
+                return OffsetCommitResult(codes={one: self.code() for one in offsets})
             case DescribeGroups():
-                return DescribeGroupsReply(groups=(DescribedGroup(group="g", code=code),))
+                return DescribeGroupsResult(groups=(DescribedGroup(group="g", code=code),))
             case _:
-                return LeaveReply(code=code)
+                return LeaveGroupResult(code=code)
 
-    def join_reply(self, request: Join, code: Code) -> JoinReply:
+    def join_reply(self, request: JoinGroup, code: Code) -> JoinGroupResult:
         self.generation += 1
         me = request.member_id or f"me-{self.generation}"
         leads = self.random.random() < 0.5
-        told = subscription.encode(Subscription(topics=("t0", "t1")))
+        told = consumer_protocol.encode_subscription(Subscription(topics=("t0", "t1")))
         listed = {me: request.protocols[0].metadata, "other": told}
-        return JoinReply(
+        return JoinGroupResult(
             code=code,
             member_id=me,
             generation=self.generation,
@@ -269,11 +272,11 @@ class Chaos:
         weights = [1] * 6 + [0.02] * 3
         pairs = zip(names, weights, strict=True)
         chosen = [one for one, weight in pairs if self.random.random() < weight / 2]
-        return assignment.encode(Assignment(Partitions.of(chosen)))
+        return consumer_protocol.encode_assignment(Assignment(Partitions.of(chosen)))
 
     def find(self) -> None:
         self.finding = False
-        missing = CoordinatorMissing(self.refusal())
+        missing = CoordinatorNotFound(self.refusal())
         self.give(self.random.choice((CoordinatorFound(), CoordinatorFound(), missing)))
 
     def metadata(self) -> None:
@@ -288,7 +291,7 @@ class Chaos:
             return
         timer = min(self.timers, key=lambda one: (self.timers[one], one.value))
         self.now = max(self.now, self.timers.pop(timer))
-        self.give(TimerFired(timer))
+        self.give(MemberTimerFired(timer))
 
     def return_call(self) -> None:
         call = self.calls.pop()
@@ -298,7 +301,7 @@ class Chaos:
     def make(self) -> None:
         """The strategy is done, be it in time or not."""
         index = self.random.randrange(len(self.tasks))
-        self.give(make(self.tasks.pop(index)))
+        self.give(compute_assignment(self.tasks.pop(index)))
 
     def poll(self) -> None:
         self.in_poll = not self.in_poll
@@ -317,11 +320,11 @@ class Chaos:
         waits = self.random.choice((None, self.now + 500, self.now + 60_000))
         self.commits[self.last_commit] = waits is not None
         given = {TopicPartition("t0", 0): OffsetAndMetadata(self.now)}
-        self.give(CommitAsked(self.last_commit, self.random.choice((None, {}, given)), waits))
+        self.give(CommitRequested(self.last_commit, self.random.choice((None, {}, given)), waits))
 
     def close(self) -> None:
         self.closing = True
-        self.give(CloseAsked(self.random.choice((None, self.now + 30_000))))
+        self.give(CloseRequested(self.random.choice((None, self.now + 30_000))))
 
     def recover(self) -> None:
         """Faults stop, and the application polls on: the member ends up in its group."""
@@ -341,7 +344,7 @@ class Chaos:
             elif self.asked_metadata:
                 self.asked_metadata = False
                 self.give(MetadataUpdated(Cluster({"t0": 3, "t1": 3})))
-            elif Timer.RETRY in self.timers:
+            elif MemberTimer.RETRY in self.timers:
                 self.wait()
             else:
                 self.poll()
@@ -350,32 +353,34 @@ class Chaos:
     def answer_well(self) -> None:
         number = min(self.requests)
         request = self.requests.pop(number)
-        reply: Reply = HeartbeatReply()
+        reply: GroupResponse = HeartbeatResult()
         match request:
-            case Join():
+            case JoinGroup():
                 self.generation += 1
-                reply = JoinReply(
+                reply = JoinGroupResult(
                     member_id=request.member_id or f"me-{self.generation}",
                     generation=self.generation,
                     protocol=request.protocols[0].name,
                     leader="other",
                 )
-            case Sync():
+            case SyncGroup():
                 mine = Partitions.of({"t0": (0, 1)})
-                reply = SyncReply(assignment=assignment.encode(Assignment(mine)))
-            case CommitOffsets(offsets=offsets):
-                reply = CommitReply(codes=dict.fromkeys(offsets, Code.NONE))
-            case Leave():
-                reply = LeaveReply()
+                reply = SyncGroupResult(
+                    assignment=consumer_protocol.encode_assignment(Assignment(mine))
+                )
+            case OffsetCommit(offsets=offsets):
+                reply = OffsetCommitResult(codes=dict.fromkeys(offsets, Code.NONE))
+            case LeaveGroup():
+                reply = LeaveGroupResult()
             case DescribeGroups():
-                reply = DescribeGroupsReply(groups=())
+                reply = DescribeGroupsResult(groups=())
             case _:
                 pass
-        self.give(Answered(number, reply))
+        self.give(ResponseReceived(number, reply))
 
     def is_settled(self) -> bool:
         busy = self.calls or self.requests or self.finding or not self.in_poll
-        return self.machine.state is State.STABLE and not busy
+        return self.machine.state is MemberState.STABLE and not busy
 
     def calm(self) -> None:
         """Everything under way ends, and the application closes."""
@@ -390,7 +395,7 @@ class Chaos:
                 self.fail()
             elif self.finding:
                 self.finding = False
-                self.give(CoordinatorMissing())
+                self.give(CoordinatorNotFound())
             else:
                 self.wait()
         raise AssertionError("the member does not finish")
@@ -420,7 +425,7 @@ def test_a_member_gets_into_its_group_when_faults_stop(seed: int) -> None:
     chaos.subscribe()
     for _ in range(150):
         chaos.step()
-    if not chaos.closing and chaos.machine.state is not State.FENCED:
+    if not chaos.closing and chaos.machine.state is not MemberState.FENCED:
         chaos.recover()
 
 
@@ -432,7 +437,7 @@ def test_a_member_bears_anything_for_long(seed: int) -> None:
 
 
 def test_the_seeds_reach_every_state() -> None:
-    reached: Counter[State] = Counter()
+    reached: Counter[MemberState] = Counter()
     for seed in range(60):
         chaos = Chaos(seed)
         chaos.subscribe()
@@ -440,4 +445,4 @@ def test_the_seeds_reach_every_state() -> None:
             if not chaos.finished:
                 chaos.step()
                 reached[chaos.machine.state] += 1
-    assert set(reached) == set(State)
+    assert set(reached) == set(MemberState)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code
-from rota.member.event import (
-    Call,
-    CoordinatorMissing,
+from rota.engine.member.events import (
+    CoordinatorNotFound,
     FindCoordinator,
-    FinishCommit,
-    Note,
-    RunCallback,
+    FinishSyncCommit,
+    ListenerMethod,
+    MarkPendingRevocation,
+    MemberNote,
+    MemberTimer,
+    RunCommitCallback,
     SetAssignment,
-    Timer,
-    Withhold,
 )
-from rota.model.request import CommitOffsets, Join
+from rota.engine.model.request import JoinGroup, OffsetCommit
+from rota.errors import Code
 from tests.support.member_driver import Driver, at, of, requests, tp
 
 
@@ -33,18 +33,20 @@ def automatic(strategies: str = "range") -> Driver:
 def test_the_interval_ends_and_the_next_poll_commits() -> None:
     member = automatic()
     member.pass_time(5_000, alive=True)
-    assert not member.under_way(CommitOffsets), "only the application's own poll does it"
+    assert not member.under_way(OffsetCommit), "only the application's own poll does it"
     member.poll()
-    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=1)
-    assert not any(isinstance(one, RunCallback | FinishCommit) for one in member.answer_commit())
+    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=1)
+    assert not any(
+        isinstance(one, RunCommitCallback | FinishSyncCommit) for one in member.answer_commit()
+    )
     commands = member.pass_time(5_000, alive=True)
-    assert CommitOffsets in [type(request) for request in requests(commands)]
+    assert OffsetCommit in [type(request) for request in requests(commands)]
 
 
 def test_an_interval_of_zero_lets_time_pass_between_commits() -> None:
     member = Driver(auto_commit=True, auto_commit_interval=0)
     member.settle("t0-0")
-    assert member.timers[Timer.COMMIT] == member.now + 1, "or the poll would only commit"
+    assert member.timers[MemberTimer.COMMIT] == member.now + 1, "or the poll would only commit"
 
 
 def test_nothing_handed_out_is_nothing_committed() -> None:
@@ -52,7 +54,7 @@ def test_nothing_handed_out_is_nothing_committed() -> None:
     member.consumed = {}
     member.poll()
     member.pass_time(5_000, alive=True)
-    assert not member.under_way(CommitOffsets)
+    assert not member.under_way(OffsetCommit)
 
 
 def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
@@ -60,8 +62,8 @@ def test_an_automatic_commit_that_fails_is_noted_and_tried_soon() -> None:
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    assert any("automatic commit" in note.text for note in of(Note, commands))
-    assert member.timers[Timer.COMMIT] == member.now + member.config.retry_backoff
+    assert any("automatic commit" in note.text for note in of(MemberNote, commands))
+    assert member.timers[MemberTimer.COMMIT] == member.now + member.config.retry_backoff
 
 
 def test_an_automatic_commit_that_fails_for_good_waits_for_its_interval() -> None:
@@ -69,20 +71,20 @@ def test_an_automatic_commit_that_fails_for_good_waits_for_its_interval() -> Non
     member.poll()
     member.pass_time(5_000, alive=True)
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
-    assert any("automatic commit" in note.text for note in of(Note, commands))
-    assert member.timers[Timer.COMMIT] == member.now + 5_000
+    assert any("automatic commit" in note.text for note in of(MemberNote, commands))
+    assert member.timers[MemberTimer.COMMIT] == member.now + 5_000
 
 
 def test_an_eager_revocation_comes_after_the_commit() -> None:
     member = automatic()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = member.poll()
-    assert Withhold(tp("t0-0", "t0-1")) in commands
+    assert MarkPendingRevocation(tp("t0-0", "t0-1")) in commands
     assert member.heard() == []
-    assert member.sent(CommitOffsets).generation == 1
+    assert member.sent(OffsetCommit).generation == 1
     member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(Join)
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.under_way(JoinGroup)
 
 
 def test_a_commit_before_a_revocation_is_tried_again() -> None:
@@ -93,7 +95,7 @@ def test_a_commit_before_a_revocation_is_tried_again() -> None:
     assert member.heard() == []
     member.pass_time(100)
     member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 @pytest.mark.parametrize("code", [Code.REBALANCE_IN_PROGRESS, Code.GROUP_AUTHORIZATION_FAILED])
@@ -102,8 +104,8 @@ def test_one_that_fails_for_good_does_not_hold_the_rebalance_up(code: Code) -> N
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(code)
-    assert any("before the revocation" in note.text for note in of(Note, commands))
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert any("before the revocation" in note.text for note in of(MemberNote, commands))
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> None:
@@ -112,9 +114,9 @@ def test_what_is_gone_with_its_topic_is_not_committed_before_a_revocation() -> N
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     commands = member.answer_commit(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    assert any("no such partition any more" in note.text for note in of(Note, commands))
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(Join)
+    assert any("no such partition any more" in note.text for note in of(MemberNote, commands))
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.under_way(JoinGroup)
 
 
 def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
@@ -122,8 +124,8 @@ def test_nor_does_one_that_fails_for_as_long_as_a_rebalance_may_take() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
-    assert member.under_way(Join)
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.under_way(JoinGroup)
 
 
 def test_the_answer_outside_a_poll_waits_for_one() -> None:
@@ -134,7 +136,7 @@ def test_the_answer_outside_a_poll_waits_for_one() -> None:
     member.answer_commit()
     assert member.heard() == []
     member.poll()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 def test_a_membership_lost_while_committing_makes_the_partitions_lost() -> None:
@@ -142,8 +144,8 @@ def test_a_membership_lost_while_committing_makes_the_partitions_lost() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert member.sent(Join).member_id == ""
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(JoinGroup).member_id == ""
 
 
 def test_a_search_for_the_coordinator_and_a_commit_wait_together() -> None:
@@ -152,12 +154,12 @@ def test_a_search_for_the_coordinator_and_a_commit_wait_together() -> None:
     member.poll()
     member.answer_commit(Code.NOT_COORDINATOR)
     assert FindCoordinator() in member.pass_time(100)
-    member.give(CoordinatorMissing())
-    assert member.timers[Timer.RETRY] == member.now + 200
+    member.give(CoordinatorNotFound())
+    assert member.timers[MemberTimer.RETRY] == member.now + 200
     member.pass_time(200)
     member.found()
     member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 def test_a_membership_lost_while_giving_up_makes_everything_lost() -> None:
@@ -169,8 +171,8 @@ def test_a_membership_lost_while_giving_up_makes_everything_lost() -> None:
     member.answer_sync("t0-0")
     member.beat(Code.UNKNOWN_MEMBER_ID)
     member.answer_commit(Code.UNKNOWN_MEMBER_ID)
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert member.sent(Join).member_id == ""
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(JoinGroup).member_id == ""
 
 
 def test_a_cooperative_member_commits_before_the_join_and_before_it_gives_up() -> None:
@@ -178,15 +180,15 @@ def test_a_cooperative_member_commits_before_the_join_and_before_it_gives_up() -
     member = automatic("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = member.poll()
-    assert not of(Withhold, commands), "it goes on reading while it joins"
+    assert not of(MarkPendingRevocation, commands), "it goes on reading while it joins"
     member.answer_commit()
     member.consumed = at(t0_0=1, t0_1=4)
     member.answer_join(2)
     commands = member.answer_sync("t0-0")
-    assert of(Withhold, commands) == [Withhold(tp("t0-1"))]
-    assert member.sent(CommitOffsets).generation == 2
-    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=1, t0_1=4)
+    assert of(MarkPendingRevocation, commands) == [MarkPendingRevocation(tp("t0-1"))]
+    assert member.sent(OffsetCommit).generation == 2
+    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=1, t0_1=4)
     assert member.heard() == []
     commands = member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-1")), (Call.ASSIGNED, ())]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-1")), (ListenerMethod.ASSIGNED, ())]
     assert of(SetAssignment, commands)[-1] == SetAssignment(tp("t0-0"), 2)

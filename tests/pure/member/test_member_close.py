@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code, CommitFailed, RetriableCommitFailed, TimedOut
-from rota.member.event import (
-    Call,
+from rota.engine.member.events import (
     CallListener,
-    CloseAsked,
-    CoordinatorMissing,
+    CloseRequested,
+    CoordinatorNotFound,
     FindCoordinator,
-    FinishCommit,
-    Finished,
+    FinishClose,
+    FinishSyncCommit,
+    ListenerMethod,
     ListenerReturned,
-    Note,
+    MemberNote,
+    MemberTimer,
     PollBegan,
-    Raise,
-    RunCallback,
+    RaiseError,
+    RunCommitCallback,
     SetAssignment,
-    Timer,
 )
-from rota.member.state import State
-from rota.model.reply import LeaveReply
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit
+from rota.engine.model.response import LeaveGroupResult
+from rota.errors import Code, CommitFailed, RetriableCommitFailed, TimedOut
 from tests.support.member_driver import ME, Driver, at, of, requests, tp
 
 
@@ -38,85 +38,85 @@ def stable(strategies: str = "range", **settings: object) -> Driver:
 def test_commit_revoke_leave() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
-    member.give(CloseAsked())
-    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=3)
+    member.give(CloseRequested())
+    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3)
     assert member.heard() == []
     commands = member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
     assert SetAssignment((), 1) in commands
-    assert member.sent(Leave).members[0].member_id == ME
-    assert Finished() not in commands
-    assert member.answer(Leave, LeaveReply())[-1] == Finished()
-    assert member.state is State.LEFT
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert FinishClose() not in commands
+    assert member.answer(LeaveGroup, LeaveGroupResult())[-1] == FinishClose()
+    assert member.state is MemberState.LEFT
 
 
 def test_afterwards_nothing_is_wanted() -> None:
     member = stable()
-    member.give(CloseAsked())
-    member.answer(Leave, LeaveReply())
-    for event in (PollBegan(), CloseAsked(), ListenerReturned(1)):
+    member.give(CloseRequested())
+    member.answer(LeaveGroup, LeaveGroupResult())
+    for event in (PollBegan(), CloseRequested(), ListenerReturned(1)):
         assert member.give(event) == []
 
 
 def test_a_leave_that_fails_is_an_end_too() -> None:
     member = stable()
-    member.give(CloseAsked())
-    assert Finished() in member.fail(Leave)
+    member.give(CloseRequested())
+    assert FinishClose() in member.fail(LeaveGroup)
 
 
 def test_without_a_group_there_is_nothing_to_say() -> None:
     for member in (Driver(), Driver(topics=())):
-        assert member.give(CloseAsked())[-1] == Finished()
+        assert member.give(CloseRequested())[-1] == FinishClose()
 
 
 def test_without_a_coordinator_and_without_time_it_ends_at_once() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
-    commands = member.give(CloseAsked())
-    assert Finished() in commands
+    commands = member.give(CloseRequested())
+    assert FinishClose() in commands
     assert requests(commands) == []
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
 
 
 def test_with_time_it_looks_for_the_coordinator() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
     member.beat(Code.NOT_COORDINATOR)
-    member.give(CloseAsked(member.now + 30_000))
-    member.give(CoordinatorMissing())
+    member.give(CloseRequested(member.now + 30_000))
+    member.give(CoordinatorNotFound())
     assert FindCoordinator() in member.pass_time(200)
     member.found()
     member.answer_commit()
-    assert Finished() in member.answer(Leave, LeaveReply())
+    assert FinishClose() in member.answer(LeaveGroup, LeaveGroupResult())
 
 
 def test_with_time_it_tries_the_commit_again_but_not_for_ever() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
-    member.give(CloseAsked(member.now + 500))
+    member.give(CloseRequested(member.now + 500))
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.pass_time(100)
-    assert member.under_way(CommitOffsets)
+    assert member.under_way(OffsetCommit)
     commands = member.pass_time(400)
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
-    assert Finished() in commands
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
+    assert FinishClose() in commands
 
 
 def test_a_leave_without_an_answer_is_waited_for_no_longer_than_the_application_waits() -> None:
     member = stable()
-    member.give(CloseAsked(member.now + 500))
-    assert Finished() in member.pass_time(500)
+    member.give(CloseRequested(member.now + 500))
+    assert FinishClose() in member.pass_time(500)
     assert not member.timers
 
 
 def test_a_commit_that_fails_for_good_is_noted() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
-    member.give(CloseAsked())
+    member.give(CloseRequested())
     commands = member.answer_commit(Code.GROUP_AUTHORIZATION_FAILED)
-    assert any("commit" in note.text for note in of(Note, commands))
-    assert member.under_way(Leave)
+    assert any("commit" in note.text for note in of(MemberNote, commands))
+    assert member.under_way(LeaveGroup)
 
 
 def test_callbacks_run_before_the_end() -> None:
@@ -124,34 +124,34 @@ def test_callbacks_run_before_the_end() -> None:
     member.commit(1, at(t0_0=1))
     member.commit(2, at(t0_0=2))
     member.answer_commit()
-    commands = member.give(CloseAsked())
-    assert of(RunCallback, commands) == [RunCallback(2, at(t0_0=2))]
-    assert Finished() not in member.answer(Leave, LeaveReply())
+    commands = member.give(CloseRequested())
+    assert of(RunCommitCallback, commands) == [RunCommitCallback(2, at(t0_0=2))]
+    assert FinishClose() not in member.answer(LeaveGroup, LeaveGroupResult())
     commands = member.answer_commit()
-    assert of(RunCallback, commands) == [RunCallback(1, at(t0_0=1))]
-    assert commands[-1] == Finished()
+    assert of(RunCommitCallback, commands) == [RunCommitCallback(1, at(t0_0=1))]
+    assert commands[-1] == FinishClose()
 
 
 def test_commits_that_are_not_done_in_time_have_failed() -> None:
     member = stable()
     member.commit(1, at(t0_0=1))
     member.commit(2, at(t0_0=1), wait=60_000)
-    member.give(CloseAsked(member.now + 500))
+    member.give(CloseRequested(member.now + 500))
     commands = member.pass_time(500)
-    (callback,) = of(RunCallback, commands)
-    (returned,) = of(FinishCommit, commands)
+    (callback,) = of(RunCommitCallback, commands)
+    (returned,) = of(FinishSyncCommit, commands)
     assert isinstance(callback.error, TimedOut)
     assert isinstance(returned.error, TimedOut)
-    assert commands[-1] == Finished()
+    assert commands[-1] == FinishClose()
 
 
 def test_commits_that_wait_for_a_coordinator_have_failed() -> None:
     member = Driver(topics=())
     member.commit(1, at(t0_0=1))
-    commands = member.give(CloseAsked())
-    (callback,) = of(RunCallback, commands)
+    commands = member.give(CloseRequested())
+    (callback,) = of(RunCommitCallback, commands)
     assert isinstance(callback.error, RetriableCommitFailed)
-    assert commands[-1] == Finished()
+    assert commands[-1] == FinishClose()
 
 
 def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -> None:
@@ -159,12 +159,14 @@ def test_commits_that_wait_for_a_coordinator_go_out_before_the_member_leaves() -
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, at(t0_0=1))
-    commands = member.give(CloseAsked(member.now + 30_000))
+    commands = member.give(CloseRequested(member.now + 30_000))
     assert not of(CallListener, commands)
     commands = member.found()
-    assert [type(request) for request in requests(commands)][-2:] == [CommitOffsets, Leave]
+    assert [type(request) for request in requests(commands)][-2:] == [OffsetCommit, LeaveGroup]
     member.answer_commit()
-    assert RunCallback(1, at(t0_0=1)) in member.log + member.answer(Leave, LeaveReply())
+    assert RunCommitCallback(1, at(t0_0=1)) in member.log + member.answer(
+        LeaveGroup, LeaveGroupResult()
+    )
 
 
 def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
@@ -172,11 +174,11 @@ def test_if_there_is_none_they_have_failed_and_the_member_goes() -> None:
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, at(t0_0=1))
-    member.give(CloseAsked(member.now + 30_000))
-    commands = member.give(CoordinatorMissing())
-    (callback,) = of(RunCallback, commands)
+    member.give(CloseRequested(member.now + 30_000))
+    commands = member.give(CoordinatorNotFound())
+    (callback,) = of(RunCommitCallback, commands)
     assert isinstance(callback.error, RetriableCommitFailed)
-    assert commands[-1] == Finished()
+    assert commands[-1] == FinishClose()
 
 
 def test_nor_do_they_wait_longer_than_the_application() -> None:
@@ -184,38 +186,38 @@ def test_nor_do_they_wait_longer_than_the_application() -> None:
     member.pass_time(3_000)
     member.fail(Heartbeat)
     member.commit(1, at(t0_0=1))
-    member.give(CloseAsked(member.now + 500))
-    assert Finished() in member.pass_time(500)
+    member.give(CloseRequested(member.now + 500))
+    assert FinishClose() in member.pass_time(500)
 
 
 def test_a_commit_to_be_tried_again_is_not_sent_by_one_who_left() -> None:
     member = stable()
     member.commit(1, at(t0_0=1), wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    member.give(CloseAsked(member.now + 30_000))
-    member.answer(Leave, LeaveReply())
-    (returned,) = of(FinishCommit, member.pass_time(100))
+    member.give(CloseRequested(member.now + 30_000))
+    member.answer(LeaveGroup, LeaveGroupResult())
+    (returned,) = of(FinishSyncCommit, member.pass_time(100))
     assert isinstance(returned.error, CommitFailed)
-    assert member.log[-1] == Finished()
+    assert member.log[-1] == FinishClose()
 
 
 def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
     member = stable("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    member.give(CloseAsked())
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert member.sent(Leave).members[0].member_id == ME
+    member.give(CloseRequested())
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(LeaveGroup).members[0].member_id == ME
     member.answer_join(2)
-    assert member.state is State.LEFT
+    assert member.state is MemberState.LEFT
 
 
 def test_a_first_join_has_no_id_to_leave_with() -> None:
     member = Driver()
     member.poll()
     member.found()
-    assert Finished() in member.give(CloseAsked())
-    assert not member.under_way(Leave)
+    assert FinishClose() in member.give(CloseRequested())
+    assert not member.under_way(LeaveGroup)
 
 
 @pytest.mark.parametrize("waits", [None, 1_000])
@@ -223,22 +225,22 @@ def test_a_fenced_member_only_ends(waits: int | None) -> None:
     member = stable(static_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
     until = None if waits is None else member.now + waits
-    commands = member.give(CloseAsked(until))
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert Finished() in commands
+    commands = member.give(CloseRequested(until))
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert FinishClose() in commands
     assert requests(commands) == []
 
 
 def test_a_listener_that_raises_is_told_before_the_end() -> None:
     member = stable()
     member.answers_listener = False
-    member.give(CloseAsked())
+    member.give(CloseRequested())
     error = RuntimeError("oops")
     member.give(ListenerReturned(member.calls.pop().call_id, error))
-    commands = member.answer(Leave, LeaveReply())
-    assert [one for one in commands if isinstance(one, Raise | Finished)] == [
-        Raise(error),
-        Finished(),
+    commands = member.answer(LeaveGroup, LeaveGroupResult())
+    assert [one for one in commands if isinstance(one, RaiseError | FinishClose)] == [
+        RaiseError(error),
+        FinishClose(),
     ]
 
 
@@ -249,13 +251,13 @@ def test_a_listener_at_work_returns_first() -> None:
     member.answer_join(2)
     member.answers_listener = False
     member.answer_sync("t0-0")
-    assert [call.call for call in member.calls] == [Call.REVOKED]
-    assert not of(Finished, member.give(CloseAsked()))
+    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
+    assert not of(FinishClose, member.give(CloseRequested()))
     member.answers_listener = True
     member.give(ListenerReturned(member.calls.pop().call_id))
-    assert member.heard() == [(Call.ASSIGNED, ()), (Call.REVOKED, tp("t0-0"))]
-    assert member.under_way(Leave)
-    assert not member.under_way(Join)
+    assert member.heard() == [(ListenerMethod.ASSIGNED, ()), (ListenerMethod.REVOKED, tp("t0-0"))]
+    assert member.under_way(LeaveGroup)
+    assert not member.under_way(JoinGroup)
 
 
 def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
@@ -263,13 +265,13 @@ def test_a_rebalance_that_waits_for_its_commit_is_given_up() -> None:
     member.consumed = at(t0_0=3)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    assert Timer.DEADLINE in member.timers
-    member.give(CloseAsked())
+    assert MemberTimer.DEADLINE in member.timers
+    member.give(CloseRequested())
     member.answer_commit()
     member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
-    assert not member.under_way(Join)
-    assert Finished() in member.answer(Leave, LeaveReply())
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
+    assert not member.under_way(JoinGroup)
+    assert FinishClose() in member.answer(LeaveGroup, LeaveGroupResult())
 
 
 def test_what_was_never_told_is_noted() -> None:
@@ -278,5 +280,5 @@ def test_what_was_never_told_is_noted() -> None:
     member.found()
     member.end_poll()
     member.refuse_join(Code.GROUP_MAX_SIZE_REACHED)
-    commands = member.give(CloseAsked())
-    assert any("GROUP_MAX_SIZE_REACHED" in note.text for note in of(Note, commands))
+    commands = member.give(CloseRequested())
+    assert any("GROUP_MAX_SIZE_REACHED" in note.text for note in of(MemberNote, commands))

@@ -6,6 +6,35 @@ from typing import cast
 
 import pytest
 
+from rota.engine.member.events import (
+    CallInterceptors,
+    FindCoordinator,
+    FinishSyncCommit,
+    ListenerMethod,
+    MemberNote,
+    MemberTimer,
+    RunCommitCallback,
+    Unsubscribed,
+)
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import (
+    DescribeGroups,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    SyncGroup,
+)
+from rota.engine.model.response import (
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsResult,
+    HeartbeatResult,
+    JoinGroupResult,
+    LeaveGroupResult,
+    LeavingMemberResult,
+    SyncGroupResult,
+)
 from rota.errors import (
     AuthorizationFailed,
     Code,
@@ -17,32 +46,10 @@ from rota.errors import (
     RetriableCommitFailed,
     RotaError,
 )
-from rota.member.event import (
-    Call,
-    CallInterceptors,
-    FindCoordinator,
-    FinishCommit,
-    Note,
-    RunCallback,
-    Timer,
-    Unsubscribed,
-)
-from rota.member.state import State
-from rota.model.reply import (
-    DescribedGroup,
-    DescribedMember,
-    DescribeGroupsReply,
-    HeartbeatReply,
-    JoinReply,
-    LeaveReply,
-    LeaverReply,
-    SyncReply,
-)
-from rota.model.request import CommitOffsets, DescribeGroups, Heartbeat, Join, Leave, Sync
 from tests.support.member_driver import ME, OTHER, Driver, at, of, raised, requests, told, tp
 
+#: A code that nobody knows.
 ODD = cast(Code, 999)
-"""A code that nobody knows."""
 ALL = (*Code, ODD)
 LATER = {Code.COORDINATOR_LOAD_IN_PROGRESS}
 ELSEWHERE = {Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
@@ -77,56 +84,56 @@ def stable() -> Driver:
 def test_join_accepted() -> None:
     member = joining()
     member.answer_join(2)
-    assert (member.state, member.machine.generation) == (State.SYNCING, 2)
+    assert (member.state, member.machine.generation) == (MemberState.SYNCING, 2)
 
 
 def test_join_needs_the_id() -> None:
     member = joining()
-    member.answer(Join, JoinReply(code=Code.MEMBER_ID_REQUIRED, member_id="me-2"))
-    assert member.sent(Join).member_id == "me-2"
+    member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id="me-2"))
+    assert member.sent(JoinGroup).member_id == "me-2"
     assert member.heard() == []
 
 
 def test_join_needs_the_id_but_none_comes() -> None:
     member = joining()
-    commands = member.answer(Join, JoinReply(code=Code.MEMBER_ID_REQUIRED))
+    commands = member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED))
     assert [type(error) for error in raised(commands)] == [GroupError]
 
 
 def test_join_of_an_unknown_member_starts_anew() -> None:
     member = joining()
-    member.answer(Join, JoinReply(code=Code.UNKNOWN_MEMBER_ID))
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert member.sent(Join).member_id == ""
-    assert member.moves >= {(State.JOINING, State.UNJOINED)}
+    member.answer(JoinGroup, JoinGroupResult(code=Code.UNKNOWN_MEMBER_ID))
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(JoinGroup).member_id == ""
+    assert member.moves >= {(MemberState.JOINING, MemberState.UNJOINED)}
 
 
 def test_join_met_by_another_rebalance_is_sent_again_at_once() -> None:
     member = joining()
-    member.answer(Join, JoinReply(code=Code.REBALANCE_IN_PROGRESS))
-    assert member.sent(Join).member_id == ME
+    member.answer(JoinGroup, JoinGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    assert member.sent(JoinGroup).member_id == ME
     assert member.heard() == []
 
 
 @pytest.mark.parametrize("code", sorted(LATER | ELSEWHERE))
 def test_join_that_may_work_later_is_tried_later(code: Code) -> None:
     member = joining()
-    commands = member.answer(Join, JoinReply(code=code))
-    assert member.state is State.JOINING
+    commands = member.answer(JoinGroup, JoinGroupResult(code=code))
+    assert member.state is MemberState.JOINING
     assert not requests(commands)
     commands = member.pass_time(member.config.retry_backoff)
     if code in ELSEWHERE:
         assert FindCoordinator() in commands
         member.found()
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
     assert member.heard() == []
 
 
 def test_join_of_a_fenced_member_is_its_end() -> None:
     member = joining(static_id="s")
-    commands = member.answer(Join, JoinReply(code=Code.FENCED_INSTANCE_ID))
-    assert member.state is State.FENCED
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
+    commands = member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
+    assert member.state is MemberState.FENCED
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
     assert [type(error) for error in raised(commands)] == [Fenced]
     member.end_poll()
     assert [type(error) for error in raised(member.poll())] == [Fenced]
@@ -151,14 +158,14 @@ FATAL_FOR_JOIN = [
 @pytest.mark.parametrize("code", FATAL_FOR_JOIN)
 def test_join_refused_for_good_is_told_and_tried_by_the_next_poll(code: Code) -> None:
     member = joining()
-    commands = member.answer(Join, JoinReply(code=code))
+    commands = member.answer(JoinGroup, JoinGroupResult(code=code))
     (error,) = raised(commands)
     assert isinstance(error, GroupError | AuthorizationFailed)
     assert isinstance(error, AuthorizationFailed) == (code == Code.GROUP_AUTHORIZATION_FAILED)
     assert error.code == code
     assert not member.open
     assert not requests(member.end_poll())
-    assert [type(request) for request in requests(member.poll())] == [Join]
+    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
 
 
 def stranger() -> Driver:
@@ -166,13 +173,15 @@ def stranger() -> Driver:
     member = Driver("range,cooperative-sticky")
     member.poll()
     member.found()
-    assert not raised(member.answer(Join, JoinReply(code=Code.INCONSISTENT_GROUP_PROTOCOL)))
+    assert not raised(
+        member.answer(JoinGroup, JoinGroupResult(code=Code.INCONSISTENT_GROUP_PROTOCOL))
+    )
     assert [type(request) for request in member.open.values()] == [DescribeGroups]
     return member
 
 
-def described(**group: object) -> DescribeGroupsReply:
-    return DescribeGroupsReply(groups=(DescribedGroup(group="g", **group),))  # type: ignore[arg-type]
+def described(**group: object) -> DescribeGroupsResult:
+    return DescribeGroupsResult(groups=(DescribedGroup(group="g", **group),))  # type: ignore[arg-type]
 
 
 def a_member(client_id: str) -> DescribedMember:
@@ -196,7 +205,7 @@ def test_join_without_a_common_strategy_names_both_sides() -> None:
     assert "range, cooperative-sticky" in str(error)
     assert "the group's is sticky, of 2 members (audit, billing)" in str(error)
     assert not requests(member.end_poll())
-    assert [type(request) for request in requests(member.poll())] == [Join]
+    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
 
 
 @pytest.mark.parametrize(
@@ -205,11 +214,11 @@ def test_join_without_a_common_strategy_names_both_sides() -> None:
         (described(state="PreparingRebalance", protocol_type="consumer"), "PreparingRebalance"),
         (described(code=Code.GROUP_AUTHORIZATION_FAILED), "GROUP_AUTHORIZATION_FAILED"),
         (described(state="Stable", protocol_type="connect", protocol="x"), "of type 'connect'"),
-        (DescribeGroupsReply(groups=()), "did not say"),
+        (DescribeGroupsResult(groups=()), "did not say"),
     ],
 )
 def test_where_the_broker_does_not_tell_the_groups_strategy_that_is_said(
-    reply: DescribeGroupsReply, text: str
+    reply: DescribeGroupsResult, text: str
 ) -> None:
     (error,) = raised(stranger().answer(DescribeGroups, reply))
     assert isinstance(error, InconsistentProtocol)
@@ -239,44 +248,44 @@ def test_who_unsubscribes_meanwhile_is_told_nothing() -> None:
 def test_join_refused_outside_a_poll_is_told_by_the_next_one() -> None:
     member = joining()
     member.end_poll()
-    assert not raised(member.answer(Join, JoinReply(code=Code.GROUP_MAX_SIZE_REACHED)))
+    assert not raised(member.answer(JoinGroup, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED)))
     commands = member.poll()
     assert [type(error) for error in raised(commands)] == [GroupError]
     assert not requests(commands)
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [Join]
+    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
 
 
 def test_join_answered_by_a_group_of_another_kind() -> None:
     member = joining()
-    reply = JoinReply(member_id=ME, generation=2, protocol_type="connect", protocol="range")
-    (error,) = raised(member.answer(Join, reply))
+    reply = JoinGroupResult(member_id=ME, generation=2, protocol_type="connect", protocol="range")
+    (error,) = raised(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
 
 
 def test_join_answered_with_a_strategy_that_the_member_does_not_have() -> None:
     member = joining()
-    reply = JoinReply(member_id=ME, generation=2, protocol="odd", leader=OTHER)
-    (error,) = raised(member.answer(Join, reply))
+    reply = JoinGroupResult(member_id=ME, generation=2, protocol="odd", leader=OTHER)
+    (error,) = raised(member.answer(JoinGroup, reply))
     assert isinstance(error, InconsistentProtocol)
-    assert member.sent(Leave).members[0].member_id == ME
-    assert member.state is State.UNJOINED
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert member.state is MemberState.UNJOINED
 
 
 def test_join_answered_without_a_generation() -> None:
     member = joining()
-    (error,) = raised(member.answer(Join, JoinReply(protocol="cooperative-sticky")))
+    (error,) = raised(member.answer(JoinGroup, JoinGroupResult(protocol="cooperative-sticky")))
     assert isinstance(error, GroupError)
 
 
 def test_join_not_answered() -> None:
     member = joining()
-    commands = member.fail(Join)
-    assert (member.state, requests(commands)) == (State.JOINING, [])
+    commands = member.fail(JoinGroup)
+    assert (member.state, requests(commands)) == (MemberState.JOINING, [])
     assert FindCoordinator() in member.pass_time(100)
     member.found()
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
 
 
 # Sync
@@ -285,13 +294,13 @@ def test_join_not_answered() -> None:
 def test_sync_accepted() -> None:
     member = syncing()
     member.answer_sync("t0-0", "t0-1")
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_sync_overtaken_by_another_rebalance() -> None:
     member = syncing()
-    member.answer(Sync, SyncReply(code=Code.REBALANCE_IN_PROGRESS))
-    assert member.sent(Join).member_id == ME
+    member.answer(SyncGroup, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    assert member.sent(JoinGroup).member_id == ME
     assert member.heard() == []
 
 
@@ -300,20 +309,20 @@ def test_sync_overtaken_by_another_rebalance() -> None:
 )
 def test_sync_of_one_who_is_not_known(code: Code, kept: str) -> None:
     member = syncing()
-    member.answer(Sync, SyncReply(code=code))
-    assert member.heard() == [(Call.LOST, tp("t0-0", "t0-1"))]
-    assert member.sent(Join).member_id == kept
+    member.answer(SyncGroup, SyncGroupResult(code=code))
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
+    assert member.sent(JoinGroup).member_id == kept
 
 
 @pytest.mark.parametrize("code", sorted(LATER | ELSEWHERE))
 def test_sync_that_may_work_later_is_a_join_later(code: Code) -> None:
     member = syncing()
-    commands = member.answer(Sync, SyncReply(code=code))
+    commands = member.answer(SyncGroup, SyncGroupResult(code=code))
     assert not requests(commands)
     member.pass_time(member.config.retry_backoff)
     if code in ELSEWHERE:
         member.found()
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
 
 
 def test_sync_of_a_fenced_member_is_its_end() -> None:
@@ -321,9 +330,9 @@ def test_sync_of_a_fenced_member_is_its_end() -> None:
     member.poll()
     member.found()
     member.answer_join()
-    commands = member.answer(Sync, SyncReply(code=Code.FENCED_INSTANCE_ID))
+    commands = member.answer(SyncGroup, SyncGroupResult(code=Code.FENCED_INSTANCE_ID))
     assert [type(error) for error in raised(commands)] == [Fenced]
-    assert member.state is State.FENCED
+    assert member.state is MemberState.FENCED
 
 
 FATAL_FOR_SYNC = [
@@ -337,29 +346,29 @@ FATAL_FOR_SYNC = [
 @pytest.mark.parametrize("code", FATAL_FOR_SYNC)
 def test_sync_refused_for_good_is_told(code: Code) -> None:
     member = syncing()
-    (error,) = raised(member.answer(Sync, SyncReply(code=code)))
+    (error,) = raised(member.answer(SyncGroup, SyncGroupResult(code=code)))
     assert isinstance(error, GroupError | AuthorizationFailed)
     assert error.code == code
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [Join]
+    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
 
 
 @pytest.mark.parametrize(
-    "reply", [SyncReply(protocol_type="connect"), SyncReply(protocol="range")], ids=str
+    "reply", [SyncGroupResult(protocol_type="connect"), SyncGroupResult(protocol="range")], ids=str
 )
-def test_sync_answered_by_a_group_of_another_kind(reply: SyncReply) -> None:
+def test_sync_answered_by_a_group_of_another_kind(reply: SyncGroupResult) -> None:
     member = syncing()
-    (error,) = raised(member.answer(Sync, reply))
+    (error,) = raised(member.answer(SyncGroup, reply))
     assert isinstance(error, InconsistentProtocol)
 
 
 def test_sync_not_answered() -> None:
     member = syncing()
-    member.fail(Sync)
-    assert member.state is State.SYNCING
+    member.fail(SyncGroup)
+    assert member.state is MemberState.SYNCING
     member.pass_time(100)
     member.found()
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
 
 
 # Heartbeat
@@ -372,16 +381,16 @@ def test_heartbeats(code: Code) -> None:
     commands = member.beat(code)
     lost = {Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION}
     if code in lost:
-        assert member.state is State.UNJOINED
+        assert member.state is MemberState.UNJOINED
         assert member.machine.member_id == (ME if code == Code.ILLEGAL_GENERATION else "")
     elif code == Code.FENCED_INSTANCE_ID:
-        assert member.state is State.FENCED
+        assert member.state is MemberState.FENCED
     else:
-        assert member.state is State.STABLE
+        assert member.state is MemberState.STABLE
     assert (FindCoordinator() in commands) == (code in ELSEWHERE)
     assert not raised(commands), "outside a poll nothing is raised"
     joins = [type(request) for request in requests(member.poll())]
-    assert (joins == [Join]) == (code in {*lost, Code.REBALANCE_IN_PROGRESS})
+    assert (joins == [JoinGroup]) == (code in {*lost, Code.REBALANCE_IN_PROGRESS})
 
 
 @pytest.mark.parametrize(
@@ -391,8 +400,8 @@ def test_a_heartbeat_that_was_refused_is_tried_sooner(code: Code) -> None:
     member = stable()
     member.end_poll()
     member.beat(code)
-    if member.state is State.STABLE:
-        assert member.timers[Timer.HEARTBEAT] == member.now + member.config.retry_backoff
+    if member.state is MemberState.STABLE:
+        assert member.timers[MemberTimer.HEARTBEAT] == member.now + member.config.retry_backoff
 
 
 @pytest.mark.parametrize(
@@ -414,8 +423,8 @@ def test_an_answer_to_a_heartbeat_of_another_generation_counts_for_nothing(code:
     member.answer_sync("t0-0", "t0-1")
     member.open[number] = heartbeat
     member.open = {number: heartbeat}
-    commands = member.answer(Heartbeat, HeartbeatReply(code=code))
-    assert (member.state, member.machine.generation) == (State.STABLE, 3)
+    commands = member.answer(Heartbeat, HeartbeatResult(code=code))
+    assert (member.state, member.machine.generation) == (MemberState.STABLE, 3)
     assert not requests(commands)
 
 
@@ -426,12 +435,12 @@ def test_while_joining_the_join_decides(code: Code) -> None:
     waiting = dict(member.open)
     member.open.clear()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
     member.open |= waiting
-    commands = member.answer(Heartbeat, HeartbeatReply(code=code))
+    commands = member.answer(Heartbeat, HeartbeatResult(code=code))
     assert (requests(commands), member.heard()) == ([], [])
     member.answer_join(3)
-    assert (member.state, member.machine.generation) == (State.SYNCING, 3)
+    assert (member.state, member.machine.generation) == (MemberState.SYNCING, 3)
 
 
 # Leave
@@ -442,10 +451,12 @@ def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
     member = stable()
     member.end_poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
-    reply = LeaveReply(members=(LeaverReply(member_id=ME, static_id=None, code=code),))
-    commands = member.answer(Leave, reply)
-    assert [str(int(code)) in note.text for note in of(Note, commands)] == [True]
-    assert member.state is State.UNJOINED
+    reply = LeaveGroupResult(
+        members=(LeavingMemberResult(member_id=ME, static_id=None, code=code),)
+    )
+    commands = member.answer(LeaveGroup, reply)
+    assert [str(int(code)) in note.text for note in of(MemberNote, commands)] == [True]
+    assert member.state is MemberState.UNJOINED
 
 
 # Commit
@@ -472,14 +483,14 @@ def test_asynchronous_commits(code: Code) -> None:
     member.commit(1, at(t0_0=5))
     commands = member.answer_commit(code)
     assert bool(of(CallInterceptors, commands)) == (code == Code.NONE)
-    (done,) = of(RunCallback, commands)
+    (done,) = of(RunCommitCallback, commands)
     member.end_poll()
     member.poll()
     expected = ENDS.get(code, RetriableCommitFailed if code in MAY_PASS else GroupError)
     assert type(done.error) is (type(None) if code == Code.NONE else expected)
     lost = {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID}
     rejoins = {*lost, Code.REBALANCE_IN_PROGRESS}
-    assert (member.state is State.JOINING) == (code in rejoins)
+    assert (member.state is MemberState.JOINING) == (code in rejoins)
 
 
 @pytest.mark.parametrize("code", ALL)
@@ -487,16 +498,16 @@ def test_synchronous_commits(code: Code) -> None:
     member = stable()
     member.end_poll()
     member.commit(1, at(t0_0=5), wait=10_000)
-    done = of(FinishCommit, member.answer_commit(code))
+    done = of(FinishSyncCommit, member.answer_commit(code))
     if code in MAY_PASS:
         assert done == []
         commands = member.pass_time(member.config.retry_backoff)
         if code in ELSEWHERE | {Code.REQUEST_TIMED_OUT}:
             assert FindCoordinator() in member.log
             commands = member.found()
-        assert CommitOffsets in [type(request) for request in requests(commands)]
-        done = of(FinishCommit, member.answer_commit())
-        assert done == [FinishCommit(1, None)]
+        assert OffsetCommit in [type(request) for request in requests(commands)]
+        done = of(FinishSyncCommit, member.answer_commit())
+        assert done == [FinishSyncCommit(1, None)]
     else:
         expected = ENDS.get(code, GroupError)
         assert [type(one.error) for one in done] == [type(None) if code == Code.NONE else expected]
@@ -505,4 +516,4 @@ def test_synchronous_commits(code: Code) -> None:
 def test_the_leader_is_told_of_the_group() -> None:
     member = joining()
     member.answer_join(2, leader=ME, members={ME: told(), OTHER: told()})
-    assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+    assert {who for who, _ in member.sent(SyncGroup).assignments} == {ME, OTHER}

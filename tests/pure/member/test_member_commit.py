@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from rota.engine.member.events import (
+    CallInterceptors,
+    CoordinatorNotFound,
+    FindCoordinator,
+    FinishSyncCommit,
+    MemberCommand,
+    MemberTimer,
+    ResponseReceived,
+    RunCommitCallback,
+)
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import JoinGroup, OffsetCommit
+from rota.engine.model.response import OffsetCommitResult
 from rota.errors import (
     Code,
     CommitFailed,
@@ -13,19 +26,6 @@ from rota.errors import (
     RetriableCommitFailed,
     TimedOut,
 )
-from rota.member.event import (
-    Answered,
-    CallInterceptors,
-    Command,
-    CoordinatorMissing,
-    FindCoordinator,
-    FinishCommit,
-    RunCallback,
-    Timer,
-)
-from rota.member.state import State
-from rota.model.reply import CommitReply
-from rota.model.request import CommitOffsets, Join
 from tests.support.member_driver import ME, Driver, at, of, tp
 
 A, B, C = at(t0_0=5), at(t0_0=6), at(t0_0=7)
@@ -40,13 +40,13 @@ def stable(strategies: str = "range", **settings: object) -> Driver:
     return member
 
 
-def ends(commands: list[Command]) -> list[Command]:
+def ends(commands: list[MemberCommand]) -> list[MemberCommand]:
     """Callbacks and returns, in their order."""
-    return [one for one in commands if isinstance(one, RunCallback | FinishCommit)]
+    return [one for one in commands if isinstance(one, RunCommitCallback | FinishSyncCommit)]
 
 
 def numbers(member: Driver) -> list[int]:
-    return [number for number, _ in member.under_way(CommitOffsets)]
+    return [number for number, _ in member.under_way(OffsetCommit)]
 
 
 # The request
@@ -55,7 +55,7 @@ def numbers(member: Driver) -> list[int]:
 def test_a_commit_carries_who_the_member_is() -> None:
     member = stable(static_id="s")
     member.commit(1, A)
-    sent = member.sent(CommitOffsets)
+    sent = member.sent(OffsetCommit)
     assert (sent.group, sent.generation, sent.member_id) == ("g", 1, ME)
     assert (sent.static_id, dict(sent.offsets)) == ("s", A)
 
@@ -64,14 +64,14 @@ def test_without_offsets_what_was_handed_out_is_committed() -> None:
     member = stable()
     member.consumed = at(t0_0=3, t0_1=9)
     member.commit(1)
-    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=3, t0_1=9)
+    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3, t0_1=9)
 
 
 def test_one_that_only_assigns_commits_as_nobody() -> None:
     member = Driver(topics=(), static_id="s")
     member.commit(1, A)
     member.found()
-    sent = member.sent(CommitOffsets)
+    sent = member.sent(OffsetCommit)
     assert (sent.generation, sent.member_id, sent.static_id) == (-1, "", None)
 
 
@@ -83,8 +83,8 @@ def test_a_synchronous_commit_returns_when_it_is_stored() -> None:
     assert ends(member.commit(1, A, wait=1_000)) == []
     commands = member.answer_commit()
     assert CallInterceptors(A) in commands
-    assert ends(commands) == [FinishCommit(1)]
-    assert Timer.SYNC_COMMIT not in member.timers
+    assert ends(commands) == [FinishSyncCommit(1)]
+    assert MemberTimer.SYNC_COMMIT not in member.timers
 
 
 def test_it_is_tried_again_with_growing_pauses() -> None:
@@ -93,40 +93,40 @@ def test_it_is_tried_again_with_growing_pauses() -> None:
     pauses = []
     for _ in range(6):
         member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-        pauses.append(member.timers[Timer.SYNC_COMMIT] - member.now)
+        pauses.append(member.timers[MemberTimer.SYNC_COMMIT] - member.now)
         member.pass_time(pauses[-1])
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
-    assert ends(member.answer_commit()) == [FinishCommit(1)]
+    assert ends(member.answer_commit()) == [FinishSyncCommit(1)]
 
 
 def test_a_failed_request_is_tried_again_with_the_next_coordinator() -> None:
     member = stable()
     member.commit(1, A, wait=60_000)
-    assert FindCoordinator() in member.fail(CommitOffsets)
+    assert FindCoordinator() in member.fail(OffsetCommit)
     member.pass_time(100)
     assert not numbers(member)
     member.found()
-    assert ends(member.answer_commit()) == [FinishCommit(1)]
+    assert ends(member.answer_commit()) == [FinishSyncCommit(1)]
 
 
 def test_its_time_is_over() -> None:
     member = stable()
     member.commit(1, A, wait=500)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    (done,) = of(FinishCommit, member.pass_time(500))
+    (done,) = of(FinishSyncCommit, member.pass_time(500))
     assert isinstance(done.error, TimedOut)
     assert "LOAD_IN_PROGRESS" in str(done.error), "the last reason is told"
     late = dict.fromkeys(A, Code.NONE)
-    assert member.give(Answered(numbers(member)[-1], CommitReply(codes=late))) == []
+    assert member.give(ResponseReceived(numbers(member)[-1], OffsetCommitResult(codes=late))) == []
 
 
 def test_it_waits_for_a_coordinator_no_longer_than_it_may() -> None:
     member = Driver(topics=())
     member.commit(1, A, wait=500)
     for _ in range(2):
-        member.give(CoordinatorMissing(why="kafka.example:9092: the connection is refused"))
+        member.give(CoordinatorNotFound(why="kafka.example:9092: the connection is refused"))
         member.pass_time(200)
-    (done,) = of(FinishCommit, member.pass_time(200))
+    (done,) = of(FinishSyncCommit, member.pass_time(200))
     assert isinstance(done.error, TimedOut)
     assert "coordinator was not found" in str(done.error)
     assert "kafka.example:9092" in str(done.error)
@@ -134,7 +134,7 @@ def test_it_waits_for_a_coordinator_no_longer_than_it_may() -> None:
 
 def test_of_nothing_it_returns_at_once() -> None:
     member = stable()
-    assert ends(member.commit(1, {}, wait=1_000)) == [FinishCommit(1)]
+    assert ends(member.commit(1, {}, wait=1_000)) == [FinishSyncCommit(1)]
     assert not numbers(member)
 
 
@@ -143,8 +143,8 @@ def test_two_at_a_time_do_not_disturb_each_other() -> None:
     member.commit(1, A, wait=300)
     member.commit(2, B, wait=60_000)
     first, second = numbers(member)
-    assert ends(member.answer_commit(number=second)) == [FinishCommit(2)]
-    assert [one.commit_id for one in of(FinishCommit, member.pass_time(300))] == [1]
+    assert ends(member.answer_commit(number=second)) == [FinishSyncCommit(2)]
+    assert [one.commit_id for one in of(FinishSyncCommit, member.pass_time(300))] == [1]
     assert first < second
 
 
@@ -155,7 +155,7 @@ def test_callbacks_run_when_the_application_comes_by() -> None:
     member = stable()
     member.commit(1, A)
     assert ends(member.answer_commit()) == []
-    assert ends(member.poll()) == [RunCallback(1, A)]
+    assert ends(member.poll()) == [RunCommitCallback(1, A)]
     assert ends(member.poll()) == []
 
 
@@ -163,14 +163,14 @@ def test_one_that_is_inside_a_poll_need_not_wait_for_the_next() -> None:
     member = stable()
     member.poll()
     member.commit(1, A)
-    assert ends(member.answer_commit()) == [RunCallback(1, A)]
+    assert ends(member.answer_commit()) == [RunCommitCallback(1, A)]
 
 
 def test_the_next_commit_is_an_occasion_too() -> None:
     member = stable()
     member.commit(1, A)
     member.answer_commit()
-    assert ends(member.commit(2, B)) == [RunCallback(1, A)]
+    assert ends(member.commit(2, B)) == [RunCommitCallback(1, A)]
 
 
 def test_callbacks_run_in_the_order_of_completion() -> None:
@@ -180,7 +180,7 @@ def test_callbacks_run_in_the_order_of_completion() -> None:
     first, second, third = numbers(member)
     for number in (second, third, first):
         member.answer_commit(number=number)
-    assert [one.commit_id for one in of(RunCallback, member.poll())] == [2, 3, 1]
+    assert [one.commit_id for one in of(RunCommitCallback, member.poll())] == [2, 3, 1]
 
 
 def test_interceptors_hear_of_a_success_at_once() -> None:
@@ -194,11 +194,11 @@ def test_interceptors_hear_of_a_success_at_once() -> None:
 def test_a_failure_that_may_pass_is_told_and_not_tried_again() -> None:
     member = stable()
     member.commit(1, A)
-    member.fail(CommitOffsets)
+    member.fail(OffsetCommit)
     member.found()
     member.pass_time(2_000)
     assert not numbers(member)
-    (done,) = of(RunCallback, member.poll())
+    (done,) = of(RunCommitCallback, member.poll())
     assert isinstance(done.error, RetriableCommitFailed)
 
 
@@ -211,8 +211,8 @@ def test_a_commit_waits_for_one_search_for_the_coordinator() -> None:
 
     member = Driver(topics=())
     member.commit(1, A)
-    member.give(CoordinatorMissing())
-    (done,) = of(RunCallback, member.poll())
+    member.give(CoordinatorNotFound())
+    (done,) = of(RunCommitCallback, member.poll())
     assert isinstance(done.error, RetriableCommitFailed)
     member.pass_time(5_000)
     assert len(of(FindCoordinator, member.log)) == 1
@@ -221,7 +221,7 @@ def test_a_commit_waits_for_one_search_for_the_coordinator() -> None:
 def test_of_nothing_it_succeeds() -> None:
     member = stable()
     member.commit(1, {})
-    assert ends(member.poll()) == [RunCallback(1, {})]
+    assert ends(member.poll()) == [RunCommitCallback(1, {})]
 
 
 def test_callbacks_run_before_a_synchronous_commit_returns() -> None:
@@ -233,21 +233,21 @@ def test_callbacks_run_before_a_synchronous_commit_returns() -> None:
     assert ends(member.answer_commit(number=two)) == []
     assert ends(member.answer_commit(number=three)) == [], "the first one is still under way"
     commands = ends(member.answer_commit(number=one))
-    assert commands == [RunCallback(2, B), RunCallback(1, A), FinishCommit(3)]
+    assert commands == [RunCommitCallback(2, B), RunCommitCallback(1, A), FinishSyncCommit(3)]
 
 
 def test_a_synchronous_commit_of_nothing_waits_for_those_before_it() -> None:
     member = stable()
     member.commit(1, A)
     assert ends(member.commit(2, {}, wait=1_000)) == []
-    assert ends(member.answer_commit()) == [RunCallback(1, A), FinishCommit(2)]
+    assert ends(member.answer_commit()) == [RunCommitCallback(1, A), FinishSyncCommit(2)]
 
 
 def test_it_does_not_wait_for_those_after_it() -> None:
     member = stable()
     member.commit(1, A, wait=1_000)
     member.commit(2, B)
-    assert ends(member.answer_commit(number=numbers(member)[0])) == [FinishCommit(1)]
+    assert ends(member.answer_commit(number=numbers(member)[0])) == [FinishSyncCommit(1)]
 
 
 def test_nor_longer_than_it_may() -> None:
@@ -255,7 +255,7 @@ def test_nor_longer_than_it_may() -> None:
     member.commit(1, A)
     member.commit(2, B, wait=1_000)
     member.answer_commit()
-    assert ends(member.pass_time(1_000)) == [FinishCommit(2)], "it is stored, after all"
+    assert ends(member.pass_time(1_000)) == [FinishSyncCommit(2)], "it is stored, after all"
 
 
 # Between generations
@@ -263,7 +263,7 @@ def test_nor_longer_than_it_may() -> None:
 
 def test_an_unjoined_member_cannot_commit() -> None:
     member = Driver()
-    (done,) = of(FinishCommit, member.commit(1, A, wait=1_000))
+    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, CommitFailed)
 
 
@@ -271,26 +271,26 @@ def test_a_member_that_rebalances_is_asked_to_poll_first() -> None:
     member = stable("cooperative-sticky")
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    (done,) = of(FinishCommit, member.commit(1, A, wait=1_000))
+    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, RebalanceInProgress)
     member.answer_join(2)
-    (done,) = of(FinishCommit, member.commit(2, A, wait=1_000))
+    (done,) = of(FinishSyncCommit, member.commit(2, A, wait=1_000))
     assert isinstance(done.error, RebalanceInProgress)
 
 
 def test_a_fenced_member_cannot_commit() -> None:
     member = stable(static_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
-    (done,) = of(FinishCommit, member.commit(1, A, wait=1_000))
+    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, Fenced)
 
 
 def test_a_commit_that_is_fenced_ends_the_member() -> None:
     member = stable(static_id="s")
     member.commit(1, A, wait=1_000)
-    (done,) = of(FinishCommit, member.answer_commit(Code.FENCED_INSTANCE_ID))
+    (done,) = of(FinishSyncCommit, member.answer_commit(Code.FENCED_INSTANCE_ID))
     assert isinstance(done.error, Fenced)
-    assert member.state is State.FENCED
+    assert member.state is MemberState.FENCED
 
 
 def test_a_commit_waiting_for_its_next_try_hears_of_the_fence() -> None:
@@ -299,7 +299,7 @@ def test_a_commit_waiting_for_its_next_try_hears_of_the_fence() -> None:
     member.commit(1, A, wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)
     member.beat_answered(Code.FENCED_INSTANCE_ID)
-    (done,) = of(FinishCommit, member.pass_time(100))
+    (done,) = of(FinishSyncCommit, member.pass_time(100))
     assert isinstance(done.error, Fenced)
 
 
@@ -311,12 +311,12 @@ def test_an_answer_overtaken_by_a_rebalance_does_not_harm_it(code: Code) -> None
     member.poll()
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    (done,) = of(RunCallback, member.answer_commit(code))
+    (done,) = of(RunCommitCallback, member.answer_commit(code))
     member.end_poll()
-    assert (member.state, member.machine.generation) == (State.STABLE, 2)
+    assert (member.state, member.machine.generation) == (MemberState.STABLE, 2)
     member.poll()
     assert isinstance(done.error, CommitFailed)
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
 
 
 @pytest.mark.parametrize("code", [Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID])
@@ -325,20 +325,20 @@ def test_an_answer_while_joining_leaves_the_verdict_to_the_join(code: Code) -> N
     member.commit(1, A, wait=60_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.poll()
-    (done,) = of(FinishCommit, member.answer_commit(code))
+    (done,) = of(FinishSyncCommit, member.answer_commit(code))
     assert isinstance(done.error, RebalanceInProgress)
     member.answer_join(2)
-    assert member.state is State.SYNCING
+    assert member.state is MemberState.SYNCING
 
 
 def test_a_commit_met_by_a_rebalance_makes_the_member_join() -> None:
     member = stable()
     member.commit(1, A, wait=1_000)
-    (done,) = of(FinishCommit, member.answer_commit(Code.REBALANCE_IN_PROGRESS))
+    (done,) = of(FinishSyncCommit, member.answer_commit(Code.REBALANCE_IN_PROGRESS))
     assert isinstance(done.error, RebalanceInProgress)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
     member.poll()
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
 
 
 def test_a_commit_retried_in_the_next_generation_says_so() -> None:
@@ -350,15 +350,15 @@ def test_a_commit_retried_in_the_next_generation_says_so() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
     member.pass_time(100)
-    assert member.sent(CommitOffsets).generation == 2
+    assert member.sent(OffsetCommit).generation == 2
 
 
 def test_the_first_partition_that_is_refused_decides() -> None:
     member = stable()
     member.commit(1, at(t0_0=1, t0_1=2), wait=1_000)
     codes = dict(zip(tp("t0-0", "t0-1"), (Code.NONE, Code.OFFSET_METADATA_TOO_LARGE), strict=True))
-    commands = member.give(Answered(numbers(member)[0], CommitReply(codes=codes)))
-    (done,) = of(FinishCommit, commands)
+    commands = member.give(ResponseReceived(numbers(member)[0], OffsetCommitResult(codes=codes)))
+    (done,) = of(FinishSyncCommit, commands)
     assert isinstance(done.error, GroupError)
     assert "t0-1" in str(done.error)
 
@@ -367,5 +367,5 @@ def test_topics_that_may_not_be_committed_for_are_named_together() -> None:
     member = stable()
     member.commit(1, at(t0_0=1, t1_0=2), wait=1_000)
     commands = member.answer_commit(Code.TOPIC_AUTHORIZATION_FAILED)
-    (done,) = of(FinishCommit, commands)
+    (done,) = of(FinishSyncCommit, commands)
     assert "t0, t1" in str(done.error)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from rota.errors import Code
-from rota.member.event import (
-    Call,
+from rota.engine.member.events import (
     CallListener,
-    Command,
-    CommitAsked,
-    FinishCommit,
+    CommitRequested,
+    FinishSyncCommit,
+    ListenerMethod,
     ListenerReturned,
-    Raise,
+    MemberCommand,
+    MemberTimer,
+    RaiseError,
     SetAssignment,
     Subscribed,
-    Timer,
 )
-from rota.member.state import State
-from rota.model.request import CommitOffsets, Heartbeat, Join, Leave
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, OffsetCommit
+from rota.errors import Code
 from tests.support.member_driver import Driver, at, of, raised, requests, tp
 
 OOPS = RuntimeError("oops")
@@ -31,7 +31,7 @@ def slow(strategies: str = "range", **settings: object) -> Driver:
     return member
 
 
-def returned(member: Driver, error: Exception | None = None) -> list[Command]:
+def returned(member: Driver, error: Exception | None = None) -> list[MemberCommand]:
     return member.give(ListenerReturned(member.calls.pop().call_id, error))
 
 
@@ -42,61 +42,61 @@ def test_nothing_is_called_outside_a_poll() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0")
     assert member.calls == []
-    assert (member.state, member.machine.assignment) == (State.STABLE, tp("t0-0", "t0-1"))
+    assert (member.state, member.machine.assignment) == (MemberState.STABLE, tp("t0-0", "t0-1"))
     member.poll()
-    assert [call.call for call in member.calls] == [Call.REVOKED]
+    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
 
 
 def test_the_partitions_are_the_members_until_the_listener_has_returned() -> None:
     member = slow()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     assert member.machine.assignment == tp("t0-0", "t0-1")
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
     commands = returned(member)
     assert SetAssignment((), 1) in commands
-    assert member.under_way(Join)
+    assert member.under_way(JoinGroup)
 
 
 def test_an_eager_listener_hears_of_every_rebalance() -> None:
     member = Driver("range")
     member.settle()
-    assert member.heard() == [(Call.ASSIGNED, ())]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, ())]
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert member.heard() == [(Call.REVOKED, ())]
+    assert member.heard() == [(ListenerMethod.REVOKED, ())]
 
 
 def test_the_first_join_revokes_nothing() -> None:
     for strategies in ("range", "cooperative-sticky"):
         member = Driver(strategies)
         member.settle("t0-0")
-        assert member.heard() == [(Call.ASSIGNED, tp("t0-0"))]
+        assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-0"))]
 
 
 def test_a_list_with_an_eager_strategy_is_eager() -> None:
     member = Driver("range,cooperative-sticky")
     member.settle("t0-0")
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert member.heard()[-1] == (Call.REVOKED, tp("t0-0"))
+    assert member.heard()[-1] == (ListenerMethod.REVOKED, tp("t0-0"))
 
 
 def test_partitions_are_named_in_order() -> None:
     member = Driver(topics=("t1", "t0"))
     member.settle("t1-2", "t0-10", "t0-9", "t1-0")
-    assert member.heard() == [(Call.ASSIGNED, tp("t0-9", "t0-10", "t1-0", "t1-2"))]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-9", "t0-10", "t1-0", "t1-2"))]
 
 
 def test_one_that_raises_while_revoking_is_told_and_the_member_joins() -> None:
     member = slow()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     commands = returned(member, OOPS)
-    assert Raise(OOPS) in commands
-    assert member.state is State.JOINING
+    assert RaiseError(OOPS) in commands
+    assert member.state is MemberState.JOINING
     member.end_poll()
     member.answers_listener = True
     member.poll()
     member.answer_join(2)
     member.answer_sync("t0-0")
-    assert (member.state, member.machine.assignment) == (State.STABLE, tp("t0-0"))
+    assert (member.state, member.machine.assignment) == (MemberState.STABLE, tp("t0-0"))
 
 
 def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> None:
@@ -104,20 +104,22 @@ def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> No
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
-    assert not of(Raise, returned(member, OOPS))
-    assert [(one.call, one.partitions) for one in member.calls] == [(Call.ASSIGNED, tp("t0-2"))]
+    assert not of(RaiseError, returned(member, OOPS))
+    assert [(one.call, one.partitions) for one in member.calls] == [
+        (ListenerMethod.ASSIGNED, tp("t0-2"))
+    ]
     commands = returned(member, ValueError("the second is not told"))
-    assert of(Raise, commands) == [Raise(OOPS)]
+    assert of(RaiseError, commands) == [RaiseError(OOPS)]
     assert member.machine.assignment == tp("t0-0", "t0-2")
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
 
 
 def test_one_that_raises_while_losing_is_told_and_the_member_joins_anew() -> None:
     member = slow()
     member.beat(Code.UNKNOWN_MEMBER_ID)
-    assert [call.call for call in member.calls] == [Call.LOST]
-    assert Raise(OOPS) in returned(member, OOPS)
-    assert member.sent(Join).member_id == ""
+    assert [call.call for call in member.calls] == [ListenerMethod.LOST]
+    assert RaiseError(OOPS) in returned(member, OOPS)
+    assert member.sent(JoinGroup).member_id == ""
 
 
 def test_errors_are_raised_one_a_poll() -> None:
@@ -127,7 +129,7 @@ def test_errors_are_raised_one_a_poll() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0")
     late = ValueError("late")
-    assert not of(Raise, returned(member, late))
+    assert not of(RaiseError, returned(member, late))
     member.end_poll()
     assert raised(member.poll()) == [late]
 
@@ -146,9 +148,9 @@ def test_one_that_takes_longer_than_a_poll_may_costs_the_membership() -> None:
     member = slow(max_poll_interval=20_000)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.pass_time(20_000, alive=True)
-    assert (member.state, len(member.under_way(Leave))) == (State.UNJOINED, 1)
+    assert (member.state, len(member.under_way(LeaveGroup))) == (MemberState.UNJOINED, 1)
     returned(member)
-    assert member.sent(Join).member_id == ""
+    assert member.sent(JoinGroup).member_id == ""
     assert member.calls == []
 
 
@@ -157,25 +159,25 @@ def test_an_assignment_lost_while_its_listener_worked_is_told_as_lost() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
-    assert [call.call for call in member.calls] == [Call.REVOKED]
+    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
     member.pass_time(20_000, alive=True)
-    assert member.state is State.UNJOINED
+    assert member.state is MemberState.UNJOINED
     returned(member)
     heard = [(one.call, one.partitions) for one in member.calls]
-    assert heard == [(Call.LOST, tp("t0-0"))], "and not as assigned"
+    assert heard == [(ListenerMethod.LOST, tp("t0-0"))], "and not as assigned"
     returned(member)
     assert member.machine.assignment == ()
-    assert member.sent(Join).member_id == ""
+    assert member.sent(JoinGroup).member_id == ""
 
 
 def test_one_that_commits_while_revoking_commits_for_the_old_generation() -> None:
     member = slow()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    member.give(CommitAsked(1, at(t0_0=5), member.now + 1_000))
-    assert member.sent(CommitOffsets).generation == 1
-    assert of(FinishCommit, member.answer_commit()) == [FinishCommit(1)]
+    member.give(CommitRequested(1, at(t0_0=5), member.now + 1_000))
+    assert member.sent(OffsetCommit).generation == 1
+    assert of(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(1)]
     returned(member)
-    assert member.under_way(Join)
+    assert member.under_way(JoinGroup)
 
 
 def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -> None:
@@ -184,7 +186,7 @@ def test_the_commit_inside_a_cooperative_revocation_is_of_the_new_generation() -
     member.answer_join(2)
     member.answer_sync("t0-0")
     member.commit(1, at(t0_1=7), wait=1_000)
-    assert member.sent(CommitOffsets).generation == 2
+    assert member.sent(OffsetCommit).generation == 2
 
 
 def test_a_poll_that_is_cut_short_while_a_listener_works() -> None:
@@ -193,12 +195,12 @@ def test_a_poll_that_is_cut_short_while_a_listener_works() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
     member.end_poll()
-    assert Timer.POLL in member.timers
+    assert MemberTimer.POLL in member.timers
     returned(member)
     member.poll()
-    assert [call.call for call in member.calls] == [Call.ASSIGNED]
+    assert [call.call for call in member.calls] == [ListenerMethod.ASSIGNED]
     returned(member)
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
 
 
 def test_topics_dropped_inside_a_revocation_are_not_taken() -> None:
@@ -210,7 +212,7 @@ def test_topics_dropped_inside_a_revocation_are_not_taken() -> None:
     returned(member)
     assert member.calls == []
     assert member.machine.assignment == tp("t0-0")
-    assert member.under_way(Join)
+    assert member.under_way(JoinGroup)
 
 
 def test_a_return_that_nobody_waits_for_is_ignored() -> None:

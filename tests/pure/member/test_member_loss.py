@@ -4,6 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from rota.engine.member.events import (
+    CloseRequested,
+    CoordinatorNotFound,
+    FindCoordinator,
+    FinishClose,
+    FinishSyncCommit,
+    ListenerReturned,
+    MemberCommand,
+    MemberNote,
+    MemberTimer,
+    RequestFailed,
+    RunCommitCallback,
+)
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
 from rota.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -12,21 +27,6 @@ from rota.errors import (
     GroupError,
     Refused,
 )
-from rota.member.event import (
-    CloseAsked,
-    Command,
-    CoordinatorMissing,
-    FindCoordinator,
-    FinishCommit,
-    Finished,
-    ListenerReturned,
-    Note,
-    RequestFailed,
-    RunCallback,
-    Timer,
-)
-from rota.member.state import State
-from rota.model.request import CommitOffsets, Heartbeat, Join, Request
 from tests.support.member_driver import Driver, at, of, raised, requests
 
 A = at(t0_0=5)
@@ -43,13 +43,13 @@ def stable(**settings: object) -> Driver:
 
 def told(member: Driver) -> str:
     """What a commit is refused with."""
-    (done,) = of(FinishCommit, member.commit(1, A, wait=60_000) + answers(member))
+    (done,) = of(FinishSyncCommit, member.commit(1, A, wait=60_000) + answers(member))
     assert isinstance(done.error, CommitFailed)
     return str(done.error)
 
 
-def answers(member: Driver) -> list[Command]:
-    if not member.under_way(CommitOffsets):
+def answers(member: Driver) -> list[MemberCommand]:
+    if not member.under_way(OffsetCommit):
         return []  # it was not even sent
     return member.answer_commit(Code.UNKNOWN_MEMBER_ID)
 
@@ -64,7 +64,7 @@ def test_one_that_has_not_joined_is_asked_to_poll() -> None:
 def test_one_that_polled_too_late_hears_by_how_much_and_what_to_set() -> None:
     member = stable(max_poll_interval=300_000)
     commands = member.pass_time(312_345, alive=True)
-    assert [note.text for note in of(Note, commands) if note.warns]
+    assert [note.text for note in of(MemberNote, commands) if note.warns]
     text = told(member)
     assert "has not polled for 312.3 s, 12.3 s longer than max.poll.interval.ms = 300000" in text
     assert "max.poll.records" in text
@@ -107,7 +107,7 @@ def test_one_whose_session_ended_hears_for_how_long_nothing_was_answered(asks: b
     member.now += 61_200
     if not asks:
         member.beat_at_once(Code.UNKNOWN_MEMBER_ID)
-        assert member.state is State.UNJOINED
+        assert member.state is MemberState.UNJOINED
     text = told(member)
     assert "25 UNKNOWN_MEMBER_ID" in text
     assert "no heartbeat was answered for 61.2 s" in text
@@ -131,7 +131,7 @@ def test_a_commit_of_a_generation_before_names_both() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
-    (done,) = of(RunCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
+    (done,) = of(RunCommitCallback, member.answer_commit(Code.ILLEGAL_GENERATION))
     assert isinstance(done.error, CommitFailed)
     assert "sent as of generation 1, and this member is in generation 2" in str(done.error)
 
@@ -140,7 +140,7 @@ def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
     member = Driver(topics=())
     member.commit(1, A, wait=1_000)
     member.found()
-    (done,) = of(FinishCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
+    (done,) = of(FinishSyncCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
     assert isinstance(done.error, CommitFailed)
     assert "none of them" in str(done.error)
 
@@ -151,18 +151,18 @@ def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
 def test_a_search_refused_for_good_is_told_by_every_poll() -> None:
     member = Driver()
     member.poll()
-    assert raised(member.give(CoordinatorMissing(DENIED))) == [DENIED]
+    assert raised(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
     assert FindCoordinator() not in member.pass_time(10_000), "not before the next poll"
     assert FindCoordinator() not in member.end_poll()
     assert FindCoordinator() in member.poll()
-    assert raised(member.give(CoordinatorMissing(DENIED))) == [DENIED]
+    assert raised(member.give(CoordinatorNotFound(DENIED))) == [DENIED]
 
 
 def test_outside_a_poll_it_waits_for_the_next_one() -> None:
     member = stable()
     member.pass_time(3_000)
     assert FindCoordinator() in member.fail(Heartbeat)
-    assert not raised(member.give(CoordinatorMissing(DENIED)))
+    assert not raised(member.give(CoordinatorNotFound(DENIED)))
     member.pass_time(10_000)
     assert raised(member.poll()) == [DENIED]
     assert not raised(member.end_poll())
@@ -172,22 +172,22 @@ def test_commits_that_wait_for_the_coordinator_fail_with_it() -> None:
     member = stable()
     member.commit(1, A, wait=60_000)
     member.commit(2, A)
-    member.fail(CommitOffsets)
-    (done,) = of(FinishCommit, member.give(CoordinatorMissing(DENIED)))
+    member.fail(OffsetCommit)
+    (done,) = of(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
     assert (done.commit_id, done.error) == (1, DENIED)
-    (later,) = of(FinishCommit, member.commit(3, A, wait=60_000))
+    (later,) = of(FinishSyncCommit, member.commit(3, A, wait=60_000))
     assert later.error is DENIED, "at once"
 
 
 def test_one_that_only_assigns_is_told_by_its_commit_and_may_try_again() -> None:
     member = Driver(topics=())
     member.commit(1, A, wait=60_000)
-    (done,) = of(FinishCommit, member.give(CoordinatorMissing(DENIED)))
+    (done,) = of(FinishSyncCommit, member.give(CoordinatorNotFound(DENIED)))
     assert done.error is DENIED
     member.pass_time(100)
     assert FindCoordinator() in member.commit(2, A, wait=60_000)
     member.found()
-    assert of(FinishCommit, member.answer_commit()) == [FinishCommit(2)]
+    assert of(FinishSyncCommit, member.answer_commit()) == [FinishSyncCommit(2)]
 
 
 def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
@@ -195,8 +195,8 @@ def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
     member.consumed = A
     member.pass_time(3_000)
     member.fail(Heartbeat)
-    member.give(CoordinatorMissing(DENIED))
-    assert Finished() in member.give(CloseAsked(member.now + 30_000))
+    member.give(CoordinatorNotFound(DENIED))
+    assert FinishClose() in member.give(CloseRequested(member.now + 30_000))
 
 
 # A request that no broker takes
@@ -204,7 +204,7 @@ def test_the_close_does_not_wait_for_a_coordinator_that_is_refused() -> None:
 TOO_OLD = Refused(Code.UNSUPPORTED_VERSION, "the broker is too old for group.instance.id")
 
 
-def refuse(member: Driver, kind: type[Request]) -> list[Command]:
+def refuse(member: Driver, kind: type[GroupRequest]) -> list[MemberCommand]:
     number, _ = member.under_way(kind)[-1]
     del member.open[number]
     return member.give(RequestFailed(number, TOO_OLD))
@@ -214,23 +214,23 @@ def test_a_join_that_cannot_be_sent_is_told_and_tried_by_the_next_poll() -> None
     member = Driver(static_id="s")
     member.poll()
     member.found()
-    assert raised(refuse(member, Join)) == [TOO_OLD]
+    assert raised(refuse(member, JoinGroup)) == [TOO_OLD]
     assert not requests(member.pass_time(10_000))
     member.end_poll()
-    assert [type(request) for request in requests(member.poll())] == [Join]
+    assert [type(request) for request in requests(member.poll())] == [JoinGroup]
 
 
 def test_a_commit_that_cannot_be_sent_is_not_tried_again() -> None:
     member = stable()
     member.commit(1, A, wait=60_000)
-    assert FinishCommit(1, TOO_OLD) in refuse(member, CommitOffsets)
+    assert FinishSyncCommit(1, TOO_OLD) in refuse(member, OffsetCommit)
 
 
 def test_a_heartbeat_that_cannot_be_sent_is_tried_again() -> None:
     member = stable()
     member.pass_time(3_000)
-    assert Note(str(TOO_OLD), warns=True) in refuse(member, Heartbeat)
-    assert member.timers[Timer.HEARTBEAT] == member.now + member.config.retry_backoff
+    assert MemberNote(str(TOO_OLD), warns=True) in refuse(member, Heartbeat)
+    assert member.timers[MemberTimer.HEARTBEAT] == member.now + member.config.retry_backoff
 
 
 # Permissions

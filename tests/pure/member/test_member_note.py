@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rota.errors import Code, CommitFailed, TimedOut
-from rota.member.event import (
-    CloseAsked,
-    Command,
-    CoordinatorMissing,
-    FinishCommit,
-    Note,
-    RunCallback,
+from rota.engine.member.events import (
+    CloseRequested,
+    CoordinatorNotFound,
+    FinishSyncCommit,
+    MemberCommand,
+    MemberNote,
+    RunCommitCallback,
     Unsubscribed,
 )
-from rota.member.state import State
-from rota.model.request import CommitOffsets
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import OffsetCommit
+from rota.errors import Code, CommitFailed, TimedOut
 from tests.support.member_driver import ME, OTHER, Driver, at, of, told
 
 
-def said(commands: Iterable[Command]) -> list[str]:
-    return [note.text for note in of(Note, commands)]
+def said(commands: Iterable[MemberCommand]) -> list[str]:
+    return [note.text for note in of(MemberNote, commands)]
 
 
 def stable(strategies: str = "range", **settings: object) -> Driver:
@@ -66,7 +66,7 @@ def test_of_very_many_partitions_only_some_are_named() -> None:
 def test_heartbeats_and_polls_are_no_news() -> None:
     member = stable()
     commands = member.pass_time(60_000, alive=True)
-    assert of(Note, commands + member.poll() + member.end_poll()) == []
+    assert of(MemberNote, commands + member.poll() + member.end_poll()) == []
 
 
 # Rebalances
@@ -107,7 +107,7 @@ def test_one_that_is_thrown_out() -> None:
 
 
 def test_one_that_leaves() -> None:
-    assert said(stable().give(CloseAsked())) == [
+    assert said(stable().give(CloseRequested())) == [
         "revoked 2 partitions: t0-0, t0-1",
         "left generation 1: the application closes",
     ]
@@ -117,7 +117,7 @@ def test_one_that_leaves() -> None:
 
 
 def test_a_static_one_may_be_back() -> None:
-    assert said(stable(static_id="s").give(CloseAsked()))[-1] == (
+    assert said(stable(static_id="s").give(CloseRequested()))[-1] == (
         "gone from generation 1 for now, as 's' may be back: the application closes"
     )
 
@@ -125,7 +125,7 @@ def test_a_static_one_may_be_back() -> None:
 def test_one_that_cannot_tell_the_coordinator() -> None:
     member = stable()
     member.beat_at_once(Code.NOT_COORDINATOR)
-    assert said(member.give(CloseAsked()))[-1] == (
+    assert said(member.give(CloseRequested()))[-1] == (
         "left generation 1, but could not tell the coordinator: the application closes"
     )
 
@@ -133,8 +133,8 @@ def test_one_that_cannot_tell_the_coordinator() -> None:
 def test_one_that_never_joined_has_nothing_to_give_up() -> None:
     member = Driver()
     member.poll()
-    member.give(CoordinatorMissing(why="a:9092 refuses"))
-    assert said(member.give(CloseAsked())) == []
+    member.give(CoordinatorNotFound(why="a:9092 refuses"))
+    assert said(member.give(CloseRequested())) == []
 
 
 # Commits that were not stored
@@ -156,38 +156,38 @@ def test_at_the_end_the_true_reason_is_told() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
     member.commit(1, at(t0_1=1))
-    member.fail(CommitOffsets)
+    member.fail(OffsetCommit)
     member.commit(2, at(t0_1=2))
-    member.give(CloseAsked(member.now + 1_000))
-    member.give(CoordinatorMissing(why="a:9092 refuses"))
+    member.give(CloseRequested(member.now + 1_000))
+    member.give(CoordinatorNotFound(why="a:9092 refuses"))
     commands = member.pass_time(1_000)
     assert (
         "commit before the revocation failed: the commit could not be stored in time: "
         "a:9092 refuses"
     ) in said(commands)
     assert not any("has left" in text for text in said(commands))
-    errors = [done.error for done in of(RunCallback, member.log)]
+    errors = [done.error for done in of(RunCommitCallback, member.log)]
     assert not any(isinstance(error, CommitFailed) for error in errors)
-    assert member.state is State.LEFT
+    assert member.state is MemberState.LEFT
 
 
 def test_a_late_answer_to_what_was_given_up_does_no_harm() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
-    member.give(CloseAsked(member.now + 1_000))
+    member.give(CloseRequested(member.now + 1_000))
     commands = member.pass_time(1_000)
     assert "commit before the revocation failed: the commit could not be stored in time" in said(
         commands
     )
-    assert not of(Note, member.answer_commit())
-    assert member.state is State.LEFT
+    assert not of(MemberNote, member.answer_commit())
+    assert member.state is MemberState.LEFT
 
 
 def test_unsubscribing_without_a_coordinator_commits_nothing_and_says_so() -> None:
     member = stable(auto_commit=True)
     member.consumed = at(t0_0=3)
     member.beat_at_once(Code.NOT_COORDINATOR)
-    (note, *_) = of(Note, member.give(Unsubscribed()))
+    (note, *_) = of(MemberNote, member.give(Unsubscribed()))
     assert note.warns
     assert note.text == "no commit before the revocation: the coordinator is not known just now"
 
@@ -195,7 +195,7 @@ def test_unsubscribing_without_a_coordinator_commits_nothing_and_says_so() -> No
 def test_each_error_names_the_group_once() -> None:
     member = stable()
     (done,) = of(
-        FinishCommit,
+        FinishSyncCommit,
         member.commit(1, at(t0_0=1), wait=1_000) + member.answer_commit(Code.ILLEGAL_GENERATION),
     )
     assert str(done.error).startswith(
@@ -208,9 +208,9 @@ def test_each_error_names_the_group_once() -> None:
 def test_one_that_is_late_names_its_group_and_the_last_trouble() -> None:
     member = stable()
     member.commit(1, at(t0_0=1), wait=1_000)
-    member.fail(CommitOffsets)
-    member.give(CoordinatorMissing(why="a:9092 refuses"))
-    (done,) = of(FinishCommit, member.pass_time(1_000))
+    member.fail(OffsetCommit)
+    member.give(CoordinatorNotFound(why="a:9092 refuses"))
+    (done,) = of(FinishSyncCommit, member.pass_time(1_000))
     assert isinstance(done.error, TimedOut)
     assert str(done.error) == (
         "group 'g': the commit could not be stored in time: the coordinator did not answer; "

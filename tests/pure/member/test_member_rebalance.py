@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rota.errors import Code
-from rota.formats import assignment, subscription
-from rota.member.event import (
-    Call,
-    CloseAsked,
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.events import (
+    CloseRequested,
     FindCoordinator,
-    Finished,
+    FinishClose,
+    ListenerMethod,
+    MemberTimer,
     SetAssignment,
-    Timer,
 )
-from rota.member.state import State
-from rota.model.reply import JoinReply, LeaveReply
-from rota.model.request import Heartbeat, Join, Leave, Sync
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from rota.engine.model.response import JoinGroupResult, LeaveGroupResult
+from rota.errors import Code
 from tests.support.member_driver import ME, OTHER, Driver, of, requests, told, tp
 
 
@@ -29,15 +29,15 @@ def test_a_new_member_joins_with_the_id_it_is_given() -> None:
     member = Driver()
     member.poll()
     member.found()
-    assert member.sent(Join).member_id == ""
-    member.answer(Join, JoinReply(code=Code.MEMBER_ID_REQUIRED, member_id=ME))
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ""
+    member.answer(JoinGroup, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=ME))
+    assert member.sent(JoinGroup).member_id == ME
     member.answer_join(generation=7)
-    assert (member.state, member.machine.generation) == (State.SYNCING, 7)
+    assert (member.state, member.machine.generation) == (MemberState.SYNCING, 7)
     commands = member.answer_sync("t0-0", "t0-1")
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
     assert SetAssignment(tp("t0-0", "t0-1"), 7) in commands
-    assert member.heard() == [(Call.ASSIGNED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-0", "t0-1"))]
     assert member.machine.assignment == tp("t0-0", "t0-1")
 
 
@@ -46,8 +46,11 @@ def test_the_leader_assigns_for_all() -> None:
     member.poll()
     member.found()
     member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
-    sent = member.sent(Sync)
-    placed = {who: assignment.decode(data).partitions.by_topic() for who, data in sent.assignments}
+    sent = member.sent(SyncGroup)
+    placed = {
+        who: consumer_protocol.decode_assignment(data).partitions.by_topic()
+        for who, data in sent.assignments
+    }
     assert placed == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
 
 
@@ -57,7 +60,7 @@ def test_heartbeats_are_exactly_periodic_whatever_the_application_does() -> None
     member.end_poll()
     times = []
     for _ in range(5):
-        member.pass_time(member.timers[Timer.HEARTBEAT] - member.now)
+        member.pass_time(member.timers[MemberTimer.HEARTBEAT] - member.now)
         times.append(member.now)
         member.now += 17  # the answer takes its time
         member.beat_answered()
@@ -70,14 +73,19 @@ def test_an_eager_member_gives_all_up_before_it_joins_again() -> None:
     member.end_poll()
     member.heard()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert (member.state, member.heard()) == (State.STABLE, [])
+    assert (member.state, member.heard()) == (MemberState.STABLE, [])
     commands = member.poll()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0", "t0-1"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0", "t0-1"))]
     assert SetAssignment((), 1) in commands
-    assert subscription.decode(member.sent(Join).protocols[0].metadata).owned.by_topic() == {}
+    assert (
+        consumer_protocol.decode_subscription(
+            member.sent(JoinGroup).protocols[0].metadata
+        ).owned.by_topic()
+        == {}
+    )
     member.answer_join(2)
     member.answer_sync("t0-1")
-    assert member.heard() == [(Call.ASSIGNED, tp("t0-1"))]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-1"))]
 
 
 def test_a_cooperative_member_keeps_what_it_has_and_gives_up_what_moved() -> None:
@@ -85,20 +93,20 @@ def test_a_cooperative_member_keeps_what_it_has_and_gives_up_what_moved() -> Non
     member.settle("t0-0", "t0-1", "t0-2")
     member.heard()
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    joining = member.sent(Join)
-    told_now = subscription.decode(joining.protocols[0].metadata)
+    joining = member.sent(JoinGroup)
+    told_now = consumer_protocol.decode_subscription(joining.protocols[0].metadata)
     assert told_now.owned.by_topic() == {"t0": (0, 1, 2)}
     assert told_now.generation == 1
     assert member.heard() == []
     member.answer_join(2)
     commands = member.answer_sync("t0-0", "t0-1")
-    assert member.heard() == [(Call.REVOKED, tp("t0-2")), (Call.ASSIGNED, ())]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-2")), (ListenerMethod.ASSIGNED, ())]
     assert SetAssignment(tp("t0-0", "t0-1"), 2) in commands
     # what it gave up can be given out now: it joins again by itself
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
     member.answer_join(3)
     member.answer_sync("t0-0", "t0-1")
-    assert member.heard() == [(Call.ASSIGNED, ())]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, ())]
 
 
 def test_a_member_that_closes_leaves() -> None:
@@ -106,11 +114,11 @@ def test_a_member_that_closes_leaves() -> None:
     member.settle("t0-0")
     member.end_poll()
     member.heard()
-    member.give(CloseAsked())
-    assert member.heard() == [(Call.REVOKED, tp("t0-0"))]
-    assert member.sent(Leave).members[0].member_id == ME
-    assert member.state is State.LEFT
-    assert Finished() in member.answer(Leave, LeaveReply())
+    member.give(CloseRequested())
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0"))]
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert member.state is MemberState.LEFT
+    assert FinishClose() in member.answer(LeaveGroup, LeaveGroupResult())
     assert not member.timers
 
 
@@ -118,8 +126,8 @@ def test_a_static_member_does_not_leave() -> None:
     member = Driver(static_id="s")
     member.settle("t0-0")
     member.end_poll()
-    commands = member.give(CloseAsked())
-    assert Finished() in commands
+    commands = member.give(CloseRequested())
+    assert FinishClose() in commands
     assert requests(commands) == []
 
 
@@ -128,10 +136,10 @@ def test_a_static_leader_that_is_back_keeps_the_assignment() -> None:
     member.poll()
     member.found()
     member.answer_join(5, leader=ME, members={ME: told(), OTHER: told()}, skip_assignment=True)
-    assert member.sent(Sync).assignments == ()
+    assert member.sent(SyncGroup).assignments == ()
     member.answer_sync("t0-0", "t0-1")
     member.change(t0=5, t1=4)
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
 
 
 def test_heartbeats_carry_the_generation() -> None:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from rota.errors import Code, InputError
-from rota.member.event import (
-    Call,
+from rota.engine.member.events import (
+    CommandBuffer,
     CoordinatorFound,
-    CoordinatorMissing,
+    CoordinatorNotFound,
     FindCoordinator,
-    Note,
-    Send,
-    Timer,
-    TimerFired,
+    ListenerMethod,
+    MemberNote,
+    MemberTimer,
+    MemberTimerFired,
+    SendRequest,
 )
-from rota.member.machine import Machine
-from rota.member.outbox import Outbox
-from rota.member.session import Session
-from rota.member.state import State
-from rota.model.config import MemberConfig
-from rota.model.reply import LeaveReply
-from rota.model.request import Heartbeat, Join, Leave
+from rota.engine.member.member import MemberStateMachine
+from rota.engine.member.state import MemberSession, MemberState
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.request import Heartbeat, JoinGroup, LeaveGroup
+from rota.engine.model.response import LeaveGroupResult
+from rota.errors import Code, InputError
 from tests.support.member_driver import ME, Driver, of, requests, tp
 
 
 def test_a_member_needs_a_strategy() -> None:
     with pytest.raises(InputError, match="partition.assignment.strategy"):
-        Machine(MemberConfig(group="g"), (), dict)
+        MemberStateMachine(MemberConfig(group="g"), (), dict)
 
 
 # The coordinator
@@ -38,8 +37,8 @@ def test_the_search_for_the_coordinator_backs_off() -> None:
     member.poll()
     waits = []
     for _ in range(6):
-        member.give(CoordinatorMissing())
-        waits.append(member.timers[Timer.RETRY] - member.now)
+        member.give(CoordinatorNotFound())
+        waits.append(member.timers[MemberTimer.RETRY] - member.now)
         assert member.pass_time(waits[-1]) == [FindCoordinator()]
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
 
@@ -47,7 +46,7 @@ def test_the_search_for_the_coordinator_backs_off() -> None:
 def test_a_coordinator_that_nobody_looked_for_is_ignored() -> None:
     member = Driver()
     assert member.give(CoordinatorFound()) == []
-    assert member.give(CoordinatorMissing()) == []
+    assert member.give(CoordinatorNotFound()) == []
     assert member.poll() == [FindCoordinator()]
 
 
@@ -68,9 +67,9 @@ def test_a_broken_connection_takes_all_requests_with_it() -> None:
     assert FindCoordinator() in member.log
     member.found()
     before = len(member.log)
-    member.answer(Heartbeat, LeaveReply())  # the other one, late, and not even a heartbeat's
+    member.answer(Heartbeat, LeaveGroupResult())  # the other one, late, and not even a heartbeat's
     assert member.log[before:] == []
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
     assert first < second
 
 
@@ -78,7 +77,7 @@ def test_an_answer_that_does_not_fit_its_request_is_a_broken_connection() -> Non
     member = Driver()
     member.settle("t0-0")
     member.pass_time(3_000)
-    assert FindCoordinator() in member.answer(Heartbeat, LeaveReply())
+    assert FindCoordinator() in member.answer(Heartbeat, LeaveGroupResult())
 
 
 # Heartbeats
@@ -88,24 +87,24 @@ def test_a_late_timer_does_not_shift_the_heartbeats() -> None:
     member = Driver()
     member.settle("t0-0")
     member.now = 3_040
-    del member.timers[Timer.HEARTBEAT]
-    member.give(TimerFired(Timer.HEARTBEAT))
-    assert member.timers[Timer.HEARTBEAT] == 6_000
+    del member.timers[MemberTimer.HEARTBEAT]
+    member.give(MemberTimerFired(MemberTimer.HEARTBEAT))
+    assert member.timers[MemberTimer.HEARTBEAT] == 6_000
 
 
 def test_heartbeats_missed_in_a_standstill_are_not_made_up_for() -> None:
     member = Driver()
     member.settle("t0-0")
     member.now = 10_500
-    del member.timers[Timer.HEARTBEAT]
-    commands = member.give(TimerFired(Timer.HEARTBEAT))
+    del member.timers[MemberTimer.HEARTBEAT]
+    commands = member.give(MemberTimerFired(MemberTimer.HEARTBEAT))
     assert [type(request) for request in requests(commands)] == [Heartbeat]
-    assert member.timers[Timer.HEARTBEAT] == 13_500
+    assert member.timers[MemberTimer.HEARTBEAT] == 13_500
 
 
 def test_a_timer_that_was_stopped_may_not_fire() -> None:
     member = Driver()
-    assert member.give(TimerFired(Timer.HEARTBEAT)) == []
+    assert member.give(MemberTimerFired(MemberTimer.HEARTBEAT)) == []
 
 
 def test_a_heartbeat_waits_for_the_coordinator_and_then_does_not_wait() -> None:
@@ -117,7 +116,7 @@ def test_a_heartbeat_waits_for_the_coordinator_and_then_does_not_wait() -> None:
     assert not member.under_way(Heartbeat)
     commands = member.found()
     assert [type(request) for request in requests(commands)] == [Heartbeat]
-    assert member.timers[Timer.HEARTBEAT] == member.now + 3_000
+    assert member.timers[MemberTimer.HEARTBEAT] == member.now + 3_000
 
 
 def test_failed_heartbeats_back_off_until_one_is_answered() -> None:
@@ -126,10 +125,10 @@ def test_failed_heartbeats_back_off_until_one_is_answered() -> None:
     waits = []
     for _ in range(3):
         member.beat(Code.UNKNOWN)
-        waits.append(member.timers[Timer.HEARTBEAT] - member.now)
+        waits.append(member.timers[MemberTimer.HEARTBEAT] - member.now)
     member.beat()
     member.beat(Code.UNKNOWN)
-    waits.append(member.timers[Timer.HEARTBEAT] - member.now)
+    waits.append(member.timers[MemberTimer.HEARTBEAT] - member.now)
     assert waits == [100, 200, 400, 100]
 
 
@@ -139,9 +138,9 @@ def test_a_session_without_an_answer_means_another_coordinator() -> None:
     member.end_poll()
     commands = member.pass_time(45_000)
     assert FindCoordinator() in commands
-    assert member.state is State.STABLE, "the member is not the one to say that it is out"
+    assert member.state is MemberState.STABLE, "the member is not the one to say that it is out"
     member.found()
-    assert member.timers[Timer.SESSION] == member.now + 45_000
+    assert member.timers[MemberTimer.SESSION] == member.now + 45_000
 
 
 def test_an_answered_heartbeat_renews_the_session() -> None:
@@ -157,10 +156,10 @@ def test_heartbeats_go_on_while_a_rebalance_waits_for_the_application() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
     member.poll()
-    assert member.under_way(Join)
-    assert Timer.HEARTBEAT not in member.timers
+    assert member.under_way(JoinGroup)
+    assert MemberTimer.HEARTBEAT not in member.timers
 
 
 # The poll deadline
@@ -176,25 +175,25 @@ def late(member: Driver) -> None:
 def test_a_member_that_is_polled_too_late_leaves() -> None:
     member = Driver()
     late(member)
-    assert member.sent(Leave).members[0].member_id == ME
-    assert (member.state, member.machine.member_id) == (State.UNJOINED, "")
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert (member.state, member.machine.member_id) == (MemberState.UNJOINED, "")
     assert member.heard() == [], "its listener hears of it when the application polls"
-    assert any("max.poll.interval.ms" in note.text for note in of(Note, member.log))
+    assert any("max.poll.interval.ms" in note.text for note in of(MemberNote, member.log))
     member.poll()
-    assert member.heard() == [(Call.LOST, tp("t0-0"))]
-    assert member.sent(Join).member_id == ""
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
+    assert member.sent(JoinGroup).member_id == ""
 
 
 def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
     member = Driver(static_id="s")
     late(member)
-    sent = len(of(Send, member.log))
+    sent = len(of(SendRequest, member.log))
     member.pass_time(600_000)
-    assert len(of(Send, member.log)) == sent
-    assert not member.under_way(Leave)
+    assert len(of(SendRequest, member.log)) == sent
+    assert not member.under_way(LeaveGroup)
     member.poll()
-    assert member.heard() == [(Call.LOST, tp("t0-0"))]
-    assert (member.sent(Join).member_id, member.sent(Join).static_id) == ("", "s")
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
+    assert (member.sent(JoinGroup).member_id, member.sent(JoinGroup).static_id) == ("", "s")
 
 
 def test_polls_in_time_keep_a_member() -> None:
@@ -204,14 +203,14 @@ def test_polls_in_time_keep_a_member() -> None:
         member.end_poll()
         member.pass_time(9_999, alive=True)
         member.poll()
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_a_long_poll_is_not_late() -> None:
     member = Driver(max_poll_interval=10_000)
     member.settle("t0-0")
     member.pass_time(100_000, alive=True)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_a_join_under_way_is_left_too_and_its_answer_ignored() -> None:
@@ -220,9 +219,9 @@ def test_a_join_under_way_is_left_too_and_its_answer_ignored() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.end_poll()
     member.pass_time(10_000)
-    assert member.sent(Leave).members[0].member_id == ME
+    assert member.sent(LeaveGroup).members[0].member_id == ME
     member.answer_join(2)
-    assert member.state is State.UNJOINED
+    assert member.state is MemberState.UNJOINED
 
 
 def test_a_member_outside_the_group_has_no_deadline() -> None:
@@ -234,5 +233,5 @@ def test_a_member_outside_the_group_has_no_deadline() -> None:
 
 def test_pauses_are_spread_but_not_beyond_the_longest() -> None:
     config = MemberConfig(group="g", retry_backoff=100, retry_backoff_max=300)
-    session = Session(config, Outbox(), print, spread=lambda pause: pause * 6 // 5)
+    session = MemberSession(config, CommandBuffer(), print, spread=lambda pause: pause * 6 // 5)
     assert [session.delay(failures) for failures in range(4)] == [120, 240, 300, 300]

@@ -6,15 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
+from rota.engine.member.events import CloseRequested, MemberTimer, Subscribed, Unsubscribed
+from rota.engine.member.state import (
+    GENERATION_STATES,
+    INACTIVE_STATES,
+    MEMBER_TRANSITIONS,
+    MemberState,
+)
+from rota.engine.model.request import JoinGroup, LeaveGroup, SyncGroup
+from rota.engine.model.response import JoinGroupResult, SyncGroupResult
 from rota.errors import Code, FormatError
-from rota.member.event import CloseAsked, Subscribed, Timer, Unsubscribed
-from rota.member.state import IN_GENERATION, MOVES, OVER, State
-from rota.model.reply import JoinReply, SyncReply
-from rota.model.request import Join, Leave, Sync
 from tests.support.member_driver import Driver, given, raised
 
-U, J, SY, ST = State.UNJOINED, State.JOINING, State.SYNCING, State.STABLE
-F, L = State.FENCED, State.LEFT
+U, J, SY, ST = MemberState.UNJOINED, MemberState.JOINING, MemberState.SYNCING, MemberState.STABLE
+F, L = MemberState.FENCED, MemberState.LEFT
 
 
 def unjoined() -> Driver:
@@ -42,12 +47,12 @@ def stable() -> Driver:
 
 def fenced() -> Driver:
     member = joining()
-    member.answer(Join, JoinReply(code=Code.FENCED_INSTANCE_ID))
+    member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
     return member
 
 
 def close(member: Driver) -> None:
-    member.give(CloseAsked())
+    member.give(CloseRequested())
 
 
 def unsubscribe(member: Driver) -> None:
@@ -56,23 +61,28 @@ def unsubscribe(member: Driver) -> None:
 
 def poll_late(member: Driver) -> None:
     member.end_poll()
-    member.timers = {Timer.POLL: member.timers[Timer.POLL]}
+    member.timers = {MemberTimer.POLL: member.timers[MemberTimer.POLL]}
     member.pass_time(member.config.max_poll_interval)
 
 
 def join_again(member: Driver) -> None:
     member.end_poll()
-    member.answer(Sync, SyncReply(code=Code.REBALANCE_IN_PROGRESS))
-    assert member.state is State.SYNCING
+    member.answer(SyncGroup, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    assert member.state is MemberState.SYNCING
     member.poll()
 
 
-WAYS: dict[tuple[State, State], tuple[Callable[[], Driver], list[Callable[[Driver], object]]]] = {
+WAYS: dict[
+    tuple[MemberState, MemberState], tuple[Callable[[], Driver], list[Callable[[Driver], object]]]
+] = {
     (U, J): (unjoined, [lambda member: member.poll() + member.found()]),
     (U, L): (unjoined, [close]),
     (J, SY): (joining, [Driver.answer_join]),
     (J, U): (joining, [poll_late, unsubscribe]),
-    (J, F): (joining, [lambda m: m.answer(Join, JoinReply(code=Code.FENCED_INSTANCE_ID))]),
+    (J, F): (
+        joining,
+        [lambda m: m.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))],
+    ),
     (J, L): (joining, [close]),
     (SY, ST): (syncing, [lambda member: member.answer_sync("t0-0")]),
     (SY, J): (syncing, [join_again]),
@@ -81,14 +91,16 @@ WAYS: dict[tuple[State, State], tuple[Callable[[], Driver], list[Callable[[Drive
         [
             poll_late,
             unsubscribe,
-            lambda m: m.end_poll() + m.answer(Sync, SyncReply(code=Code.UNKNOWN_MEMBER_ID)),
+            lambda m: (
+                m.end_poll() + m.answer(SyncGroup, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
+            ),
             lambda m: m.end_poll() + m.beat(Code.ILLEGAL_GENERATION),
         ],
     ),
     (SY, F): (
         syncing,
         [
-            lambda m: m.answer(Sync, SyncReply(code=Code.FENCED_INSTANCE_ID)),
+            lambda m: m.answer(SyncGroup, SyncGroupResult(code=Code.FENCED_INSTANCE_ID)),
             lambda m: m.beat(Code.FENCED_INSTANCE_ID),
         ],
     ),
@@ -116,14 +128,14 @@ WAYS: dict[tuple[State, State], tuple[Callable[[], Driver], list[Callable[[Drive
 
 
 def test_every_legal_move_has_a_test() -> None:
-    assert set(WAYS) == set(MOVES)
+    assert set(WAYS) == set(MEMBER_TRANSITIONS)
 
 
 @pytest.mark.parametrize(
     ("move", "way"), [(move, way) for move, (_, ways) in WAYS.items() for way in ways]
 )
 def test_every_legal_move_is_made(
-    move: tuple[State, State], way: Callable[[Driver], object]
+    move: tuple[MemberState, MemberState], way: Callable[[Driver], object]
 ) -> None:
     source, target = move
     member = WAYS[move][0]()
@@ -135,15 +147,15 @@ def test_every_legal_move_is_made(
 
 
 def test_a_state_that_is_over_is_left_by_a_close_alone() -> None:
-    for source, target in MOVES:
-        assert source not in OVER or (source, target) == (F, L)
+    for source, target in MEMBER_TRANSITIONS:
+        assert source not in INACTIVE_STATES or (source, target) == (F, L)
 
 
 @pytest.mark.parametrize("state", [SY, ST])
-def test_heartbeats_run_in_a_generation_only(state: State) -> None:
-    assert state in IN_GENERATION
+def test_heartbeats_run_in_a_generation_only(state: MemberState) -> None:
+    assert state in GENERATION_STATES
     member = syncing() if state is SY else stable()
-    assert {Timer.HEARTBEAT, Timer.SESSION} <= set(member.timers)
+    assert {MemberTimer.HEARTBEAT, MemberTimer.SESSION} <= set(member.timers)
     close(member)
     assert not member.timers
 
@@ -151,8 +163,8 @@ def test_heartbeats_run_in_a_generation_only(state: State) -> None:
 def test_an_assignment_that_cannot_be_read_is_left_and_told() -> None:
     member = syncing()
     member.end_poll()
-    member.answer(Sync, SyncReply(assignment=given("t0-0")[:3]))
+    member.answer(SyncGroup, SyncGroupResult(assignment=given("t0-0")[:3]))
     commands = member.poll()
     assert (ST, U) in member.moves
     assert [type(error) for error in raised(commands)] == [FormatError]
-    assert member.sent(Leave).members[0].static_id == "s"
+    assert member.sent(LeaveGroup).members[0].static_id == "s"

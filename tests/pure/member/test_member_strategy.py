@@ -7,20 +7,26 @@ from typing import ClassVar
 
 import pytest
 
-from rota.assignors.interface import Assignor
-from rota.assignors.range import Range
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.member.classic import compute_assignment
+from rota.engine.member.events import (
+    CloseRequested,
+    ComputeAssignment,
+    ListenerMethod,
+    MemberNote,
+    MemberTimer,
+)
+from rota.engine.member.state import MemberState
+from rota.engine.model.member import Assignment, GroupAssignment, RebalanceProtocol, Subscription
+from rota.engine.model.request import JoinGroup, LeaveGroup, SyncGroup
+from rota.engine.model.response import LeaveGroupResult, SyncGroupResult
+from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import BrokenRule, Code, FormatError, InputError, StrategyFailed
-from rota.member.event import Call, CloseAsked, MakeAssignment, Note, Timer
-from rota.member.leader import make
-from rota.member.state import State
-from rota.model.membership import Assignment, GroupAssignment, RebalanceProtocol, Subscription
-from rota.model.reply import LeaveReply, SyncReply
-from rota.model.request import Join, Leave, Sync
-from rota.model.topic import Cluster, Partitions
 from tests.support.member_driver import ME, OTHER, Driver, of, raised, requests, told, tp
 
 
-class Raises(Range):
+class Raises(RangeAssignor):
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
         raise ZeroDivisionError
 
@@ -33,7 +39,7 @@ class Doubles(Assignor):
         return GroupAssignment(dict.fromkeys(group, Assignment(everything)))
 
 
-class Writes(Range):
+class Writes(RangeAssignor):
     """Sends its members text, where bytes travel."""
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
@@ -44,17 +50,17 @@ class Writes(Range):
         )
 
 
-class GivesNoData(Range):
+class GivesNoData(RangeAssignor):
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
         raise LookupError("no data")
 
 
-class GivesText(Range):
+class GivesText(RangeAssignor):
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
         return "no data"  # type: ignore[return-value]
 
 
-class DislikesItsShare(Range):
+class DislikesItsShare(RangeAssignor):
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
         raise LookupError("too little")
 
@@ -78,10 +84,10 @@ def test_the_leader_leaves_and_tells(
 ) -> None:
     member = lead_with(assignor, static_id)
     assert [type(one) for one in raised(member.log)] == [error]
-    leaver = member.sent(Leave).members[0]
+    leaver = member.sent(LeaveGroup).members[0]
     assert (leaver.member_id, leaver.static_id) == (ME, static_id), "or the others would wait"
-    assert not member.under_way(Sync)
-    assert member.state is State.UNJOINED
+    assert not member.under_way(SyncGroup)
+    assert member.state is MemberState.UNJOINED
 
 
 def test_the_rule_is_named() -> None:
@@ -92,10 +98,10 @@ def test_the_rule_is_named() -> None:
 
 def test_it_is_tried_again_if_the_application_polls_again() -> None:
     member = lead_with(Raises())
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
     member.end_poll()
     member.poll()
-    assert member.sent(Join).member_id == ""
+    assert member.sent(JoinGroup).member_id == ""
 
 
 @pytest.mark.parametrize("assignor", [GivesNoData(), GivesText()], ids=["none", "text"])
@@ -113,9 +119,9 @@ def test_a_strategy_without_its_user_data_does_not_join(assignor: Assignor) -> N
 def test_a_strategy_that_dislikes_its_share_is_told_after_the_rebalance() -> None:
     member = Driver([DislikesItsShare()])
     commands = member.settle("t0-0")
-    assert member.heard() == [(Call.ASSIGNED, tp("t0-0"))]
+    assert member.heard() == [(ListenerMethod.ASSIGNED, tp("t0-0"))]
     assert [type(one) for one in raised(commands)] == [StrategyFailed]
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\3\0\0\0\1"], ids=["none", "short", "cut"])
@@ -124,10 +130,10 @@ def test_an_assignment_that_cannot_be_read_is_left(data: bytes) -> None:
     member.poll()
     member.found()
     member.answer_join()
-    commands = member.answer(Sync, SyncReply(assignment=data))
+    commands = member.answer(SyncGroup, SyncGroupResult(assignment=data))
     assert [type(one) for one in raised(commands)] == [FormatError]
-    assert member.sent(Leave).members[0].member_id == ME
-    assert (member.state, member.machine.assignment) == (State.UNJOINED, ())
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert (member.state, member.machine.assignment) == (MemberState.UNJOINED, ())
 
 
 def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
@@ -135,22 +141,22 @@ def test_a_member_whose_subscription_cannot_be_read_is_noted() -> None:
     member.poll()
     member.found()
     member.answer_join(leader=ME, members={ME: told(), OTHER: b"\0"})
-    assert any(OTHER in note.text for note in of(Note, member.log))
-    assert {who for who, _ in member.sent(Sync).assignments} == {ME, OTHER}
+    assert any(OTHER in note.text for note in of(MemberNote, member.log))
+    assert {who for who, _ in member.sent(SyncGroup).assignments} == {ME, OTHER}
 
 
 def test_two_strategies_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two strategies in the list have the name 'range'"):
-        Driver([Range(), GivesNoData()])
+        Driver([RangeAssignor(), GivesNoData()])
 
 
 def test_strategies_without_a_protocol_in_common_are_refused() -> None:
-    class OnlyCooperative(Range):
+    class OnlyCooperative(RangeAssignor):
         name: ClassVar[str] = "only-cooperative"
         protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.COOPERATIVE,)
 
     with pytest.raises(InputError, match="no rebalance protocol"):
-        Driver([Range(), OnlyCooperative()])
+        Driver([RangeAssignor(), OnlyCooperative()])
 
 
 # A strategy that takes its time
@@ -158,66 +164,68 @@ def test_strategies_without_a_protocol_in_common_are_refused() -> None:
 
 def wait_for_strategy(
     static_id: str | None = None, max_poll_interval: int = 300_000
-) -> tuple[Driver, MakeAssignment]:
+) -> tuple[Driver, ComputeAssignment]:
     """The member leads, and its strategy is at work."""
     member = Driver(static_id=static_id, max_poll_interval=max_poll_interval)
     member.makes_assignments = False
     member.poll()
     member.found()
-    (task,) = of(MakeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()}))
-    assert not member.under_way(Sync)
+    (task,) = of(
+        ComputeAssignment, member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
+    )
+    assert not member.under_way(SyncGroup)
     return member, task
 
 
 def test_heartbeats_go_on_while_the_strategy_is_at_work() -> None:
     member, task = wait_for_strategy()
     member.pass_time(60_000, alive=True)
-    assert (member.state, member.machine.generation) == (State.SYNCING, 1)
-    member.give(make(task))
-    assert [to for to, _ in member.sent(Sync).assignments] == [ME, OTHER]
+    assert (member.state, member.machine.generation) == (MemberState.SYNCING, 1)
+    member.give(compute_assignment(task))
+    assert [to for to, _ in member.sent(SyncGroup).assignments] == [ME, OTHER]
     member.answer_sync("t0-0", "t0-1")
-    assert (member.state, member.machine.assignment) == (State.STABLE, tp("t0-0", "t0-1"))
+    assert (member.state, member.machine.assignment) == (MemberState.STABLE, tp("t0-0", "t0-1"))
 
 
 def test_what_changes_meanwhile_comes_after_it() -> None:
     member, task = wait_for_strategy()
     assert not requests(member.change(t0=5, t1=4))
-    member.give(make(task))
+    member.give(compute_assignment(task))
     commands = member.answer_sync("t0-0", "t0-1")
-    (again,) = [one for one in requests(commands) if isinstance(one, Join)]
+    (again,) = [one for one in requests(commands) if isinstance(one, JoinGroup)]
     assert again.reason == "the topics' metadata changed"
 
 
 def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
     member, task = wait_for_strategy()
     commands = member.beat(Code.UNKNOWN_MEMBER_ID)
-    (note,) = [one for one in of(Note, commands) if "strategy" in one.text]
+    (note,) = [one for one in of(MemberNote, commands) if "strategy" in one.text]
     assert note.warns
     assert note.text == (
         "strategy 'range' was at work for 3.0 s, in vain: heartbeat refused with 25 "
         "UNKNOWN_MEMBER_ID"
     )
-    assert Timer.ASSIGN not in member.timers
-    assert not member.give(make(task))
-    assert member.state is State.JOINING
+    assert MemberTimer.ASSIGN not in member.timers
+    assert not member.give(compute_assignment(task))
+    assert member.state is MemberState.JOINING
 
 
 def test_nor_is_what_it_makes_for_one_who_closes() -> None:
     member, task = wait_for_strategy()
-    commands = member.give(CloseAsked(member.now + 1_000))
-    assert not [one for one in of(Note, commands) if one.warns]
-    member.answer(Leave, LeaveReply())
-    assert member.state is State.LEFT
-    assert not member.give(make(task))
+    commands = member.give(CloseRequested(member.now + 1_000))
+    assert not [one for one in of(MemberNote, commands) if one.warns]
+    member.answer(LeaveGroup, LeaveGroupResult())
+    assert member.state is MemberState.LEFT
+    assert not member.give(compute_assignment(task))
 
 
 def test_what_it_makes_while_there_is_no_coordinator_is_made_anew() -> None:
     member, task = wait_for_strategy()
     member.beat(Code.NOT_COORDINATOR)
-    member.give(make(task))
+    member.give(compute_assignment(task))
     member.pass_time(1_000)
     member.found()
-    assert member.state is State.JOINING
+    assert member.state is MemberState.JOINING
 
 
 @pytest.mark.parametrize("static_id", [None, "mine"])
@@ -231,6 +239,6 @@ def test_one_that_takes_longer_than_the_rebalance_may(static_id: str | None) -> 
         "longer than max.poll.interval.ms = 10000. The strategy must be faster, or "
         "max.poll.interval.ms higher"
     )
-    assert Leave in map(type, requests(commands))
-    assert member.state is State.UNJOINED
-    assert not member.give(make(task))
+    assert LeaveGroup in map(type, requests(commands))
+    assert member.state is MemberState.UNJOINED
+    assert not member.give(compute_assignment(task))

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 
 import pytest
 
-from rota.errors import Code, InputError
-from rota.formats import assignment, subscription
-from rota.member.event import (
-    Call,
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.events import (
+    ListenerMethod,
     MetadataUpdated,
     RequestMetadata,
     Subscribed,
     Unsubscribed,
 )
-from rota.member.state import State
-from rota.model.membership import Subscription
-from rota.model.request import CommitOffsets, Join, Leave, Sync
-from rota.model.topic import Cluster
+from rota.engine.member.state import MemberState
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import JoinGroup, LeaveGroup, OffsetCommit, SyncGroup
+from rota.engine.model.topic import Cluster
+from rota.errors import Code, InputError
 from tests.support.member_driver import ME, OTHER, Driver, at, of, requests, told, tp
 
+#: One byte more than a string may have.
 TOO_LONG = "orders" + "é" * 16_381
-"""One byte more than a string may have."""
 NO_UTF8 = "orders\ud800"
 
 
 def subscribed(member: Driver) -> Subscription:
-    return subscription.decode(member.sent(Join).protocols[0].metadata)
+    return consumer_protocol.decode_subscription(member.sent(JoinGroup).protocols[0].metadata)
 
 
 def leading(
@@ -45,8 +45,8 @@ def leading(
 
 def placed(member: Driver) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
     return {
-        who: assignment.decode(data).partitions.by_topic()
-        for who, data in member.sent(Sync).assignments
+        who: consumer_protocol.decode_assignment(data).partitions.by_topic()
+        for who, data in member.sent(SyncGroup).assignments
     }
 
 
@@ -57,11 +57,13 @@ def test_a_join_tells_what_java_tells() -> None:
     member = Driver("cooperative-sticky,sticky", topics=("t1", "t0"), rack="r1")
     member.settle("t0-1", "t0-0")
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    sent = member.sent(Join)
+    sent = member.sent(JoinGroup)
     assert [protocol.name for protocol in sent.protocols] == ["cooperative-sticky", "sticky"]
     assert (sent.session_timeout, sent.rebalance_timeout) == (45_000, 300_000)
     assert (sent.client_id, sent.protocol_type) == ("rota", "consumer")
-    first, second = (subscription.decode(protocol.metadata) for protocol in sent.protocols)
+    first, second = (
+        consumer_protocol.decode_subscription(protocol.metadata) for protocol in sent.protocols
+    )
     for one in (first, second):
         assert (one.topics, one.rack) == (("t0", "t1"), "r1")
         assert one.generation == 1
@@ -74,7 +76,7 @@ def test_sticky_remembers_in_its_user_data_what_it_had() -> None:
     member = Driver("sticky")
     member.settle("t0-1", "t0-0", generation=6)
     member.beat(Code.REBALANCE_IN_PROGRESS)
-    group = {ME: member.sent(Join).protocols[0].metadata, OTHER: told()}
+    group = {ME: member.sent(JoinGroup).protocols[0].metadata, OTHER: told()}
     member.answer_join(7, leader=ME, members=group)
     assert placed(member) == {ME: {"t0": (0, 1)}, OTHER: {"t0": (2, 3)}}
 
@@ -125,7 +127,7 @@ def test_the_same_topics_are_no_reason_to_join() -> None:
     member = Driver(topics=("t0", "t1"))
     member.settle("t0-0")
     member.give(Subscribed(("t1", "t0")))
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_a_cooperative_member_gives_up_what_it_no_longer_wants_before_it_joins() -> None:
@@ -133,7 +135,7 @@ def test_a_cooperative_member_gives_up_what_it_no_longer_wants_before_it_joins()
     member.settle("t0-0", "t1-0")
     member.heard()
     member.give(Subscribed(("t0",)))
-    assert member.heard() == [(Call.REVOKED, tp("t1-0"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t1-0"))]
     assert subscribed(member).owned.by_topic() == {"t0": (0,)}
 
 
@@ -143,10 +145,10 @@ def test_also_when_the_join_before_it_failed() -> None:
     member.heard()
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.give(Subscribed(("t0",)))
-    member.fail(Join)
+    member.fail(JoinGroup)
     member.pass_time(100)
     member.found()
-    assert member.heard() == [(Call.REVOKED, tp("t1-0"))]
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t1-0"))]
     assert subscribed(member).owned.by_topic() == {"t0": (0,)}
 
 
@@ -159,7 +161,7 @@ def test_an_assignment_that_no_longer_fits_is_not_taken() -> None:
     member.answer_sync("t0-0", "t1-0")
     assert member.machine.assignment == ()
     assert subscribed(member).topics == ("t0",)
-    assert (Call.ASSIGNED, tp("t0-0", "t1-0")) not in member.heard()
+    assert (ListenerMethod.ASSIGNED, tp("t0-0", "t1-0")) not in member.heard()
 
 
 def test_topics_wanted_while_joining_are_joined_for_afterwards() -> None:
@@ -182,9 +184,9 @@ def test_one_that_unsubscribes_gives_up_and_leaves(event: Unsubscribed | Subscri
     member.end_poll()
     member.heard()
     member.give(event)
-    assert member.heard() == [(Call.REVOKED, tp("t0-0"))]
-    assert member.sent(Leave).members[0].member_id == ME
-    assert (member.state, member.machine.assignment) == (State.UNJOINED, ())
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0"))]
+    assert member.sent(LeaveGroup).members[0].member_id == ME
+    assert (member.state, member.machine.assignment) == (MemberState.UNJOINED, ())
     assert not member.timers
     assert not requests(member.poll())
 
@@ -195,11 +197,11 @@ def test_one_that_unsubscribes_commits_first() -> None:
     member.consumed = at(t0_0=3)
     member.heard()
     member.give(Unsubscribed())
-    assert dict(member.sent(CommitOffsets).offsets) == at(t0_0=3)
+    assert dict(member.sent(OffsetCommit).offsets) == at(t0_0=3)
     assert member.heard() == []
     member.answer_commit()
-    assert member.heard() == [(Call.REVOKED, tp("t0-0"))]
-    assert member.state is State.UNJOINED
+    assert member.heard() == [(ListenerMethod.REVOKED, tp("t0-0"))]
+    assert member.state is MemberState.UNJOINED
 
 
 def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
@@ -209,8 +211,8 @@ def test_one_that_subscribes_again_while_it_unsubscribes_starts_anew() -> None:
     member.give(Unsubscribed())
     member.give(Subscribed(("t1",)))
     member.answer_commit()
-    assert member.under_way(Leave)
-    assert (member.sent(Join).member_id, subscribed(member).topics) == ("", ("t1",))
+    assert member.under_way(LeaveGroup)
+    assert (member.sent(JoinGroup).member_id, subscribed(member).topics) == ("", ("t1",))
 
 
 def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
@@ -219,7 +221,7 @@ def test_in_the_middle_of_a_rebalance_what_was_kept_is_lost() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.heard()
     member.give(Unsubscribed())
-    assert member.heard() == [(Call.LOST, tp("t0-0"))]
+    assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
 
 
 def test_it_may_subscribe_again() -> None:
@@ -227,7 +229,7 @@ def test_it_may_subscribe_again() -> None:
     member.settle("t0-0")
     member.give(Unsubscribed())
     member.give(Subscribed(("t1",)))
-    assert (member.sent(Join).member_id, subscribed(member).topics) == ("", ("t1",))
+    assert (member.sent(JoinGroup).member_id, subscribed(member).topics) == ("", ("t1",))
 
 
 def test_to_unsubscribe_from_nothing_is_nothing() -> None:
@@ -245,7 +247,7 @@ def test_a_pattern_waits_for_the_topics_and_matches_them_whole() -> None:
     assert of(RequestMetadata, commands) == [RequestMetadata(None)]
     member.poll()
     member.found()
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
     member.change(t0=1, t1=1, t10=1, at0=1)
     assert subscribed(member).topics == ("t0", "t1")
 
@@ -291,7 +293,7 @@ def test_a_new_match_makes_any_member_join() -> None:
     member.settle("t0-0")
     member.end_poll()
     member.change(t0=4, t1=4, t2=4)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
     member.poll()
     assert subscribed(member).topics == ("t0", "t1", "t2")
 
@@ -313,7 +315,7 @@ def test_a_topic_that_the_leader_saw_first_is_taken() -> None:
     commands = member.answer_sync("t0-0", "t9-0")
     assert member.machine.assignment == tp("t0-0", "t9-0")
     assert RequestMetadata(None) in commands
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 # The leader's watch
@@ -323,28 +325,28 @@ def test_partitions_added_make_the_leader_join() -> None:
     member = leading()
     member.end_poll()
     member.change(t0=5, t1=4)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
     member.poll()
-    assert member.sent(Join).reason == "the topics' metadata changed"
+    assert member.sent(JoinGroup).reason == "the topics' metadata changed"
 
 
 def test_partitions_added_are_not_a_followers_business() -> None:
     member = Driver()
     member.settle("t0-0")
     member.change(t0=5, t1=4)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_topics_of_no_member_are_nobodys_business() -> None:
     member = leading()
     member.change(t0=4, t1=9)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_a_leader_watches_the_others_topics_too() -> None:
     member = leading(others=("t0", "t1"))
     member.change(t0=4, t1=9)
-    assert member.sent(Join).reason == "the topics' metadata changed"
+    assert member.sent(JoinGroup).reason == "the topics' metadata changed"
 
 
 def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:
@@ -355,7 +357,7 @@ def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:
     member.found()
     commands = member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
     assert of(RequestMetadata, commands) == [RequestMetadata(("t0", "t1"))]
-    assert not member.under_way(Sync), "it cannot assign what it does not know"
+    assert not member.under_way(SyncGroup), "it cannot assign what it does not know"
     member.beat()
     member.change(t0=4, t1=2)
     assert placed(member) == {ME: {"t0": (0, 1, 2, 3)}, OTHER: {"t1": (0, 1)}}
@@ -369,7 +371,7 @@ def test_a_leader_that_lost_its_place_while_it_waited_does_not_assign() -> None:
     member.answer_join(leader=ME, members={ME: told(), OTHER: told(("t1",))})
     member.beat(Code.UNKNOWN_MEMBER_ID)
     assert not requests(member.change(t0=4, t1=2))
-    assert member.under_way(Join)
+    assert member.under_way(JoinGroup)
 
 
 def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> None:
@@ -382,27 +384,27 @@ def test_a_leader_that_lost_the_coordinator_while_it_waited_joins_again() -> Non
     member.change(t0=4, t1=2)
     member.found()
     member.pass_time(100)
-    assert member.sent(Join).member_id == ME
+    assert member.sent(JoinGroup).member_id == ME
 
 
 def test_a_topic_that_comes_to_be_makes_the_leader_join() -> None:
     member = leading(others=("t0", "new"))
-    assert not member.under_way(Join)
+    assert not member.under_way(JoinGroup)
     member.change(t0=4, t1=4, new=1)
-    assert member.under_way(Join)
+    assert member.under_way(JoinGroup)
 
 
 def test_racks_matter_to_a_member_with_a_rack() -> None:
     for rack, joins in ((None, False), ("r1", True)):
         member = leading(rack=rack)
         member.give(MetadataUpdated(Cluster({"t0": 4, "t1": 4}, {"t0": [["r1"]] * 4})))
-        assert bool(member.under_way(Join)) == joins
+        assert bool(member.under_way(JoinGroup)) == joins
 
 
 def test_metadata_that_says_the_same_is_no_reason() -> None:
     member = leading()
     member.change(t1=4, t0=4)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE
 
 
 def test_one_who_led_before_does_not_watch_any_more() -> None:
@@ -411,4 +413,4 @@ def test_one_who_led_before_does_not_watch_any_more() -> None:
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-1")
     member.change(t0=9, t1=4)
-    assert member.state is State.STABLE
+    assert member.state is MemberState.STABLE

@@ -8,9 +8,24 @@ from dataclasses import fields
 import pytest
 from docs import generate_tables
 
-from rota.replay.fact import Advice, Advised, Generation, Ownership, WhatIf
-from rota.replay.verdict import Status
-from rota.tables import ADVICE, ADVISED, GENERATIONS, OWNERSHIP, STATUS, TABLES, WHATIF, Table
+from rota.engine.history.facts import (
+    Advice,
+    AdvisedOwnership,
+    Generation,
+    PartitionOwnership,
+    WhatIf,
+)
+from rota.engine.history.verdicts import LagStatus
+from rota.pipeline.tables import (
+    ADVICE,
+    ADVISED,
+    GENERATIONS,
+    OWNERSHIP,
+    STATUS,
+    TABLES,
+    WHATIF,
+    Table,
+)
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "tables.md"
@@ -33,15 +48,15 @@ def test_a_table_says_what_it_holds(table: Table) -> None:
     ("fact", "table"),
     [
         (Generation, GENERATIONS),
-        (Ownership, OWNERSHIP),
-        (Status, STATUS),
+        (PartitionOwnership, OWNERSHIP),
+        (LagStatus, STATUS),
         (WhatIf, WHATIF),
         (Advice, ADVICE),
-        (Advised, ADVISED),
+        (AdvisedOwnership, ADVISED),
     ],
     ids=lambda value: getattr(value, "name", None) or value.__name__,
 )
-def test_a_fact_is_a_row_of_its_table(fact: type[Status], table: Table) -> None:
+def test_a_fact_is_a_row_of_its_table(fact: type[LagStatus], table: Table) -> None:
     assert [field.name for field in fields(fact)] == [column.name for column in table.columns]
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rota.report.between import STRETCHES, Seen, stretches
-from rota.tables import ENDS, LAG, OWNERSHIP
+from rota.pipeline.tables import ENDS, LAG, OWNERSHIP
+from rota.report.lag_intervals import LAG_INTERVALS, CommitCoverage, find_lag_intervals
 from tests.support.lag_tables import Scene, Where, table
 
 T: Where = ("t", 0)
 S = 1_000
+#: A record is written every second: that at offset n is there at second n + 1.
 EVEN = [(T, second * S, second, None) for second in range(0, 101, 10)]
-"""A record is written every second: that at offset n is there at second n + 1."""
 
 
 def commits(*made: tuple[float, int | None]) -> list[tuple[str, Where, int, int | None]]:
@@ -102,7 +102,9 @@ def test_the_last_owner_is_the_one_that_stayed_longest_not_the_one_told_last() -
 
 def test_nothing_is_told_beyond_the_journal() -> None:
     """Ends were sampled for longer than commits are there."""
-    scene = Scene(commits=commits((10, 10)), samples=EVEN, owned=owned(), seen=Seen(last=60 * S))
+    scene = Scene(
+        commits=commits((10, 10)), samples=EVEN, owned=owned(), seen=CommitCoverage(last=60 * S)
+    )
     assert short(scene.told()) == [(10, 60, 49, 50)]
 
 
@@ -151,8 +153,8 @@ def test_retention_took_all() -> None:
     assert short(scene.told()) == [(20, 60, 49, 50), (60, 90, 0, 50), (90, 90, 0, 0)]
 
 
+#: A record a second, of which retention took the first 95, between the seconds 90 and 95.
 RETAINED = [(T, at * S, at, 95 if at >= 95 else 0) for at in range(0, 101, 5)]
-"""A record a second, of which retention took the first 95, between the seconds 90 and 95."""
 
 
 def test_what_retention_took_waited_up_to_the_last_sample_that_had_it() -> None:
@@ -191,7 +193,7 @@ def test_of_owners_at_once_the_one_that_stayed_longest_counts() -> None:
 
 def test_nothing_is_told_beyond_the_journal_before_a_deletion() -> None:
     made = commits((10, 10), (80, None))
-    scene = Scene(commits=made, samples=EVEN, owned=owned(), seen=Seen(last=60 * S))
+    scene = Scene(commits=made, samples=EVEN, owned=owned(), seen=CommitCoverage(last=60 * S))
     assert short(scene.told()) == [(10, 60, 49, 50)]
 
 
@@ -212,7 +214,7 @@ def test_an_age_of_which_nothing_is_known_is_null() -> None:
 
 def test_a_commit_of_a_group_that_is_polled_may_have_been_made_since_the_sample_before() -> None:
     made = commits((10, 10), (80, 80))
-    scene = Scene(commits=made, samples=EVEN, seen=Seen(polled=["g", "other"]))
+    scene = Scene(commits=made, samples=EVEN, seen=CommitCoverage(polled=["g", "other"]))
     assert short(scene.told()) == [(10, 70, 59, 60), (80, 80, 0, 0)]
 
 
@@ -299,14 +301,14 @@ def test_a_partition_that_stood_still_before_what_was_asked_for() -> None:
         commits=commits((30, 130), (40, 150)),
         samples=HOUR,
         owned=owned(),
-        seen=Seen(since=3000 * S),
+        seen=CommitCoverage(since=3000 * S),
     )
     assert scene.lag().num_rows == 0
     assert told(scene) == [(3000, 3600, 3549, 3550, False)]
 
 
 def test_what_was_over_before_is_not_told() -> None:
-    seen = Seen(since=3000 * S)
+    seen = CommitCoverage(since=3000 * S)
     gone = Scene(commits=commits((40, 140)), samples=HOUR, owned=owned(2000), seen=seen)
     assert gone.told() == []
     deleted = Scene(commits=commits((40, 140), (50, None)), samples=HOUR, owned=owned(), seen=seen)
@@ -317,13 +319,13 @@ def test_of_a_topic_that_was_made_anew_in_between_nothing_is_told() -> None:
     scene = Scene(commits=commits((5, 5_000)), samples=HOUR, owned=owned())
     assert scene.told() == []
     fallen = [*HOUR[:100], *((T, at, end - 800, low) for _, at, end, low in HOUR[100:])]
-    seen = Seen(since=3000 * S)
+    seen = CommitCoverage(since=3000 * S)
     assert Scene(commits=commits((40, 140)), samples=fallen, owned=owned(), seen=seen).told() == []
 
 
 def test_no_commits_no_stretches() -> None:
     nothing = [table(kind, []) for kind in (LAG, ENDS, OWNERSHIP)]
-    assert stretches(*nothing).equals(STRETCHES.empty_table())
+    assert find_lag_intervals(*nothing).equals(LAG_INTERVALS.empty_table())
     assert Scene(commits=[], samples=EVEN, owned=owned()).told() == []
 
 
@@ -333,7 +335,7 @@ def test_without_samples_ages_are_those_of_the_table() -> None:
         | {"offset": offset, "lag": lag, "lag_seconds": seconds}
         for at, offset, lag, seconds in ((1_000, 5, 3, 2.5), (9_000, 8, 0, 0.0))
     ]
-    found = stretches(table(LAG, rows), table(ENDS, []), table(OWNERSHIP, []))
+    found = find_lag_intervals(table(LAG, rows), table(ENDS, []), table(OWNERSHIP, []))
     assert short(found.to_pylist()) == [(1, 9, 10.5, 3), (9, 9, 0, 0)]
 
 
@@ -368,6 +370,6 @@ def test_two_million_commits() -> None:
             "end": pa.array(times // 10),
         }
     )
-    found = stretches(lag, ends, table(OWNERSHIP, []))
+    found = find_lag_intervals(lag, ends, table(OWNERSHIP, []))
     assert found.num_rows == many * each
     assert pa.compute.max(found["lag_seconds"]).as_py() == pytest.approx(4.999)

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.report.between import Seen
+from rota.report.lag_intervals import CommitCoverage
 from tests.support.examples import examples
 from tests.support.lag_tables import Scene, Where
 
@@ -51,14 +51,14 @@ scenes = st.builds(
         unique_by=lambda span: span[:3],
     ),
     seen=st.builds(
-        Seen,
+        CommitCoverage,
         polled=st.sets(groups, max_size=1),
         since=st.none() | times,
         last=st.none() | times,
     ),
 )
+#: When, end, beginning.
 Sample = tuple[int, int, int]
-"""When, end, beginning."""
 
 
 def runs(scene: Scene, where: Where) -> list[list[Sample]]:

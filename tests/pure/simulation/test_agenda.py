@@ -5,13 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.sim.agenda import Agenda, Entry
-from rota.sim.chance import GAMMA, MASK, Chance, mixed, scrambled, text_number, uuid_like
+from rota.engine.simulator.scheduler import ScheduledAction, Scheduler
+from rota.engine.simulator.seeded_random import (
+    GAMMA,
+    MASK,
+    SeededRandom,
+    hash_text,
+    make_uuid,
+    mix_bits,
+    mix_numbers,
+)
 from tests.support.examples import examples
 
 
 def test_what_is_due_at_once_comes_in_the_order_it_was_set() -> None:
-    agenda, done = Agenda(), list[str]()
+    agenda, done = Scheduler(), list[str]()
     for name in ("first", "second", "third"):
         agenda.add(10, done.append, name)
     agenda.add(5, done.append, "before")
@@ -22,7 +30,7 @@ def test_what_is_due_at_once_comes_in_the_order_it_was_set() -> None:
 
 
 def test_a_moved_entry_comes_behind_those_that_were_there() -> None:
-    agenda, done = Agenda(), list[str]()
+    agenda, done = Scheduler(), list[str]()
     moved = agenda.add(5, done.append, "moved")
     agenda.add(10, done.append, "there")
     agenda.move(moved, 10)
@@ -32,7 +40,7 @@ def test_a_moved_entry_comes_behind_those_that_were_there() -> None:
 
 
 def test_what_is_late_is_done_now() -> None:
-    agenda, done = Agenda(), list[str]()
+    agenda, done = Scheduler(), list[str]()
     agenda.add(10, lambda _: agenda.add(3, done.append, "late"))
     agenda.step()
     agenda.step()
@@ -48,8 +56,8 @@ MOVES = st.lists(
 @examples(quick=25)
 @given(MOVES)
 def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, int]]) -> None:
-    agenda, done = Agenda(), list[int]()
-    entries = [Entry(done.append, number, None, beat=False) for number in range(5)]
+    agenda, done = Scheduler(), list[int]()
+    entries = [ScheduledAction(done.append, number, None, beat=False) for number in range(5)]
     plan: dict[int, tuple[int, int]] = {}
     expected: list[int] = []
     for turn, (number, what, after) in enumerate(moves):
@@ -72,7 +80,7 @@ def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, i
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 100), min_size=1), st.integers(1, 50))
 def test_shifted_entries_keep_their_distance(times: dict[int, int], by: int) -> None:
-    agenda, done = Agenda(), list[tuple[int, int]]()
+    agenda, done = Scheduler(), list[tuple[int, int]]()
     entries = {
         number: agenda.add(at, lambda given: done.append((agenda.now, given)), number)
         for number, at in times.items()
@@ -91,7 +99,7 @@ def test_the_generator_is_splitmix64() -> None:
     state, found = 1234567, []
     for _ in range(5):
         state = (state + GAMMA) & MASK
-        found.append(scrambled(state))
+        found.append(mix_bits(state))
     assert found == [
         6457827717110365317,
         3203168211198807973,
@@ -102,17 +110,17 @@ def test_the_generator_is_splitmix64() -> None:
 
 
 def test_draws_hang_on_the_seed_alone() -> None:
-    one, same, other = Chance(1, 2), Chance(1, 2), Chance(2, 1)
+    one, same, other = SeededRandom(1, 2), SeededRandom(1, 2), SeededRandom(2, 1)
     draws = [one.between(3, 7) for _ in range(200)]
     assert draws == [same.between(3, 7) for _ in range(200)]
     assert draws != [other.between(3, 7) for _ in range(200)]
     assert set(draws) == {3, 4, 5, 6, 7}
-    assert mixed(1, 2) != mixed(2, 1)
-    assert text_number("ab") != text_number("ba")
+    assert mix_numbers(1, 2) != mix_numbers(2, 1)
+    assert hash_text("ab") != hash_text("ba")
 
 
 def test_odds_are_kept() -> None:
-    chance = Chance(5)
+    chance = SeededRandom(5)
     assert not any(chance.happens(0) for _ in range(100))
     assert all(chance.happens(1) for _ in range(100))
     assert 200 < sum(chance.happens(0.25) for _ in range(1_000)) < 300
@@ -120,7 +128,7 @@ def test_odds_are_kept() -> None:
 
 
 def test_member_ids_look_like_kafkas() -> None:
-    ids = {uuid_like(0, number) for number in range(1_000)}
+    ids = {make_uuid(0, number) for number in range(1_000)}
     assert len(ids) == 1_000
     for one in ids:
         parts = one.split("-")

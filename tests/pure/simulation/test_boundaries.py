@@ -10,15 +10,15 @@ from functools import cache
 
 import pytest
 
-from rota.errors import Code
-from rota.model.entry import (
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
 )
-from rota.sim.node import Boundary
+from rota.engine.simulator.broker import CrashPoint
+from rota.errors import Code
 from tests.support.examples import first
 from tests.support.simulation import story
 from tests.support.simulation.weather import FAILURES
@@ -37,14 +37,19 @@ def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
 
 def test_the_story_writes_every_kind_of_entry() -> None:
     kinds = {type(entry) for entries in appends() for entry in entries}
-    assert kinds == {GroupSaved, GroupForgotten, OffsetCommitted, OffsetForgotten}
-    saved = [one for entries in appends() for one in entries if isinstance(one, GroupSaved)]
+    assert kinds == {
+        GroupMetadataEntry,
+        GroupMetadataTombstone,
+        OffsetCommitEntry,
+        OffsetCommitTombstone,
+    }
+    saved = [one for entries in appends() for one in entries if isinstance(one, GroupMetadataEntry)]
     generations = [one.generation for one in saved]
     assert len(generations) > len(set(generations)), "no static member came back"
     assert any(not one.members for one in saved)
 
 
-def crash_at(crashes: dict[int, Boundary]) -> int:
+def crash_at(crashes: dict[int, CrashPoint]) -> int:
     """Plays the story with a crash at these appends, by their numbers; tells how many there were.
 
     What an admin asked for is not asked again, so that after a crash there may be fewer appends.
@@ -64,16 +69,16 @@ def crash_at(crashes: dict[int, Boundary]) -> int:
         return [record.detail for record in arena.trace].count("stopped")
 
 
-@pytest.mark.parametrize("boundary", first(1, Boundary))
-def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary) -> None:
+@pytest.mark.parametrize("boundary", first(1, CrashPoint))
+def test_it_dies_at_every_boundary_of_every_append(boundary: CrashPoint) -> None:
     for number in range(len(appends())):
         assert crash_at({number: boundary}) == 1
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("first", Boundary)
-@pytest.mark.parametrize("second", Boundary)
-def test_it_dies_twice(first: Boundary, second: Boundary) -> None:
+@pytest.mark.parametrize("first", CrashPoint)
+@pytest.mark.parametrize("second", CrashPoint)
+def test_it_dies_twice(first: CrashPoint, second: CrashPoint) -> None:
     for number in range(len(appends())):
         for later in range(number + 1, len(appends())):
             assert crash_at({number: first, later: second}) in (1, 2)

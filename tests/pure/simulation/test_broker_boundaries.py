@@ -13,20 +13,20 @@ from functools import cache
 
 import pytest
 
-from rota.errors import Code
-from rota.model.entry import (
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
 )
-from rota.sim.node import Boundary
+from rota.engine.simulator.broker import CrashPoint
+from rota.errors import Code
 from tests.support.simulation import broker, story
 from tests.support.simulation.broker import BrokerArena
 
+#: At a commit only every so-manieth append is broken; `make nightly` breaks all.
 EVERY = 3
-"""At a commit only every so-manieth append is broken; `make nightly` breaks all."""
 
 
 @contextmanager
@@ -49,10 +49,15 @@ def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
 
 def test_the_story_writes_every_kind_of_entry() -> None:
     kinds = {type(entry) for entries in appends() for entry in entries}
-    assert kinds == {GroupSaved, GroupForgotten, OffsetCommitted, OffsetForgotten}
+    assert kinds == {
+        GroupMetadataEntry,
+        GroupMetadataTombstone,
+        OffsetCommitEntry,
+        OffsetCommitTombstone,
+    }
 
 
-def crash_at(number: int, boundary: Boundary) -> int:
+def crash_at(number: int, boundary: CrashPoint) -> int:
     """Plays the story with a crash at an append; tells how often the broker stopped."""
     with stage() as arena:
         count = 0
@@ -69,11 +74,11 @@ def crash_at(number: int, boundary: Boundary) -> int:
         return [record.detail for record in arena.trace].count("stopped")
 
 
-@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("boundary", CrashPoint)
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(1, EVERY))]
 )
-def test_it_dies_at_every_boundary_of_every_append(boundary: Boundary, first: int) -> None:
+def test_it_dies_at_every_boundary_of_every_append(boundary: CrashPoint, first: int) -> None:
     for number in range(first, len(appends()), EVERY):
         assert crash_at(number, boundary) == 1
 

@@ -9,45 +9,47 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from rota.broker import journal
-from rota.broker.alarm import Alarms
-from rota.broker.groups import Groups, Shard
+from rota.broker import groups
+from rota.broker.groups import CoordinatorShard, GroupCoordinatorService
+from rota.broker.storage.log import Log
+from rota.broker.timers import Timers
+from rota.engine.coordinator.events import AppendEntries
+from rota.engine.formats.buffer import Int64Array
+from rota.engine.formats.journal import EntryColumns
 from rota.errors import Code
-from rota.formats.buffer import Int64Array
-from rota.formats.journal.column import Entries
-from rota.group.event import Append
-from rota.storage.log import Log
 from tests.support.simulation import broker
 from tests.support.simulation.play import Failure, play
 
+#: So many seeds are enough, from the first on that found it when this was written.
 WITHIN = 40
-"""So many seeds are enough, from the first on that found it when this was written."""
 
 
 def a_failed_append_counts() -> Any:
-    return mock.patch.object(Groups, "_failed", return_value=Code.NONE)
+    return mock.patch.object(GroupCoordinatorService, "_failed", return_value=Code.NONE)
 
 
 def a_write_waits_for_the_next() -> Any:
-    write = Groups._append
-    held: list[tuple[Shard, Append]] = []
+    write = GroupCoordinatorService._append
+    held: list[tuple[CoordinatorShard, AppendEntries]] = []
 
-    def late(groups: Groups, shard: Shard, append: Append, now: int) -> Code:
+    def late(
+        groups: GroupCoordinatorService, shard: CoordinatorShard, append: AppendEntries, now: int
+    ) -> Code:
         held.append((shard, append))
         return write(groups, *held.pop(0), now) if len(held) > 1 else Code.NONE
 
-    return mock.patch.object(Groups, "_append", late)
+    return mock.patch.object(GroupCoordinatorService, "_append", late)
 
 
 def an_alarm_is_not_stopped() -> Any:
-    return mock.patch.object(Alarms, "stop", return_value=None)
+    return mock.patch.object(Timers, "stop", return_value=None)
 
 
 def a_replay_drops_tombstones() -> Any:
-    def eager(entries: Entries) -> Int64Array:
+    def eager(entries: EntryColumns) -> Int64Array:
         return entries.commits.row[np.flatnonzero(entries.commits.tombstone)]
 
-    return mock.patch.object(journal, "_superseded", eager)
+    return mock.patch.object(groups, "_find_superseded_commits", eager)
 
 
 def a_torn_append_is_not_cut() -> Any:

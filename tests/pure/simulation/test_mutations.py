@@ -9,8 +9,8 @@ import pytest
 from tests.support.simulation.mutations import MUTATIONS, Mutation
 from tests.support.simulation.play import Failure, play
 
+#: So many seeds are enough.
 WITHIN = 50
-"""So many seeds are enough."""
 
 
 def broken_rule(seed: int) -> str | None:

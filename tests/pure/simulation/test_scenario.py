@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.errors import InputError
-from rota.sim import duration
-from rota.sim.happening import (
-    CoordinatorStops,
-    Crashes,
-    Deploys,
-    Grows,
-    Joins,
-    Slows,
-    Subscribes,
+from rota.engine.model import duration
+from rota.engine.simulator.scenario import (
+    AddPartitionsEvent,
+    CoordinatorDownEvent,
+    CrashEvent,
+    DeployEvent,
+    JoinEvent,
+    KeyPath,
+    SlowDownEvent,
+    SubscribeEvent,
+    find_lines,
+    read_scenario,
 )
-from rota.sim.position import Path, lines_of
-from rota.sim.scenario import read_scenario
+from rota.errors import InputError
 
 GOOD = """
 group = "billing"
@@ -69,10 +70,10 @@ def test_a_scenario_is_read() -> None:
     assert billing.topics == ("orders", "payments")
     assert (audit.names, audit.topics, audit.joins) == (("audit",), ("orders",), 300_000)
     deploy, crash = scenario.events  # in the order of their times
-    assert isinstance(deploy, Deploys)
+    assert isinstance(deploy, DeployEvent)
     assert deploy.names == billing.names
     assert deploy.surge
-    assert crash == Crashes(at=600_000, names=("billing-1",))
+    assert crash == CrashEvent(at=600_000, names=("billing-1",))
 
 
 def test_the_same_as_a_mapping() -> None:
@@ -84,7 +85,7 @@ def test_the_same_as_a_mapping() -> None:
             "events": [{"at": "1s", "subscribe": "a", "topics": ["t"]}],
         }
     )
-    assert scenario.events == (Subscribes(at=1_000, names=("a",), topics=("t",)),)
+    assert scenario.events == (SubscribeEvent(at=1_000, names=("a",), topics=("t",)),)
 
 
 def with_events(events: str) -> str:
@@ -100,14 +101,14 @@ def test_new_members_are_like_those_that_there_are() -> None:
         )
     )
     first, second, crash = scenario.events
-    assert isinstance(first, Joins)
+    assert isinstance(first, JoinEvent)
     assert {name: like.name for name, like in first.like.items()} == {
         "billing-3": "audit",
         "spare": "audit",
     }
-    assert isinstance(second, Joins)
+    assert isinstance(second, JoinEvent)
     assert second.like["billing-4"].name == "billing"
-    assert isinstance(crash, Crashes)
+    assert isinstance(crash, CrashEvent)
     assert crash.names == ("billing-0", "billing-1", "billing-2", "billing-4")
 
 
@@ -121,10 +122,10 @@ def test_other_events() -> None:
         )
     )
     assert scenario.events == (
-        Grows(at=60_000, partitions={"orders": 14, "refunds": 2}),
-        Subscribes(at=120_000, names=("audit",), topics=("refunds",)),
-        Slows(at=180_000, names=("audit",), processing=120_000, time=600_000),
-        CoordinatorStops(at=240_000, down=30_000),
+        AddPartitionsEvent(at=60_000, partitions={"orders": 14, "refunds": 2}),
+        SubscribeEvent(at=120_000, names=("audit",), topics=("refunds",)),
+        SlowDownEvent(at=180_000, names=("audit",), processing=120_000, time=600_000),
+        CoordinatorDownEvent(at=240_000, down=30_000),
     )
 
 
@@ -391,7 +392,7 @@ k = 1
 [[t.m]]
 k = "# [[x]]"
 '''
-    assert lines_of(text) == {
+    assert find_lines(text) == {
         ("a",): 1,
         ("b",): 2,
         ("b", "c"): 2,
@@ -433,9 +434,9 @@ LINES = {
 
 
 @pytest.mark.parametrize(("text", "lines"), LINES.values(), ids=LINES)
-def test_lines_of_difficult_keys(text: str, lines: dict[Path, int]) -> None:
+def test_lines_of_difficult_keys(text: str, lines: dict[KeyPath, int]) -> None:
     assert tomllib.loads(text)
-    found = lines_of(text)
+    found = find_lines(text)
     assert {path: found.get(path) for path in lines} == lines
 
 
@@ -453,7 +454,7 @@ def test_lines_of_difficult_keys(text: str, lines: dict[Path, int]) -> None:
     ],
 )
 def test_times(text: str, time: int) -> None:
-    assert duration.parse(text) == time
+    assert duration.parse_duration(text) == time
 
 
 @pytest.mark.parametrize(
@@ -461,14 +462,14 @@ def test_times(text: str, time: int) -> None:
 )
 def test_no_times(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
-        duration.parse(text)
+        duration.parse_duration(text)
 
 
-@given(st.integers(min_value=0, max_value=duration.LONGEST))
+@given(st.integers(min_value=0, max_value=duration.LONGEST_DURATION))
 def test_a_written_time_is_read_back(time: int) -> None:
-    assert duration.parse(duration.written(time)) == time
+    assert duration.parse_duration(duration.format_duration(time)) == time
 
 
 def test_a_clock() -> None:
-    assert duration.clock(5_400_250) == "1:30:00.250"
-    assert duration.clock(59_000) == "0:00:59"
+    assert duration.format_clock(5_400_250) == "1:30:00.250"
+    assert duration.format_clock(59_000) == "0:00:59"

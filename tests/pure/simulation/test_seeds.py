@@ -13,9 +13,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from rota.group.event import Happened
-from rota.group.state import MOVES
-from rota.member.event import Call
+from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.state import GROUP_TRANSITIONS
+from rota.engine.member.events import ListenerMethod
 from tests.support.examples import first
 from tests.support.simulation.mutations import MUTATIONS
 from tests.support.simulation.plan import KINDS, Act, Kind, drawn
@@ -77,14 +77,14 @@ def test_everything_that_can_happen_did(tally: Counter[str]) -> None:
 
 @pytest.mark.check
 def test_every_move_of_a_group_was_taken(tally: Counter[str]) -> None:
-    moves = [f"move {old.value} -> {new.value}" for old, new in MOVES]
+    moves = [f"move {old.value} -> {new.value}" for old, new in GROUP_TRANSITIONS]
     assert not _missing(tally, moves)
     assert not _missing(tally, [f"note {what.value}" for what in Happened])
 
 
 @pytest.mark.check
 def test_members_met_every_turn_of_fate(tally: Counter[str]) -> None:
-    assert not _missing(tally, [call.value for call in Call])
+    assert not _missing(tally, [call.value for call in ListenerMethod])
     raised = ["Fenced", "GroupError", "InconsistentProtocol", "Refused"]
     assert not _missing(tally, [f"raised {name}" for name in raised])
     ends = ["done", "CommitFailed", "RebalanceInProgress", "RetriableCommitFailed"]
@@ -100,13 +100,13 @@ def test_members_met_every_turn_of_fate(tally: Counter[str]) -> None:
     ("request_", "codes"),
     [
         (
-            "Join",
+            "JoinGroup",
             "NONE MEMBER_ID_REQUIRED UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID GROUP_MAX_SIZE_REACHED "
             "INCONSISTENT_GROUP_PROTOCOL REBALANCE_IN_PROGRESS NOT_COORDINATOR "
             "COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS",
         ),
         (
-            "Sync",
+            "SyncGroup",
             "NONE UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS "
             "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE",
         ),
@@ -115,13 +115,13 @@ def test_members_met_every_turn_of_fate(tally: Counter[str]) -> None:
             "NONE UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS",
         ),
         (
-            "CommitOffsets",
+            "OffsetCommit",
             "NONE UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION NOT_COORDINATOR "
             "COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS",
         ),
-        ("Leave", "NONE UNKNOWN_MEMBER_ID"),
+        ("LeaveGroup", "NONE UNKNOWN_MEMBER_ID"),
         ("DeleteGroups", "NONE NON_EMPTY_GROUP GROUP_ID_NOT_FOUND"),
-        ("DeleteOffsets", "NONE GROUP_SUBSCRIBED_TO_TOPIC GROUP_ID_NOT_FOUND"),
+        ("OffsetDelete", "NONE GROUP_SUBSCRIBED_TO_TOPIC GROUP_ID_NOT_FOUND"),
     ],
 )
 def test_every_code_was_met(tally: Counter[str], request_: str, codes: str) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import rota
-from rota.cli.outcome import why
+from rota.cli.simulate_scenario import rebalance_reason
+from rota.engine.coordinator.events import Happened
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.rebalances import find_trace_rebalances
+from rota.engine.simulator.scenario import read_scenario
+from rota.engine.simulator.seeded_random import make_uuid
+from rota.engine.simulator.simulation import SimulationPolicy, list_policies
+from rota.engine.simulator.timeline import ProcessState, ProcessStateChange, build_process_timelines
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
-from rota.group.event import Happened
-from rota.model.topic import TopicPartition
-from rota.sim.chance import uuid_like
-from rota.sim.lane import Change, Doing, lanes
-from rota.sim.policy import Policy, compared
-from rota.sim.rebalance import rebalances
-from rota.sim.scenario import read_scenario
-from rota.sim.trace import Record, What
 
 
 def scenario(strategy: str, events: list[dict[str, Any]], **member: Any) -> dict[str, Any]:
@@ -130,13 +130,15 @@ def test_a_rolling_deploy_touches_every_pod_once() -> None:
 def test_a_deploy_with_surge_starts_the_new_one_first() -> None:
     deploy = {"at": "5m", "deploy": "m", "between": "1m", "surge": True}
     found = rota.simulate(scenario("cooperative-sticky", [deploy]))
-    assert {name for name in lanes(found.trace) if "." in name} == {f"m-{n}.2" for n in range(4)}
+    assert {name for name in build_process_timelines(found.trace) if "." in name} == {
+        f"m-{n}.2" for n in range(4)
+    }
     assert max(rebalance.members for rebalance in found.rebalances) == 5
     assert found.rebalances[-1].members == 4
     again = rota.simulate(
         scenario("range", [deploy, {"at": "15m", "deploy": "m-0", "surge": True}])
     )
-    assert "m-0.3" in lanes(again.trace)
+    assert "m-0.3" in build_process_timelines(again.trace)
 
 
 @pytest.mark.parametrize("surge", [False, True])
@@ -148,7 +150,7 @@ def test_a_deploy_starts_a_pod_that_has_crashed(surge: bool) -> None:
     ]
     found = rota.simulate(scenario("range", events))
     assert found.rebalances[-1].members == 3  # one left, and stays away
-    assert lanes(found.trace)["m-1"][-1].doing is Doing.READING
+    assert build_process_timelines(found.trace)["m-1"][-1].doing is ProcessState.READING
     assert [note.partition(": ")[2] for note in found.notes] == [
         "m-2 does not run, so it cannot restart"
     ]
@@ -178,7 +180,11 @@ def test_work_that_takes_too_long_counts_as_being_stuck() -> None:
     stuck = [stop for stop in found.stops if 300_000 < stop.since <= 301_000]
     assert len(stuck) == 3
     assert all(300_000 < stop.time < 304_100 for stop in stuck)
-    asleep = [change for change in lanes(found.trace)["m-1"] if change.doing is Doing.ASLEEP]
+    asleep = [
+        change
+        for change in build_process_timelines(found.trace)["m-1"]
+        if change.doing is ProcessState.ASLEEP
+    ]
     assert asleep[0].at == stuck[0].since
     fast = {**slow, "processing": "4m"}
     assert rota.simulate(scenario("sticky", [fast], processing="1s")).stops == ()
@@ -282,13 +288,15 @@ def test_a_path_is_no_scenario(given: Any) -> None:
 
 
 def test_policies_have_names() -> None:
-    assert Policy().label == "as in the scenario"
-    assert Policy(strategy="range", static=True).label == "range + static"
-    both = Policy(strategy=["org.apache.kafka.clients.consumer.StickyAssignor"], solver="kafka")
+    assert SimulationPolicy().label == "as in the scenario"
+    assert SimulationPolicy(strategy="range", static=True).label == "range + static"
+    both = SimulationPolicy(
+        strategy=["org.apache.kafka.clients.consumer.StickyAssignor"], solver="kafka"
+    )
     assert both.label == "sticky + solver kafka"
-    assert len(compared()) == 8
+    assert len(list_policies()) == 8
     with pytest.raises(InputError, match="unknown strategy"):
-        Policy(strategy="rng")
+        SimulationPolicy(strategy="rng")
 
 
 def test_lanes_say_what_each_process_did() -> None:
@@ -297,15 +305,15 @@ def test_lanes_say_what_each_process_did() -> None:
             "range", [{"at": "5m", "pause": "m-1", "for": "10s"}, {"at": "6m", "crash": "m-1"}]
         )
     )
-    lane = lanes(found.trace)["m-1"]
+    lane = build_process_timelines(found.trace)["m-1"]
     assert [(change.doing, change.load) for change in lane] == [
-        (Doing.JOINING, 0),
-        (Doing.READING, 3),
-        (Doing.ASLEEP, 3),
-        (Doing.READING, 3),
-        (Doing.GONE, 3),
+        (ProcessState.JOINING, 0),
+        (ProcessState.READING, 3),
+        (ProcessState.ASLEEP, 3),
+        (ProcessState.READING, 3),
+        (ProcessState.GONE, 3),
     ]
-    assert lane[2] == Change(300_000, Doing.ASLEEP, 3)
+    assert lane[2] == ProcessStateChange(300_000, ProcessState.ASLEEP, 3)
 
 
 def test_a_frozen_owner_does_not_read() -> None:
@@ -315,15 +323,19 @@ def test_a_frozen_owner_does_not_read() -> None:
 
 
 def test_a_reason_names_processes_by_their_ids_whatever_others_were_called() -> None:
-    ids = {f"m-{n}": f"a client-{uuid_like(n)}" for n in range(3)}
-    text = f"member {ids['m-1']} is silent, not {ids['m-2']}; {uuid_like(9)} is nobody's"
-    trace = [Record(0, What.IDENTITY, name, member_id) for name, member_id in ids.items()]
-    trace += [
-        Record(0, What.IDENTITY, "m-3", ""),  # it has been told that its id is unknown
-        Record(1, What.NOTE, "group", (Happened.PREPARING.value, 0, text)),
+    ids = {f"m-{n}": f"a client-{make_uuid(n)}" for n in range(3)}
+    text = f"member {ids['m-1']} is silent, not {ids['m-2']}; {make_uuid(9)} is nobody's"
+    trace = [
+        TraceRecord(0, TraceEventType.IDENTITY, name, member_id) for name, member_id in ids.items()
     ]
-    (found,) = rebalances(trace, {"t": 1}, end=2)
-    assert found.reason == f"member m-1 is silent, not m-2; {uuid_like(9)} is nobody's"
+    trace += [
+        TraceRecord(
+            0, TraceEventType.IDENTITY, "m-3", ""
+        ),  # it has been told that its id is unknown
+        TraceRecord(1, TraceEventType.NOTE, "group", (Happened.PREPARING.value, 0, text)),
+    ]
+    (found,) = find_trace_rebalances(trace, {"t": 1}, end=2)
+    assert found.reason == f"member m-1 is silent, not m-2; {make_uuid(9)} is nobody's"
 
 
 class Broken(rota.PartitionAssignor):
@@ -439,7 +451,7 @@ def test_nobody_is_waited_for_where_all_goes_well() -> None:
 def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:
     events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "leave": "m-2"}]
     found = rota.simulate(scenario("range", events))
-    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+    assert [rebalance_reason(rebalance) for rebalance in found.rebalances[1:]] == [
         "member m-1 polled too late",
         "member m-1 joins",
         "member m-2 leaves",
@@ -449,7 +461,7 @@ def test_one_that_polls_too_late_is_told_from_one_that_closes() -> None:
 def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed() -> None:
     events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "crash": "m-2"}]
     found = rota.simulate(scenario("range", events), static=True)
-    assert [why(rebalance) for rebalance in found.rebalances[1:]] == [
+    assert [rebalance_reason(rebalance) for rebalance in found.rebalances[1:]] == [
         "member m-1 is silent: it has not polled in time",
         "member m-1 joins: the application has not polled in time",
         "member m-2 is silent",

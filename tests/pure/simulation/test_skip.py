@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from rota.group.event import Happened
-from rota.sim.policy import Policy
-from rota.sim.scenario import read_scenario
-from rota.sim.script import Script
-from rota.sim.trace import What
-from rota.sim.world import World
+from rota.engine.coordinator.events import Happened
+from rota.engine.simulator.scenario import read_scenario
+from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.trace import TraceEventType
+from rota.engine.simulator.world import World
 from tests.support.examples import first
 from tests.support.simulation.days import day
 
@@ -20,7 +19,7 @@ LONG = 1_500
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:
-    world = Script(read_scenario(text), Policy(), seed, skip=skip).run()
+    world = ScenarioRunner(read_scenario(text), SimulationPolicy(), seed, skip=skip).run()
     world.check_invariants()
     return world
 
@@ -65,7 +64,7 @@ def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
     silent = [
         record.at
         for record in world.trace
-        if record.what is What.NOTE
+        if record.what is TraceEventType.NOTE
         and isinstance(record.detail, tuple)
         and record.detail[0] == Happened.SILENT.value
     ]
@@ -95,7 +94,9 @@ processing = "6m"
 def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> None:
     world = played(SLOW, 3, skip=True)
     joined = [
-        record.at for record in world.trace if record.what is What.IDENTITY and record.who == "m-3"
+        record.at
+        for record in world.trace
+        if record.what is TraceEventType.IDENTITY and record.who == "m-3"
     ]
     assert len(joined) > 10
     # three and a half million polls in full
@@ -112,7 +113,7 @@ def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
 def test_telling_progress_costs_nothing() -> None:
     told: list[float] = []
     scenario = read_scenario(QUIET)
-    world = Script(scenario, Policy(), 3, skip=True).run(told.append)
+    world = ScenarioRunner(scenario, SimulationPolicy(), 3, skip=True).run(told.append)
     silent = played(QUIET, 3, skip=True)
     assert told[-1] == 1
     assert world.trace == silent.trace

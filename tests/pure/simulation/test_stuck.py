@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import pytest
 
-from rota.assignors.interface import PartitionAssignor
+from rota.engine.assignors.interface import PartitionAssignor
+from rota.engine.coordinator.events import Happened
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import SyncGroup
+from rota.engine.model.response import JoinGroupResult
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import Code
-from rota.group.event import Happened
-from rota.model.membership import Subscription
-from rota.model.reply import JoinReply
-from rota.model.request import Sync
-from rota.model.topic import TopicPartition
-from rota.sim.trace import Record, What
 from tests.support.simulation import story
 from tests.support.simulation.play import run
 from tests.support.simulation.worlds import Arena
@@ -23,26 +23,26 @@ from tests.support.simulation.worlds import Arena
 SECOND = 1_000
 
 
-def run_until(arena: Arena, seen: Callable[[Record], bool]) -> None:
+def run_until(arena: Arena, seen: Callable[[TraceRecord], bool]) -> None:
     """Step by step until something has happened."""
     start = len(arena.trace)
     while not any(seen(record) for record in arena.trace[start:]):
         assert arena.step()
 
 
-def told(name: str, code: Code) -> Callable[[Record], bool]:
+def told(name: str, code: Code) -> Callable[[TraceRecord], bool]:
     """The coordinator has answered this process's join with this code."""
 
-    def seen(record: Record) -> bool:
+    def seen(record: TraceRecord) -> bool:
         reply = record.detail
-        return record.who == name and isinstance(reply, JoinReply) and reply.code is code
+        return record.who == name and isinstance(reply, JoinGroupResult) and reply.code is code
 
     return seen
 
 
-def came(name: str) -> Callable[[Record], bool]:
+def came(name: str) -> Callable[[TraceRecord], bool]:
     """A process's sync has reached the coordinator."""
-    return lambda record: record.who == name and isinstance(record.detail, Sync)
+    return lambda record: record.who == name and isinstance(record.detail, SyncGroup)
 
 
 def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
@@ -50,7 +50,7 @@ def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
     return [
         record.at
         for record in arena.trace
-        if record.what is What.NOTE
+        if record.what is TraceEventType.NOTE
         and isinstance(record.detail, tuple)
         and record.detail[0] == what.value
         and text in record.detail[2]
@@ -103,7 +103,7 @@ def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(arena: Aren
     arena.start(dataclasses.replace(one, topics=("none of these",)))
     run_until(arena, told("c", Code.NONE))
     joined = arena.now
-    arena.weather.loses = lambda sender, request: sender == "c" and isinstance(request, Sync)
+    arena.weather.loses = lambda sender, request: sender == "c" and isinstance(request, SyncGroup)
     run(arena, arena.now + 20 * SECOND)
     (removed,) = noted(arena, Happened.ABSENT, "did not sync in time: c-")
     assert removed == joined + 10 * SECOND
@@ -187,7 +187,7 @@ def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -
             arena.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
         run(arena, 60 * SECOND)
         assert not arena.processes
-        raised = [str(one.detail) for one in arena.trace if one.what is What.RAISED]
+        raised = [str(one.detail) for one in arena.trace if one.what is TraceEventType.RAISED]
         assert len(raised) == 3
         assert all(strategy.name in text for text in raised)
         assert arena.desk.live[story.GROUP].state.value == "Empty"
@@ -230,7 +230,7 @@ def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(arena: Are
     """A rebalance under way is soft: after a restart it starts again by itself."""
     arena.start(story.program("c"))
     run_until(arena, told("c", Code.MEMBER_ID_REQUIRED))
-    run_until(arena, lambda record: record.what is What.NOTE)
+    run_until(arena, lambda record: record.what is TraceEventType.NOTE)
     assert arena.desk.live[story.GROUP].state.value == "PreparingRebalance"
     arena.stop_coordinator()
     arena.start_coordinator()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rota.model.topic import TopicPartition
-from rota.sim.traffic import HOUR, HOURS, Reader, Traffic
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.process import HOUR, HOURS_PER_DAY, Traffic, TrafficReader
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -14,7 +14,7 @@ def test_without_anything_said_every_partition_gets_a_record_a_second() -> None:
 
 
 def test_busy_hours_have_more_records() -> None:
-    hours = (0, 200) + (100,) * (HOURS - 2)
+    hours = (0, 200) + (100,) * (HOURS_PER_DAY - 2)
     traffic = Traffic({"t": 1_000}, hours=hours)
     ends = [traffic.end(T0, hour * HOUR // 2) for hour in range(8)]
     assert ends == [0, 0, 0, 1_000, 2_000, 2_500, 3_000, 3_500]
@@ -33,7 +33,7 @@ def test_partitions_that_come_later_begin_at_nothing() -> None:
 
 
 def test_a_member_reads_from_where_the_group_has_got_to_and_catches_up_at_its_rate() -> None:
-    reader = Reader(Traffic(), 4, {T0: 10}.get)  # two a second in each of two partitions
+    reader = TrafficReader(Traffic(), 4, {T0: 10}.get)  # two a second in each of two partitions
     reader.take((T0, T1), 100_000)
     reader.rest(100_000)
     found = []
@@ -45,7 +45,7 @@ def test_a_member_reads_from_where_the_group_has_got_to_and_catches_up_at_its_ra
 
 
 def test_while_it_rests_it_falls_behind() -> None:
-    reader = Reader(Traffic(), 2, lambda _: None)
+    reader = TrafficReader(Traffic(), 2, lambda _: None)
     reader.take((T0,), 0)
     reader.read(60_000)
     reader.rest(120_000)

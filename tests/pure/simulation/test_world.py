@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from rota.engine.coordinator.events import Happened
+from rota.engine.member.events import ListenerMethod
+from rota.engine.model.request import OffsetCommit
+from rota.engine.model.response import (
+    HeartbeatResult,
+    JoinGroupResult,
+    OffsetCommitResult,
+    SyncGroupResult,
+)
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.broker import CrashPoint
+from rota.engine.simulator.network import Delivery, FaultRates, FaultyNetwork, ReliableNetwork
+from rota.engine.simulator.seeded_random import SeededRandom
+from rota.engine.simulator.trace import TraceEventType
+from rota.engine.simulator.world import World
 from rota.errors import Code, InputError
-from rota.group.event import Happened
-from rota.member.event import Call
-from rota.model.reply import CommitReply, HeartbeatReply, JoinReply, SyncReply
-from rota.model.request import CommitOffsets
-from rota.model.topic import TopicPartition
-from rota.sim.chance import Chance
-from rota.sim.network import Fate, Odds, Shaky, Steady
-from rota.sim.node import Boundary
-from rota.sim.trace import What
-from rota.sim.world import World
 from tests.support.examples import first
 from tests.support.simulation.settled import (
     PROMPT,
@@ -56,7 +61,7 @@ def test_a_crash_is_noticed_after_the_session() -> None:
     first_beat = joined + 1 + BEAT  # heartbeats begin when the join is answered
     last_beat = first_beat + (100_000 - first_beat) // BEAT * BEAT
     assert noticed == last_beat + 1 + SESSION  # it travelled for a millisecond
-    (crashed,) = (record for record in world.trace if record.what is What.CRASHED)
+    (crashed,) = (record for record in world.trace if record.what is TraceEventType.CRASHED)
     assert str(crashed).split() == ["100000", "crashed", "p1"]
     assert owned(world) == {"p0": tuple(range(12))}
 
@@ -99,7 +104,7 @@ def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
     world.at(100_000, lambda: world.start(program("twin", static_id="s1")))
     world.run_until(200_000)
     assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "twin": (6, 7, 8, 9, 10, 11)}
-    raised = [record for record in world.trace if record.what is What.RAISED]
+    raised = [record for record in world.trace if record.what is TraceEventType.RAISED]
     assert [(record.who, str(record.detail).split(":")[0]) for record in raised] == [
         ("p1", "Fenced")
     ]
@@ -160,13 +165,20 @@ def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
     happened = [
         (record.at, record.what)
         for record in world.trace
-        if record.who == "p1" and record.what in {What.RESUMED, What.WOKEN, What.GONE, What.STALLED}
+        if record.who == "p1"
+        and record.what
+        in {
+            TraceEventType.RESUMED,
+            TraceEventType.WOKEN,
+            TraceEventType.GONE,
+            TraceEventType.STALLED,
+        }
     ]
     assert happened == [
-        (120_000, What.RESUMED),
-        (120_000, What.STALLED),
-        (127_000, What.WOKEN),
-        (127_002, What.GONE),
+        (120_000, TraceEventType.RESUMED),
+        (120_000, TraceEventType.STALLED),
+        (127_000, TraceEventType.WOKEN),
+        (127_002, TraceEventType.GONE),
     ]
 
 
@@ -175,7 +187,7 @@ def test_a_stall_that_is_shorter_than_the_work_at_hand_changes_nothing() -> None
     poll = next(at for at in range(100_000) if at > 60_000 and (at - 10) % 30_000 == 0)
     world.at(poll + 1_000, lambda: world["p0"].stall(5_000))
     world.run_until(poll + 40_000)
-    woken = [record.at for record in world.trace if record.what is What.WOKEN]
+    woken = [record.at for record in world.trace if record.what is TraceEventType.WOKEN]
     assert len(woken) == 1
     assert poll < woken[0] <= poll + 30_000
 
@@ -227,24 +239,24 @@ def test_a_member_subscribes_to_something_else() -> None:
 def test_a_listener_takes_its_time_and_may_raise() -> None:
     broken = ValueError("by design")
 
-    def raises(call: Call, _: tuple[TopicPartition, ...]) -> Exception | None:
-        return broken if call is Call.REVOKED else None
+    def raises(call: ListenerMethod, _: tuple[TopicPartition, ...]) -> Exception | None:
+        return broken if call is ListenerMethod.REVOKED else None
 
     world = settled(2, listener_time=2_000, listener=raises)
     world.at(100_000, lambda: world.start(program("p2")))
     world.run_until(200_000)
-    raised = [record for record in world.trace if record.what is What.RAISED]
+    raised = [record for record in world.trace if record.what is TraceEventType.RAISED]
     assert {record.who for record in raised} == {"p0", "p1"}
     assert owned(world) == {"p2": tuple(range(12))}  # their applications closed over it
 
 
 def test_automatic_commits_reach_the_journal() -> None:
     world = settled(2, auto_commit=True)
-    commits = [record for record in world.trace if isinstance(record.detail, CommitOffsets)]
+    commits = [record for record in world.trace if isinstance(record.detail, OffsetCommit)]
     assert {record.who for record in commits} == {"p0", "p1"}
     # one every five seconds from when they had partitions
     assert len(commits) == 2 * (60_000 // 5_000 - 1)
-    answers = [r.detail for r in world.trace if isinstance(r.detail, CommitReply)]
+    answers = [r.detail for r in world.trace if isinstance(r.detail, OffsetCommitResult)]
     assert all(not any(answer.codes.values()) for answer in answers)
 
 
@@ -252,7 +264,7 @@ def test_a_synchronous_commit_returns() -> None:
     world = settled(1)
     world.at(100_000, lambda: world["p0"].commit(wait=10_000))
     world.run_until(101_000)
-    ended = [record for record in world.trace if record.what is What.COMMIT]
+    ended = [record for record in world.trace if record.what is TraceEventType.COMMIT]
     assert [(record.at, record.detail) for record in ended] == [(100_003, None)]
 
 
@@ -278,15 +290,15 @@ def test_joins_while_loading_are_told_to_wait() -> None:
     codes = {
         reply.code
         for reply in (record.detail for record in world.trace if record.who == "p1")
-        if isinstance(reply, JoinReply)
+        if isinstance(reply, JoinGroupResult)
     }
     assert Code.COORDINATOR_LOAD_IN_PROGRESS in codes
     assert len(owned(world)["p1"]) == 6
 
 
-@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("boundary", CrashPoint)
 @pytest.mark.parametrize("nth", range(3))
-def test_a_crash_at_any_boundary_is_got_over(boundary: Boundary, nth: int) -> None:
+def test_a_crash_at_any_boundary_is_got_over(boundary: CrashPoint, nth: int) -> None:
     """``nth`` append after a new member has come: the founding entry, the generation, ..."""
     world = World({"t": 12}, config=PROMPT)
     left = nth
@@ -301,11 +313,13 @@ def test_a_crash_at_any_boundary_is_got_over(boundary: Boundary, nth: int) -> No
     world.start(program("p0"))
     world.at(20_000, lambda: world.start(program("p1")))
     run_checked(world, 400_000, arm)
-    assert [r.detail for r in world.trace if r.what is What.COORDINATOR].count("stopped") == 1
+    assert [r.detail for r in world.trace if r.what is TraceEventType.COORDINATOR].count(
+        "stopped"
+    ) == 1
     assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
 
 
-class _Full(Steady):
+class _Full(ReliableNetwork):
     """A disk that is full for a while."""
 
     full = False
@@ -323,7 +337,7 @@ def test_an_append_that_fails_is_no_success_for_anybody() -> None:
     granted = [
         reply
         for reply in (record.detail for record in world.trace if record.at > 100_000)
-        if isinstance(reply, SyncReply) and not reply.code
+        if isinstance(reply, SyncGroupResult) and not reply.code
     ]
     assert granted == []
     assert len(notes(world, Happened.FAILED)) > 1
@@ -335,16 +349,16 @@ def test_an_append_that_fails_is_no_success_for_anybody() -> None:
 # the network
 
 
-class _Once(Steady):
+class _Once(ReliableNetwork):
     """One request, the next one of its sender, has a fate of its own."""
 
-    def __init__(self, sender: str, fate: Fate) -> None:
+    def __init__(self, sender: str, fate: Delivery) -> None:
         super().__init__()
         self.sender = sender
         self.fate = fate
         self.armed = False
 
-    def request(self, sender: str, request: object, now: int) -> Fate:
+    def request(self, sender: str, request: object, now: int) -> Delivery:
         if self.armed and sender == self.sender and request is not None:
             self.armed = False
             return self.fate
@@ -361,8 +375,8 @@ def after(nature: _Once) -> World:
 
 
 def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
-    world = after(_Once("p1", Fate(1, 1, lost=True)))
-    failed = [record for record in world.trace if record.what is What.FAILED]
+    world = after(_Once("p1", Delivery(1, 1, lost=True)))
+    failed = [record for record in world.trace if record.what is TraceEventType.FAILED]
     # the heartbeats behind it fail with it: they share the connection
     assert {record.at for record in failed} == {failed[0].at}
     assert failed[0].at > 60_000 + 30_000
@@ -370,14 +384,14 @@ def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
 
 
 def test_a_cut_before_the_reply_is_a_failure_though_the_request_was_heard() -> None:
-    world = after(_Once("p1", Fate(5, 5, cut_after=7)))
-    failed = [record.at for record in world.trace if record.what is What.FAILED]
+    world = after(_Once("p1", Delivery(5, 5, cut_after=7)))
+    failed = [record.at for record in world.trace if record.what is TraceEventType.FAILED]
     assert len(failed) == 1
     assert notes(world, Happened.PREPARING, 60_000) == []
 
 
 def test_a_repeated_request_changes_nothing_more() -> None:
-    world = after(_Once("p1", Fate(1, 1, copies=(50, 90))))
+    world = after(_Once("p1", Delivery(1, 1, copies=(50, 90))))
     assert notes(world, Happened.PREPARING, 60_000) == []
 
 
@@ -394,13 +408,13 @@ def test_what_comes_behind_a_join_is_read_after_its_answer() -> None:
 def test_messages_of_one_connection_stay_in_order() -> None:
     arrived: list[int] = []
 
-    class Backwards(Steady):
+    class Backwards(ReliableNetwork):
         delay = 100
 
-        def request(self, sender: str, request: object, now: int) -> Fate:
+        def request(self, sender: str, request: object, now: int) -> Delivery:
             if sender == "p0" and request is not None and now >= 60_000:
                 self.delay = max(self.delay - 10, 1)
-                return Fate(self.delay, self.delay)
+                return Delivery(self.delay, self.delay)
             return super().request(sender, None, now)
 
     world = settled(1, nature=Backwards())
@@ -411,20 +425,20 @@ def test_messages_of_one_connection_stay_in_order() -> None:
 
     world.at(70_000, ask)
     run_checked(world, 80_000)
-    arrived = [record.at for record in world.trace if isinstance(record.detail, CommitOffsets)]
+    arrived = [record.at for record in world.trace if isinstance(record.detail, OffsetCommit)]
     assert len(arrived) == 10
     assert arrived == sorted(arrived)
-    answered = [record.at for record in world.trace if record.what is What.COMMIT]
+    answered = [record.at for record in world.trace if record.what is TraceEventType.COMMIT]
     assert answered == sorted(answered)
 
 
 @pytest.mark.parametrize("seed", first(3, range(10)))
 def test_trouble_passes(seed: int) -> None:
-    odds = Odds(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, unwritten=0.1)
-    nature = Shaky(odds, Chance(seed), latency=3)
+    odds = FaultRates(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, unwritten=0.1)
+    nature = FaultyNetwork(odds, SeededRandom(seed), latency=3)
     world = settled(4, "cooperative-sticky", nature=nature, seed=seed)
     run_checked(world, 300_000)
-    nature.odds = Odds()
+    nature.odds = FaultRates()
     run_checked(world, 900_000)
     assert sorted(map(len, owned(world).values())) == [3, 3, 3, 3]
     quiet_since = max(record.at for record in world.trace)
@@ -455,5 +469,5 @@ def test_heartbeats_are_not_in_the_trace() -> None:
     assert not [
         record
         for record in world.trace
-        if isinstance(record.detail, HeartbeatReply) and not record.detail.code
+        if isinstance(record.detail, HeartbeatResult) and not record.detail.code
     ]

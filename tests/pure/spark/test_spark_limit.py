@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.model.topic import TopicPartition
-from rota.spark import limit
+from rota.engine.model.topic import TopicPartition
+from rota.spark import plan
 
 PLACES = st.integers(0, 30).map(lambda number: TopicPartition("t", number))
 SPANS = st.dictionaries(
@@ -35,7 +35,7 @@ def test_triggers_end_where_those_of_sparks_own_do(
     """Measured with Spark's own source, 4.2."""
     start, end = of(0, 0, 0), of(100, 10, 1)
     for step in steps:
-        start = limit.prorated(most, start, end)
+        start = plan.limit_offsets(most, start, end)
         assert start == of(*step)
 
 
@@ -45,7 +45,7 @@ def test_a_trigger_is_within_the_end_and_nobody_starves(
 ) -> None:
     start = {each: begin for each, (begin, _) in spans.items()}
     end = {each: begin + size for each, (begin, size) in spans.items()}
-    found = limit.prorated(most, start, end)
+    found = plan.limit_offsets(most, start, end)
     assert found.keys() == end.keys()
     taken = {each: found[each] - start[each] for each in found}
     assert all(0 <= taken[each] <= spans[each][1] for each in taken)
@@ -55,17 +55,17 @@ def test_a_trigger_is_within_the_end_and_nobody_starves(
 
 
 def test_what_went_back_is_left_to_who_judges_it() -> None:
-    assert limit.prorated(5, of(30, 0), of(10, 100)) == of(10, 5)
+    assert plan.limit_offsets(5, of(30, 0), of(10, 100)) == of(10, 5)
 
 
 def test_the_first_trigger_does_not_wait() -> None:
-    delay = limit.Delay(100, 60_000)
+    delay = plan.TriggerDelay(100, 60_000)
     assert not delay.holds(of(0), of(1), now=1_700_000_000_000)
     assert delay.holds(of(1), of(2), now=1_700_000_000_001)
 
 
 def test_a_trigger_waits_for_enough_or_long_enough() -> None:
-    delay = limit.Delay(100, 60_000, last=1_000)
+    delay = plan.TriggerDelay(100, 60_000, last=1_000)
     assert delay.holds(of(0, 0), of(50, 49), now=2_000)
     assert not delay.holds(of(0, 0), of(50, 50), now=3_000)
     assert delay.holds(of(50, 50), of(51, 51), now=62_999)
@@ -73,5 +73,5 @@ def test_a_trigger_waits_for_enough_or_long_enough() -> None:
 
 
 def test_records_of_new_partitions_count() -> None:
-    delay = limit.Delay(10, 60_000, last=1_000)
+    delay = plan.TriggerDelay(10, 60_000, last=1_000)
     assert not delay.holds(of(5), of(5, 10), now=1_001)

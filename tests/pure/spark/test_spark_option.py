@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.engine.model.topic import TopicPartition
 from rota.errors import InputError, Unreachable
-from rota.model.topic import TopicPartition
 from rota.spark import option, query
-from rota.spark.query import Options
+from rota.spark.query import SourceOptions
 
 AT = {"kafka.bootstrap.servers": "here:9092"}
 BASE = AT | {"subscribe": "orders"}
@@ -22,23 +22,23 @@ JAAS = (
 )
 
 
-def read(*, streaming: bool | None = None, **options: str) -> Options:
+def read(*, streaming: bool | None = None, **options: str) -> SourceOptions:
     """Options whose names have no dots; ``__`` stands for one."""
     named = {name.replace("__", "."): value for name, value in options.items()}
-    return option.read(BASE | named, streaming=streaming)
+    return option.parse_options(BASE | named, streaming=streaming)
 
 
 def refused(given: dict[str, str], *, streaming: bool | None = None) -> str:
     with pytest.raises((InputError, Unreachable)) as caught:
-        option.read(given, streaming=streaming)
+        option.parse_options(given, streaming=streaming)
     return str(caught.value)
 
 
 def test_a_batch_reads_all_that_there_is() -> None:
-    found = option.read(BASE, streaming=False)
-    assert found.start == query.Earliest()
-    assert found.end == query.Latest()
-    assert found.subscription == query.Topics(("orders",))
+    found = option.parse_options(BASE, streaming=False)
+    assert found.start == query.EarliestOffsets()
+    assert found.end == query.LatestOffsets()
+    assert found.subscription == query.SubscribeTopics(("orders",))
     assert (found.fail_on_loss, found.headers, found.batch_info) == (True, False, False)
     assert (found.tries, found.pause, found.patience) == (3, 1_000, 120_000)  # Spark's own
     assert found.client.client_id == option.CLIENT_ID
@@ -46,7 +46,7 @@ def test_a_batch_reads_all_that_there_is() -> None:
 
 
 def test_a_stream_begins_at_the_end() -> None:
-    assert option.read(BASE, streaming=True).start == query.Latest()
+    assert option.parse_options(BASE, streaming=True).start == query.LatestOffsets()
 
 
 @given(st.lists(st.booleans(), min_size=30, max_size=30))
@@ -57,37 +57,39 @@ def test_the_case_of_letters_does_not_count(upper: list[bool]) -> None:
         pairs = zip(name, upper, strict=False)
         return "".join(each.upper() if flag else each.lower() for each, flag in pairs)
 
-    assert option.read({mixed(name): value for name, value in given.items()}) == option.read(given)
+    assert option.parse_options(
+        {mixed(name): value for name, value in given.items()}
+    ) == option.parse_options(given)
 
 
 def test_topics_are_trimmed_and_named_once() -> None:
-    assert read(subscribe=" orders, returns ,,orders").subscription == query.Topics(
+    assert read(subscribe=" orders, returns ,,orders").subscription == query.SubscribeTopics(
         ("orders", "returns")
     )
 
 
 def test_a_pattern_leaves_the_brokers_own_topics_out() -> None:
     given = AT | {"subscribePattern": "o.*"}
-    assert option.read(given).subscription == query.Pattern("o.*", internal=False)
+    assert option.parse_options(given).subscription == query.SubscribePattern("o.*", internal=False)
     given["kafka.exclude.internal.topics"] = "false"
-    assert option.read(given).subscription == query.Pattern("o.*", internal=True)
+    assert option.parse_options(given).subscription == query.SubscribePattern("o.*", internal=True)
 
 
 def test_partitions_are_assigned() -> None:
     given = AT | {"assign": '{"orders": [1, 0]}'}
     two = (TopicPartition("orders", 1), TopicPartition("orders", 0))
-    assert option.read(given).subscription == query.Partitions(two)
+    assert option.parse_options(given).subscription == query.AssignPartitions(two)
 
 
 @pytest.mark.parametrize("text", ["committed", " Committed "])
 def test_a_query_begins_where_its_group_is(text: str) -> None:
     found = read(startingOffsets=text, kafka__group__id=" billing ")
-    assert found.start == query.Committed("billing")
+    assert found.start == query.CommittedOffsets("billing")
 
 
 @pytest.mark.parametrize("text", ["earliest", " EARLIEST "])
 def test_words_for_the_ends_are_trimmed_and_of_any_case(text: str) -> None:
-    assert read(startingOffsets=text, streaming=True).start == query.Earliest()
+    assert read(startingOffsets=text, streaming=True).start == query.EarliestOffsets()
 
 
 def test_a_time_comes_before_times_and_those_before_offsets() -> None:
@@ -96,15 +98,17 @@ def test_a_time_comes_before_times_and_those_before_offsets() -> None:
         "startingOffsetsByTimestamp": '{"orders": {"0": 5}}',
         "startingTimestamp": "9",
     }
-    found = option.read(BASE | given)
-    assert found.start == query.At("startingTimestamp", 9)
+    found = option.parse_options(BASE | given)
+    assert found.start == query.GlobalTimestamp("startingTimestamp", 9)
     assert found.warnings == (
         "startingOffsetsByTimestamp: without effect beside startingTimestamp",
         "startingOffsets: without effect beside startingTimestamp",
     )
     del given["startingTimestamp"]
     times = {TopicPartition("orders", 0): 5}
-    assert option.read(BASE | given).start == query.AtEach("startingOffsetsByTimestamp", times)
+    assert option.parse_options(BASE | given).start == query.SpecificTimestamps(
+        "startingOffsetsByTimestamp", times
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_a_delay_is_written_as_in_spark(text: str, milliseconds: int) -> None:
 
 
 def test_kafkas_settings_go_to_kafkas_client() -> None:
-    found = option.read(
+    found = option.parse_options(
         BASE
         | {
             "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -149,7 +153,7 @@ def test_no_secret_is_shown() -> None:
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.key.password": "hunter2",
     }
-    found = option.read(BASE | login)
+    found = option.parse_options(BASE | login)
     assert "hunter2" not in repr(found)
     again = pickle.loads(pickle.dumps(found))
     assert again == found
@@ -164,14 +168,14 @@ def test_all_batches_are_shown_whatever_the_isolation() -> None:
     assert any("includeBatchInfo" in each for each in found.warnings)
 
 
-@pytest.mark.parametrize("name", option.IDLE)
+@pytest.mark.parametrize("name", option.IGNORED_SETTINGS)
 def test_what_has_no_effect_here_is_taken_and_said(name: str) -> None:
-    found = option.read(BASE | {f"kafka.{name}": "org.example.Whatever"})
+    found = option.parse_options(BASE | {f"kafka.{name}": "org.example.Whatever"})
     assert [each for each in found.warnings if each.startswith(f"kafka.{name}: without effect")]
 
 
 def test_what_kafkas_client_warns_of_is_named_as_here() -> None:
-    found = option.read(BASE | {"kafka.metrics.num.samples": "3"})
+    found = option.parse_options(BASE | {"kafka.metrics.num.samples": "3"})
     assert [each for each in found.warnings if each.startswith("kafka.metrics.num.samples: ")]
 
 
@@ -185,13 +189,13 @@ def test_limits_of_triggers_are_without_effect_in_a_batch() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("name", option.ENDING)
+@pytest.mark.parametrize("name", option.ENDING_OPTIONS)
 def test_a_stream_has_no_end(name: str) -> None:
     given = BASE | {name: "5"}
     assert refused(given, streaming=True) == f"{name}: a stream has no end"
 
 
-@pytest.mark.parametrize("name", option.REFUSED)
+@pytest.mark.parametrize("name", option.REFUSED_SETTINGS)
 def test_what_makes_no_sense_here_is_refused(name: str) -> None:
     said = refused(BASE | {f"kafka.{name}": "x"})
     assert said.startswith(f"kafka.{name}: not for this source: ")

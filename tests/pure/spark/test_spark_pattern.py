@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rota.errors import InputError
-from rota.spark import pattern
+from rota.spark import query
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from rota.spark import pattern
     ],
 )
 def test_what_both_languages_have_is_taken(given: str, name: str, found: bool) -> None:
-    assert bool(pattern.compiled("subscribePattern", given).search(name)) is found
+    assert bool(query.compile_java_pattern("subscribePattern", given).search(name)) is found
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_what_both_languages_have_is_taken(given: str, name: str, found: bool) -
 )
 def test_what_only_java_has_is_refused(given: str) -> None:
     with pytest.raises(InputError, match=r"^subscribePattern: .* is Java's alone"):
-        pattern.compiled("subscribePattern", given)
+        query.compile_java_pattern("subscribePattern", given)
 
 
 @pytest.mark.parametrize("given", ["(", "*", "a(?i)b", "[", "x{2,1}"])
 def test_what_is_no_pattern_is_refused(given: str) -> None:
     with pytest.raises(InputError, match=r"^subscribePattern: .* is not a pattern"):
-        pattern.compiled("subscribePattern", given)
+        query.compile_java_pattern("subscribePattern", given)

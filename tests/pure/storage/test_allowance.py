@@ -7,15 +7,30 @@ import struct
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from rota.broker.handlers.list_offsets import SLICE
+from rota.broker.handlers.log_offsets import MAX_WORK_PER_TURN
+from rota.broker.storage.compaction import GROUP_DECOMPRESSED_BYTES
+from rota.broker.storage.file_records import (
+    BASE_BUDGET_BYTES,
+    BUDGET_RATIO,
+    RECORD_COST_BYTES,
+    DecodeBudget,
+    RawBatchHeader,
+)
+from rota.engine.formats.record_batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_FIELD,
+    CRC_OFFSET,
+    HEADER,
+    LOG_OVERHEAD,
+    BatchRecord,
+    CompressionType,
+    compress,
+    compute_crc32c,
+    decompress,
+    encode_batch,
+)
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from rota.errors import Code, FormatError, Refused
-from rota.formats.batch import Codec, Record, decode, encode, records
-from rota.formats.batch.checksum import checksum
-from rota.formats.batch.codec import compress, decompress
-from rota.formats.batch.header import ATTRIBUTES_AT, CHECKSUM, CHECKSUM_AT, HEAD, PREFIX
-from rota.storage.allowance import BASE, RECORD, TIMES, Allowance
-from rota.storage.portion import UNPACKED
-from rota.storage.scan import Head
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START
 
@@ -23,29 +38,31 @@ COUNT_AT, LAST_AT = 57, 23
 HONEST = 1 << 20
 
 
-def packed(body: bytes, count: int = 1, codec: Codec = Codec.ZSTD) -> bytes:
+def packed(body: bytes, count: int = 1, codec: CompressionType = CompressionType.ZSTD) -> bytes:
     """A batch of records that are encoded already."""
-    batch = bytearray(encode([Record(0, START, b"k", b"v")])[: HEAD.size] + compress(codec, body))
-    struct.pack_into(">i", batch, 8, len(batch) - PREFIX)
-    batch[ATTRIBUTES_AT + 1] = codec
+    batch = bytearray(
+        encode_batch([BatchRecord(0, START, b"k", b"v")])[: HEADER.size] + compress(codec, body)
+    )
+    struct.pack_into(">i", batch, 8, len(batch) - LOG_OVERHEAD)
+    batch[ATTRIBUTES_OFFSET + 1] = codec
     struct.pack_into(">i", batch, LAST_AT, count - 1)
     struct.pack_into(">i", batch, COUNT_AT, count)
-    CHECKSUM.pack_into(batch, CHECKSUM_AT, checksum(memoryview(batch)[ATTRIBUTES_AT:]))
+    CRC_FIELD.pack_into(batch, CRC_OFFSET, compute_crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
     return bytes(batch)
 
 
 def one_of(size: int) -> bytes:
     """One record with a value of so many zeros."""
-    return encode([Record(0, START, b"k", bytes(size))], codec=Codec.ZSTD)
+    return encode_batch([BatchRecord(0, START, b"k", bytes(size))], codec=CompressionType.ZSTD)
 
 
 def many(count: int) -> bytes:
     """So many records, each of a few bytes."""
-    return packed(encode([Record(0, START, b"k", b"")])[HEAD.size :] * count, count)
+    return packed(encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * count, count)
 
 
-def head_of(batch: bytes) -> Head:
-    return Head._make(HEAD.unpack_from(batch))
+def head_of(batch: bytes) -> RawBatchHeader:
+    return RawBatchHeader._make(HEADER.unpack_from(batch))
 
 
 @pytest.fixture
@@ -60,7 +77,10 @@ def peer(node: InMemoryNode) -> ClientConnection:
     return node.connect()
 
 
-BOMBS = {"bytes": one_of(BASE + (1 << 20)), "records": many(BASE // RECORD + 10_000)}
+BOMBS = {
+    "bytes": one_of(BASE_BUDGET_BYTES + (1 << 20)),
+    "records": many(BASE_BUDGET_BYTES // RECORD_COST_BYTES + 10_000),
+}
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
@@ -75,7 +95,7 @@ def test_a_bomb_is_refused_where_keys_must_be_seen(
 
 
 def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) -> None:
-    batch = one_of(BASE // 3 + HONEST)
+    batch = one_of(BASE_BUDGET_BYTES // 3 + HONEST)
     answers = peer.produce({("t", each): batch for each in range(8)})
     codes = [answers["t", each].error_code for each in range(8)]
     assert codes == [0, 0, *[Code.MESSAGE_TOO_LARGE] * 6]
@@ -85,7 +105,7 @@ def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) 
 def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: ClientConnection) -> None:
     broken = bytearray(many(400_000))
     broken[-2:] = b"xx"
-    CHECKSUM.pack_into(broken, CHECKSUM_AT, checksum(memoryview(broken)[ATTRIBUTES_AT:]))
+    CRC_FIELD.pack_into(broken, CRC_OFFSET, compute_crc32c(memoryview(broken)[ATTRIBUTES_OFFSET:]))
     answers = peer.produce({("t", 0): bytes(broken), ("t", 1): one_of(HONEST)})
     assert [each.error_code for each in answers.values()] == [
         Code.CORRUPT_MESSAGE,
@@ -93,10 +113,10 @@ def test_a_batch_whose_codec_fails_late_has_used_the_allowance_up(peer: ClientCo
     ]
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_honest_batches_are_taken(peer: ClientConnection, codec: Codec) -> None:
-    sent = [Record(each, START, b"%d" % each, bytes(80)) for each in range(10_000)]
-    batch = encode(sent, codec=codec)
+@pytest.mark.parametrize("codec", CompressionType)
+def test_honest_batches_are_taken(peer: ClientConnection, codec: CompressionType) -> None:
+    sent = [BatchRecord(each, START, b"%d" % each, bytes(80)) for each in range(10_000)]
+    batch = encode_batch(sent, codec=codec)
     answers = peer.produce({("t", each): batch for each in range(8)})
     assert {each.error_code for each in answers.values()} == {0}
 
@@ -105,7 +125,7 @@ def test_a_wrong_time_is_no_way_around(node: InMemoryNode, peer: ClientConnectio
     node.create_topic("plain", 1, message_timestamp_before_max_ms="1")
     bomb = bytearray(BOMBS["bytes"])
     struct.pack_into(">q", bomb, 27, START - 5)
-    CHECKSUM.pack_into(bomb, CHECKSUM_AT, checksum(memoryview(bomb)[ATTRIBUTES_AT:]))
+    CRC_FIELD.pack_into(bomb, CRC_OFFSET, compute_crc32c(memoryview(bomb)[ATTRIBUTES_OFFSET:]))
     answer = peer.produce({("plain", 0): bytes(bomb)})["plain", 0]
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
 
@@ -136,7 +156,7 @@ def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: InMemor
     node.create_topic("plain", 4)
     asking, other = node.connect(), node.connect()
     for each in range(4):
-        other.store(one_of(SLICE), topic="plain", partition=each)
+        other.store(one_of(MAX_WORK_PER_TURN), topic="plain", partition=each)
     times(asking, "plain", 4)
     times(other, "plain", 4, time=-1)
     assert (asking.waits, answered(other)) == (True, [(0, 1)] * 4)
@@ -148,7 +168,7 @@ def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
     node.create_topic("plain", 4)
     asking = node.connect()
     for each in range(4):
-        asking.store(one_of(SLICE), topic="plain", partition=each)
+        asking.store(one_of(MAX_WORK_PER_TURN), topic="plain", partition=each)
     times(asking, "plain", 4)
     asking.disconnect()
     assert not node.node.behind
@@ -169,9 +189,9 @@ def test_a_bomb_is_not_looked_into_for_a_time(node: InMemoryNode, bomb: bytes, t
 def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: InMemoryNode) -> None:
     node.create_topic("plain", 1)
     peer = node.connect()
-    liar = bytearray(one_of(BASE // 2))
+    liar = bytearray(one_of(BASE_BUDGET_BYTES // 2))
     struct.pack_into(">q", liar, 35, START + 10)
-    CHECKSUM.pack_into(liar, CHECKSUM_AT, checksum(memoryview(liar)[ATTRIBUTES_AT:]))
+    CRC_FIELD.pack_into(liar, CRC_OFFSET, compute_crc32c(memoryview(liar)[ATTRIBUTES_OFFSET:]))
     peer.store(*[bytes(liar)] * 6, topic="plain")
     times(peer, "plain", 1, START + 10)
     node.advance(0)
@@ -179,26 +199,31 @@ def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: InMemor
 
 
 def test_an_allowance_grows_with_what_was_sent() -> None:
-    batch = encode([Record(0, START, b"k", b"v")], codec=Codec.ZSTD)
-    allowance = Allowance(1_000)
-    assert allowance.left == BASE + TIMES * 1_000
+    batch = encode_batch([BatchRecord(0, START, b"k", b"v")], codec=CompressionType.ZSTD)
+    allowance = DecodeBudget(1_000)
+    assert allowance.left == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000
     columns = allowance.decode(batch, head_of(batch))
     unpacked = columns.buffer.size - len(batch)
-    assert allowance.left == BASE + TIMES * 1_000 - RECORD - unpacked
+    assert allowance.left == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000 - RECORD_COST_BYTES - unpacked
     with pytest.raises(Refused, match="looked at"):
-        Allowance(0).decode(BOMBS["bytes"], head_of(BOMBS["bytes"]))
+        DecodeBudget(0).decode(BOMBS["bytes"], head_of(BOMBS["bytes"]))
 
 
 def test_gzip_members_are_read_one_after_the_other() -> None:
-    data = compress(Codec.GZIP, b"a" * 50_000) + compress(Codec.GZIP, b"") * 2_000
-    assert decompress(Codec.GZIP, data + compress(Codec.GZIP, b"b")) == b"a" * 50_000 + b"b"
+    data = (
+        compress(CompressionType.GZIP, b"a" * 50_000) + compress(CompressionType.GZIP, b"") * 2_000
+    )
+    assert (
+        decompress(CompressionType.GZIP, data + compress(CompressionType.GZIP, b"b"))
+        == b"a" * 50_000 + b"b"
+    )
     with pytest.raises(FormatError, match="incomplete"):
-        decompress(Codec.GZIP, data[:-1])
+        decompress(CompressionType.GZIP, data[:-1])
 
 
 def test_what_is_wrong_with_very_many_records_is_not_searched_for() -> None:
-    body = encode([Record(0, START, b"k", b"")])[HEAD.size :] * 20_000
-    [problem] = decode(packed(body[:-1] + b"\x7f", 20_000)).problems
+    body = encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * 20_000
+    [problem] = decode_batches(packed(body[:-1] + b"\x7f", 20_000)).problems
     assert problem.text == "its records do not follow the format"
 
 
@@ -215,7 +240,7 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
         node.now,
     )
     for _ in range(3):
-        peer.store(one_of(UNPACKED // 2), topic="t")
+        peer.store(one_of(GROUP_DECOMPRESSED_BYTES // 2), topic="t")
     log = node.topics.log("t", 0)
     assert log is not None
     log.roll(node.now)
@@ -240,6 +265,6 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     assert peer.store(one_of(1), topic="plain") == [log.end - 1]
 
 
-def _records(peer: ClientConnection) -> list[Record]:
+def _records(peer: ClientConnection) -> list[BatchRecord]:
     data = bytes(peer.fetch({("t", 0): 0})["t", 0].records)
-    return list(records(decode(data)))
+    return list(iterate_records(decode_batches(data)))

@@ -7,13 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from rota.broker.storage.cleaner import LogCleaner
+from rota.broker.storage.compaction import compact_log, inspect_log
+from rota.broker.storage.log import Log
+from rota.broker.storage.log_directory import LogDirectory, open_log_directory
+from rota.engine.formats.record_batch import (
+    CompressionType,
+    ControlRecordType,
+    encode_end_transaction_marker,
+    read_batch_header,
+)
+from rota.engine.model.config import DAY, TopicConfig
 from rota.errors import DiskError, FormatError
-from rota.formats.batch import Codec, Marker, marker, read_header
-from rota.model.config import DAY, TopicConfig
-from rota.storage.cleaner import Cleaner
-from rota.storage.compaction import compact, look
-from rota.storage.folder import Folder, open_folder
-from rota.storage.log import Log
 from tests.support.compacted_log import (
     COMPACTED,
     FOLDER,
@@ -46,8 +51,10 @@ def data(offset: int, *keys: str, producer: int = ANN, sequence: int = 0) -> byt
     )
 
 
-def end(offset: int, kind: Marker, producer: int = ANN) -> bytes:
-    return marker(kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0)
+def end(offset: int, kind: ControlRecordType, producer: int = ANN) -> bytes:
+    return encode_end_transaction_marker(
+        kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
+    )
 
 
 def test_the_last_record_of_each_key_stays_where_it_was() -> None:
@@ -95,8 +102,8 @@ def test_an_empty_key_is_a_key() -> None:
     assert [each[0] for each in shown(log)] == [1, 3]
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-def test_codec_timestamps_and_offsets_stay(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_codec_timestamps_and_offsets_stay(codec: CompressionType) -> None:
     log = folder_of([[batch(0, [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")], codec=codec)]])
     compacted(log)
     read = columns(log)
@@ -118,7 +125,7 @@ def test_a_tombstone_goes_when_it_was_there_for_long_enough() -> None:
     log = folder_of([[batch(0, [("a", "1"), ("b", "1")])], [batch(2, [("a", None)])]])
     compacted(log)
     assert shown(log) == [(1, "b", "1"), (2, "a", None)]
-    head = read_header(log.read(2, 1 << 20))
+    head = read_batch_header(log.read(2, 1 << 20))
     assert head.delete_horizon == NOW + COMPACTED.delete_retention
     assert columns(log).timestamp.tolist() == [NOW + 1, NOW]
     compacted(log, NOW + COMPACTED.delete_retention - 1, point=0)
@@ -133,7 +140,7 @@ def test_a_tombstone_that_is_superseded_goes_at_once() -> None:
     log = folder_of([[batch(0, [("a", None), ("a", "1")])]])
     compacted(log)
     assert shown(log) == [(1, "a", "1")]
-    assert read_header(log.read(0, 1 << 20)).delete_horizon is None
+    assert read_batch_header(log.read(0, 1 << 20)).delete_horizon is None
 
 
 def test_a_producers_last_batch_stays_without_its_records() -> None:
@@ -141,7 +148,7 @@ def test_a_producers_last_batch_stays_without_its_records() -> None:
     log = folder_of([[sent, batch(2, [("a", "2"), ("b", "2")])], [batch(4, [("c", "1")])]])
     compacted(log)
     assert [each[0] for each in shown(log)] == [2, 3, 4]
-    kept = read_header(log.read(0, 1 << 20))
+    kept = read_batch_header(log.read(0, 1 << 20))
     assert (kept.base_offset, kept.last_offset, kept.count) == (0, 1, 0)
     assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (ANN, 3, 40)
     assert kept.max_timestamp == NOW + 1
@@ -154,27 +161,44 @@ def test_the_last_batch_that_was_looked_at_stays_for_its_offset() -> None:
     log = folder_of([[batch(0, [("a", "1")])], [batch(1, [(None, "x")])]])
     compacted(log)
     assert shown(log) == [(0, "a", "1")]
-    assert read_header(log.read(1, 1 << 20)).last_offset == 1
+    assert read_batch_header(log.read(1, 1 << 20)).last_offset == 1
 
 
 def test_what_was_aborted_goes_at_once_and_its_marker_later() -> None:
     log = folder_of(
         [
             [batch(0, [("a", "old")]), data(1, "a", "b"), data(3, "c", producer=BOB)],
-            [end(4, Marker.ABORT), end(5, Marker.COMMIT, BOB), batch(6, [("z", "1")])],
+            [
+                end(4, ControlRecordType.ABORT),
+                end(5, ControlRecordType.COMMIT, BOB),
+                batch(6, [("z", "1")]),
+            ],
         ]
     )
     assert log.aborted(0, 7) == [(ANN, 1)]
     compacted(log)
     assert shown(log) == [(0, "a", "old"), (3, "c", "v3"), (6, "z", "1")]
-    assert columns(log).batches.marker.tolist() == [-1, -1, -1, Marker.ABORT, Marker.COMMIT, -1]
+    assert columns(log).batches.marker.tolist() == [
+        -1,
+        -1,
+        -1,
+        ControlRecordType.ABORT,
+        ControlRecordType.COMMIT,
+        -1,
+    ]
     assert log.aborted(0, 7) == []
     later = NOW + 2 * DAY
     log.producers.expire(later)
     compacted(log, later, point=0)  # its transaction is gone: now the marker gets its time
-    assert columns(log).batches.marker.tolist() == [-1, -1, Marker.ABORT, Marker.COMMIT, -1]
+    assert columns(log).batches.marker.tolist() == [
+        -1,
+        -1,
+        ControlRecordType.ABORT,
+        ControlRecordType.COMMIT,
+        -1,
+    ]
     compacted(log, later + COMPACTED.delete_retention, point=0)
-    assert columns(log).batches.marker.tolist() == [-1, -1, Marker.COMMIT, -1]
+    assert columns(log).batches.marker.tolist() == [-1, -1, ControlRecordType.COMMIT, -1]
     assert shown(log) == [(0, "a", "old"), (3, "c", "v3"), (6, "z", "1")]
 
 
@@ -186,7 +210,7 @@ def test_nothing_from_an_open_transaction_on_is_touched() -> None:
             [batch(4, [("a", "4"), ("b", "1")])],
         ]
     )
-    assert look(log, None, NOW).limit == 2
+    assert inspect_log(log, None, NOW).limit == 2
     compacted(log)
     assert [each[0] for each in shown(log)] == [1, 2, 3, 4, 5]
 
@@ -205,13 +229,13 @@ def test_with_no_room_for_all_keys_it_goes_on_where_it_stopped() -> None:
 def test_how_dirty_a_log_is() -> None:
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)])
     size = log.segments[0].size
-    dirt = look(log, None, NOW)
+    dirt = inspect_log(log, None, NOW)
     assert (dirt.first, dirt.limit, dirt.ratio) == (0, 4, 1.0)
-    dirt = look(log, 3, NOW)
+    dirt = inspect_log(log, 3, NOW)
     assert (dirt.clean_bytes, dirt.dirty_bytes) == (3 * size, size)
     assert (dirt.worth(0.5), dirt.worth(0.2)) == (False, True)
-    assert not look(log, 4, NOW).worth(0.0)
-    assert look(log, 99, NOW).first == 0  # of a log that was longer once
+    assert not inspect_log(log, 4, NOW).worth(0.0)
+    assert inspect_log(log, 99, NOW).first == 0  # of a log that was longer once
 
 
 def test_young_records_wait_and_old_ones_do_not() -> None:
@@ -219,11 +243,11 @@ def test_young_records_wait_and_old_ones_do_not() -> None:
     log = folder_of(
         [[batch(each, [("a", str(each))], time=NOW + 100 * each)] for each in range(4)], config
     )
-    assert look(log, None, NOW + 300).limit == 3
-    assert look(log, None, NOW + 299).limit == 2
-    assert not look(log, 3, NOW + 800).overdue
-    assert look(log, 3, NOW + 801).overdue
-    assert look(log, 3, NOW + 801).worth(0.9)
+    assert inspect_log(log, None, NOW + 300).limit == 3
+    assert inspect_log(log, None, NOW + 299).limit == 2
+    assert not inspect_log(log, 3, NOW + 800).overdue
+    assert inspect_log(log, 3, NOW + 801).overdue
+    assert inspect_log(log, 3, NOW + 801).worth(0.9)
 
 
 def test_it_may_be_written_and_read_between_slices() -> None:
@@ -231,7 +255,7 @@ def test_it_may_be_written_and_read_between_slices() -> None:
     log = folder_of([[batch(each * 100, pairs)] for each in range(60)])
     before = {each.key: each.value for each in content(log)}
     steps = 0
-    for steps, _ in enumerate(compact(log, look(log, None, NOW), NOW)):
+    for steps, _ in enumerate(compact_log(log, inspect_log(log, None, NOW), NOW)):
         log.append(batch(0, [("new", str(steps))]), NOW)
         if steps % 10 == 0:
             found = {each.key: each.value for each in content(log)}
@@ -245,7 +269,7 @@ def test_it_may_be_written_and_read_between_slices() -> None:
 def test_it_is_given_up_where_segments_were_deleted_meanwhile() -> None:
     config = replace(COMPACTED, cleanup_policy="compact,delete", segment_bytes=100)
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)], config)
-    work = compact(log, look(log, None, NOW), NOW)
+    work = compact_log(log, inspect_log(log, None, NOW), NOW)
     next(work)
     log.delete_before(2)
     log.delete_old(NOW)
@@ -259,7 +283,7 @@ def test_it_is_given_up_where_segments_were_deleted_meanwhile() -> None:
 def test_closed_in_the_middle_it_leaves_the_log_as_it_was() -> None:
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)])
     names, before = log.disk.names(FOLDER), shown(log)
-    work = compact(log, look(log, None, NOW), NOW)
+    work = compact_log(log, inspect_log(log, None, NOW), NOW)
     for _ in range(5):
         next(work)
     assert log.disk.names(FOLDER) != names
@@ -318,7 +342,7 @@ def steps_of(log: Log, disk: FaultyDisk) -> int:
 
 PIECES = [
     [batch(0, [("a", "0"), ("b", "0")]), data(2, "a")],
-    [end(3, Marker.ABORT), batch(4, [("b", "4")])],
+    [end(3, ControlRecordType.ABORT), batch(4, [("b", "4")])],
     [
         batch(5, [("a", "5")], producer_id=BOB, producer_epoch=0, base_sequence=0),
         batch(6, [("c", None)]),
@@ -408,16 +432,18 @@ def test_a_swap_that_a_kafka_left_is_ended() -> None:
     assert [each.base_offset for each in found.segments] == [0, 11]
 
 
-def with_folder(config: TopicConfig = COMPACTED) -> tuple[FaultyDisk, Folder, Log, list[str]]:
+def with_folder(config: TopicConfig = COMPACTED) -> tuple[FaultyDisk, LogDirectory, Log, list[str]]:
     disk, said = FaultyDisk(), list[str]()
-    folder = open_folder(disk, node_id=1, new_id=lambda: bytes(15) + b"1", report=said.append)
+    folder = open_log_directory(
+        disk, node_id=1, new_id=lambda: bytes(15) + b"1", report=said.append
+    )
     pieces = [[batch(each, [("ab"[each % 2], str(each))])] for each in range(6)]
     return disk, folder, folder_of(pieces, config, disk=disk), said
 
 
 def test_the_cleaner_works_until_nothing_is_dirty_and_remembers_how_far() -> None:
     disk, folder, log, said = with_folder()
-    cleaner = Cleaner(lambda: [("t", 0, log)], folder, said.append)
+    cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
     while cleaner.step(NOW):
         pass
     assert [each[0] for each in shown(log)] == [4, 5]
@@ -430,13 +456,13 @@ def test_the_cleaner_works_until_nothing_is_dirty_and_remembers_how_far() -> Non
 
 def test_the_cleaner_leaves_topics_alone_that_are_not_compacted() -> None:
     _, folder, log, said = with_folder(replace(COMPACTED, cleanup_policy="delete"))
-    assert not Cleaner(lambda: [("t", 0, log)], folder, said.append).step(NOW)
+    assert not LogCleaner(lambda: [("t", 0, log)], folder, said.append).step(NOW)
 
 
 def test_the_cleaner_says_once_that_a_log_is_damaged() -> None:
     disk, folder, log, said = with_folder()
     disk.flip(f"{FOLDER}/{2:020}.log", 8 * 65)
-    cleaner = Cleaner(lambda: [("t", 0, log)], folder, said.append)
+    cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
     for _ in range(20):
         cleaner.step(NOW)
     assert len(said) == 1
@@ -446,7 +472,7 @@ def test_the_cleaner_says_once_that_a_log_is_damaged() -> None:
 def test_the_cleaner_tries_again_after_a_refusal_of_the_disk() -> None:
     disk, folder, log, said = with_folder()
     disk.refuse("append", "*.cleaned")
-    cleaner = Cleaner(lambda: [("t", 0, log)], folder, said.append)
+    cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
     while cleaner.step(NOW):
         pass
     assert len(said) == 1

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.formats.batch import Codec, Record, decode
-from rota.model.config import TopicConfig
-from rota.storage.compaction import compact, look
-from rota.storage.log import Log
+from rota.broker.storage.compaction import compact_log, inspect_log
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import BatchRecord, CompressionType
+from rota.engine.formats.record_batch_columns import decode_batches
+from rota.engine.model.config import TopicConfig
 from tests.support.compacted_log import FOLDER, NOW, batch, compacted, content, opened
 from tests.support.examples import examples
 from tests.support.faulty_disk import FaultyDisk, Stopped
@@ -22,7 +23,7 @@ CONFIG = TopicConfig(
 keys = st.sampled_from(["", "a", "b", "c", "a key that is known by its digest"])
 values = st.none() | st.sampled_from(["", "x", "yy" * 10])
 pairs = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
-sends = st.tuples(pairs, st.sampled_from(Codec), st.sampled_from([-1, 7, 9]))
+sends = st.tuples(pairs, st.sampled_from(CompressionType), st.sampled_from([-1, 7, 9]))
 steps = st.lists(
     st.one_of(sends, sends, sends, st.just("roll"), st.just("compact"), st.integers(1, 60)),
     min_size=1,
@@ -39,10 +40,10 @@ class Story:
         self.disk.sync("")
         self.now = NOW
         self.point: int | None = None
-        self.written: list[Record] = []
+        self.written: list[BatchRecord] = []
         self.sequences: dict[int, int] = {}
+        #: When tombstones may be gone at the earliest, by offset.
         self.gone_by: dict[int, int] = {}
-        """When tombstones may be gone at the earliest, by offset."""
 
     def play(self, step: Any) -> None:
         if step == "roll":
@@ -54,7 +55,9 @@ class Story:
         else:
             self.send(*step)
 
-    def send(self, sent: list[tuple[str, str | None]], codec: Codec, producer: int) -> None:
+    def send(
+        self, sent: list[tuple[str, str | None]], codec: CompressionType, producer: int
+    ) -> None:
         options: dict[str, Any] = {"codec": codec, "time": self.now}
         if producer >= 0:
             first = self.sequences.get(producer, 0)
@@ -64,10 +67,10 @@ class Story:
         self.log.append(batch(0, sent, **options), self.now)
         for row, (key, value) in enumerate(sent):
             stored = None if value is None else value.encode()
-            self.written.append(Record(end + row, self.now + row, key.encode(), stored))
+            self.written.append(BatchRecord(end + row, self.now + row, key.encode(), stored))
 
     def compact(self) -> None:
-        limit = look(self.log, self.point, self.now).limit
+        limit = inspect_log(self.log, self.point, self.now).limit
         self.point = compacted(self.log, self.now, point=self.point)
         assert self.point is not None
         self.mark(limit)
@@ -116,7 +119,7 @@ def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[An
     assert content(again) == before
     assert known_of(again) == known
     data = again.read(again.start, 1 << 20) if again.end else b""
-    assert decode(data).problems == ()
+    assert decode_batches(data).problems == ()
 
 
 @examples(quick=25)
@@ -130,11 +133,11 @@ def test_a_crash_in_the_middle_loses_nothing(
     for step in script:
         story.play(step)
     story.log.flush()
-    limit = look(story.log, story.point, story.now).limit
+    limit = inspect_log(story.log, story.point, story.now).limit
     story.mark(limit)
     story.disk.stop_at(at)
     try:
-        for _ in compact(story.log, look(story.log, story.point, story.now), story.now):
+        for _ in compact_log(story.log, inspect_log(story.log, story.point, story.now), story.now):
             pass
     except Stopped:
         pass

@@ -8,17 +8,34 @@ from itertools import count
 
 import pytest
 
+from rota.broker.storage import checkpoint, producer_state
+from rota.broker.storage.catalog import (
+    CATALOG_COPY_FILE,
+    CATALOG_FILE,
+    PRODUCER_ID_BLOCK,
+    Catalog,
+    TopicEntry,
+    uuid_to_text,
+)
+from rota.broker.storage.log_directory import (
+    CLEAN_SHUTDOWN_FILE,
+    KEEP_ALL_CONFIG,
+    LOCK_FILE,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    PRODUCER_ID_GAP,
+    RECOVERY_POINT_CHECKPOINT,
+    open_log_directory,
+)
+from rota.broker.storage.log_directory import LogDirectory as DataFolder
+from rota.broker.storage.producer_state import ProducerStateEntry, ProducerStateManager
 from rota.errors import DiskError, InputError, Unreachable
-from rota.storage import checkpoint, snapshot
-from rota.storage.adoption import ID_GAP, KEEP
-from rota.storage.catalog import FIRST, ID_BLOCK, SECOND, Catalog, Entry, id_text
-from rota.storage.folder import CLEAN, LOCK, LOG_STARTS, META, RECOVERY_POINTS, open_folder
-from rota.storage.folder import Folder as DataFolder
-from rota.storage.producer import Producer, Producers
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
-ORDERS = Entry(name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"})
-BILLS = Entry(name="bills", id=bytes(16), partitions=1)
+ORDERS = TopicEntry(
+    name="orders", id=bytes(range(16)), partitions=3, overrides={"retention.ms": "5"}
+)
+BILLS = TopicEntry(name="bills", id=bytes(16), partitions=1)
 POINTS = {("orders", 0): 12, ("orders", 1): 0, ("bills", 0): 2**40}
 
 
@@ -31,7 +48,7 @@ def opened(
     disk: FaultyDisk, said: list[str] | None = None, *, adopt: bool = False, node: int = 1
 ) -> DataFolder:
     report = pytest.fail if said is None else said.append
-    return open_folder(disk, node_id=node, new_id=ids(), report=report, adopt=adopt)
+    return open_log_directory(disk, node_id=node, new_id=ids(), report=report, adopt=adopt)
 
 
 def with_topics(disk: FaultyDisk) -> Catalog:
@@ -53,7 +70,7 @@ def test_topics_are_there_after_a_restart_in_the_order_of_names() -> None:
 def test_a_new_folder_has_an_identity_that_stays() -> None:
     disk = FaultyDisk()
     first = opened(disk)
-    meta = disk.content(META).decode()
+    meta = disk.content(META_PROPERTIES_FILE).decode()
     assert meta == (
         f"cluster.id={first.cluster_id}\n"
         f"directory.id={first.catalog.identity.directory_id}\nnode.id=1\nversion=1\n"
@@ -61,7 +78,7 @@ def test_a_new_folder_has_an_identity_that_stays() -> None:
     assert opened(disk.kill()).cluster_id == first.cluster_id
 
 
-@pytest.mark.parametrize("path", [FIRST, SECOND])
+@pytest.mark.parametrize("path", [CATALOG_FILE, CATALOG_COPY_FILE])
 def test_any_flipped_bit_in_one_copy_is_said_and_the_other_used(path: str) -> None:
     whole = FaultyDisk()
     with_topics(whole)
@@ -79,31 +96,31 @@ def test_any_flipped_bit_in_one_copy_is_said_and_the_other_used(path: str) -> No
 def test_a_copy_that_cannot_be_read_is_said() -> None:
     disk, said = FaultyDisk(), list[str]()
     with_topics(disk)
-    disk.refuse("read", FIRST)
+    disk.refuse("read", CATALOG_FILE)
     assert list(opened(disk, said).catalog.topics) == ["bills", "orders"]
     assert said == [
-        f"{FIRST}: Input/output error; it is written anew from the other copy",
+        f"{CATALOG_FILE}: Input/output error; it is written anew from the other copy",
     ]
 
 
 def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
     disk, said = FaultyDisk(), list[str]()
     with_topics(disk)
-    for path in (FIRST, SECOND):
+    for path in (CATALOG_FILE, CATALOG_COPY_FILE):
         disk.flip(path, 1000)
     with pytest.raises(Unreachable, match=r"damaged in both copies .*start with --adopt"):
         opened(disk)
     for number in range(3):
-        text = f"version: 0\ntopic_id: {id_text(ORDERS.id)}"
+        text = f"version: 0\ntopic_id: {uuid_to_text(ORDERS.id)}"
         disk.put(f"orders-{number}/partition.metadata", text.encode())
     catalog = opened(disk, said, adopt=True).catalog
     assert [(each.name, each.id, each.partitions) for each in catalog.topics.values()] == [
         ("orders", ORDERS.id, 3)
     ]
-    assert said[0].startswith(f"{FIRST}: its checksum is ")
-    assert said[1].startswith(f"{SECOND}: its checksum is ")
+    assert said[0].startswith(f"{CATALOG_FILE}: its checksum is ")
+    assert said[1].startswith(f"{CATALOG_COPY_FILE}: its checksum is ")
     assert said[2].startswith("1 topics were adopted; their settings are not known")
-    assert catalog.topics["orders"].overrides == KEEP
+    assert catalog.topics["orders"].overrides == KEEP_ALL_CONFIG
     assert opened(disk.kill()).catalog.topics == catalog.topics
 
 
@@ -122,7 +139,7 @@ def test_a_crash_at_any_step_leaves_the_old_catalogue_or_the_new() -> None:
     assert len(seen) == 2
 
 
-@pytest.mark.parametrize("path", [FIRST, SECOND])
+@pytest.mark.parametrize("path", [CATALOG_FILE, CATALOG_COPY_FILE])
 def test_a_change_that_failed_is_not_there_after_a_restart(path: str) -> None:
     disk = FaultyDisk()
     catalog = with_topics(disk)
@@ -149,7 +166,9 @@ def test_a_producer_id_is_never_given_twice() -> None:
     disk, given = FaultyDisk(), list[int]()
     for round_ in range(6):
         catalog = opened(disk).catalog
-        given += [catalog.new_producer_id() for _ in range(3 * round_ + ID_BLOCK * (round_ == 3))]
+        given += [
+            catalog.new_producer_id() for _ in range(3 * round_ + PRODUCER_ID_BLOCK * (round_ == 3))
+        ]
         disk = disk.kill() if round_ % 2 else disk.crash(least=True)
     assert len(set(given)) == len(given)
 
@@ -157,13 +176,13 @@ def test_a_producer_id_is_never_given_twice() -> None:
 def test_no_producer_id_is_given_before_it_is_set_aside_on_disk() -> None:
     disk = FaultyDisk()
     catalog = opened(disk).catalog
-    disk.refuse("replace", FIRST)
+    disk.refuse("replace", CATALOG_FILE)
     with pytest.raises(DiskError):
         catalog.new_producer_id()
     assert catalog.new_producer_id() == 0
-    catalog.avoid_producer_id(5 * ID_BLOCK)
-    assert catalog.new_producer_id() == 5 * ID_BLOCK + 1
-    assert opened(disk.kill()).catalog.new_producer_id() > 5 * ID_BLOCK + 1
+    catalog.avoid_producer_id(5 * PRODUCER_ID_BLOCK)
+    assert catalog.new_producer_id() == 5 * PRODUCER_ID_BLOCK + 1
+    assert opened(disk.kill()).catalog.new_producer_id() > 5 * PRODUCER_ID_BLOCK + 1
 
 
 def test_the_clean_stop_is_known_once() -> None:
@@ -171,7 +190,7 @@ def test_the_clean_stop_is_known_once() -> None:
     folder = opened(disk)
     assert not folder.clean
     folder.mark_clean()
-    assert disk.content(CLEAN) == b'{"version":0,"brokerEpoch":-1}'
+    assert disk.content(CLEAN_SHUTDOWN_FILE) == b'{"version":0,"brokerEpoch":-1}'
     disk = disk.crash(least=True)
     assert opened(disk).clean
     assert not opened(disk.crash(least=True)).clean
@@ -180,9 +199,9 @@ def test_the_clean_stop_is_known_once() -> None:
 def test_a_damaged_marker_is_no_clean_stop() -> None:
     whole = FaultyDisk()
     opened(whole).mark_clean()
-    for bit in range(8 * len(whole.content(CLEAN))):
+    for bit in range(8 * len(whole.content(CLEAN_SHUTDOWN_FILE))):
         disk, said = whole.kill(), list[str]()
-        disk.flip(CLEAN, bit)
+        disk.flip(CLEAN_SHUTDOWN_FILE, bit)
         clean = opened(disk, said).clean
         assert clean == (said == [])
         if clean:  # the broker's epoch, which is not looked at
@@ -192,7 +211,7 @@ def test_a_damaged_marker_is_no_clean_stop() -> None:
 def test_checkpoints_are_kafkas_and_outlive_a_crash() -> None:
     disk = FaultyDisk()
     opened(disk).save_checkpoints(POINTS, {("orders", 0): 3})
-    assert disk.content(RECOVERY_POINTS) == (
+    assert disk.content(RECOVERY_POINT_CHECKPOINT) == (
         b"0\n3\nbills 0 1099511627776\norders 0 12\norders 1 0\n"
     )
     folder = opened(disk.crash(least=True))
@@ -201,7 +220,7 @@ def test_checkpoints_are_kafkas_and_outlive_a_crash() -> None:
     assert folder.cleaner_points == {}
 
 
-@pytest.mark.parametrize("path", [LOG_STARTS, f"{LOG_STARTS}.copy"])
+@pytest.mark.parametrize("path", [LOG_START_CHECKPOINT, f"{LOG_START_CHECKPOINT}.copy"])
 def test_any_flipped_bit_in_a_checkpoint_is_said_and_does_no_harm(path: str) -> None:
     """One that brings deleted records back would break a promise."""
     starts = {("orders", 0): 7, ("bills", 0): 1}
@@ -218,7 +237,7 @@ def test_any_flipped_bit_in_a_checkpoint_is_said_and_does_no_harm(path: str) -> 
         assert opened(disk).log_starts == starts  # it was written anew: nothing more to say
 
 
-@pytest.mark.parametrize("path", [LOG_STARTS, f"{LOG_STARTS}.copy"])
+@pytest.mark.parametrize("path", [LOG_START_CHECKPOINT, f"{LOG_START_CHECKPOINT}.copy"])
 def test_a_lost_or_unreadable_checkpoint_is_made_up_for_by_the_other(path: str) -> None:
     for fault in ("remove", "read"):
         disk, said = FaultyDisk(), list[str]()
@@ -235,7 +254,7 @@ def test_a_checkpoint_damaged_while_it_is_in_use_does_not_count_after_a_crash() 
         disk, said = FaultyDisk(seed), list[str]()
         folder = opened(disk)
         folder.save_checkpoints({}, {("orders", 0): 3})
-        disk.flip(LOG_STARTS, 8 * len("0\n1\norders 0 "))
+        disk.flip(LOG_START_CHECKPOINT, 8 * len("0\n1\norders 0 "))
         disk.stop_at(1)
         with pytest.raises(Stopped):
             folder.save_checkpoints({}, {("orders", 0): 4})
@@ -274,28 +293,30 @@ def test_a_crash_at_any_step_leaves_old_checkpoints_or_new() -> None:
 )
 def test_a_malformed_checkpoint_is_said_and_taken_for_missing(text: str) -> None:
     disk, said = FaultyDisk(), list[str]()
-    disk.put(LOG_STARTS, text.encode("latin-1"))
-    assert checkpoint.read(disk, LOG_STARTS, said.append) == {}
+    disk.put(LOG_START_CHECKPOINT, text.encode("latin-1"))
+    assert checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, said.append) == {}
     assert len(said) == 1
     assert said[0].endswith("it is taken for missing")
 
 
 def test_an_empty_checkpoint_is_what_kafka_leaves_at_first() -> None:
     disk = FaultyDisk()
-    disk.put(LOG_STARTS, b"")
-    assert checkpoint.read(disk, LOG_STARTS, pytest.fail) == {}
+    disk.put(LOG_START_CHECKPOINT, b"")
+    assert checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, pytest.fail) == {}
 
 
 def test_meta_properties_are_mended_from_the_catalogue() -> None:
     disk = FaultyDisk()
     with_topics(disk)
-    before = disk.content(META)
+    before = disk.content(META_PROPERTIES_FILE)
     for bit in range(8 * len(before)):
         said = list[str]()
-        disk.flip(META, bit)
+        disk.flip(META_PROPERTIES_FILE, bit)
         opened(disk, said)
-        assert disk.content(META) == before
-        assert said == [f"{META}: it does not say what the catalogue says; it is written anew"]
+        assert disk.content(META_PROPERTIES_FILE) == before
+        assert said == [
+            f"{META_PROPERTIES_FILE}: it does not say what the catalogue says; it is written anew"
+        ]
 
 
 def test_another_nodes_folder_is_refused() -> None:
@@ -316,14 +337,17 @@ def test_a_foreign_folder_is_refused(adopt: bool) -> None:
 
 
 def named(topic_id: bytes) -> bytes:
-    return f"version: 0\ntopic_id: {id_text(topic_id)}".encode()
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
 def kafkas() -> FaultyDisk:
     """As a Kafka leaves it."""
     disk = FaultyDisk()
-    disk.put(META, b"#\n#Sun Nov 15\ncluster.id=abc\nversion=1\ndirectory.id=def\nnode.id=1\n")
-    disk.put(CLEAN, b'{"version":0,"brokerEpoch":17}')
+    disk.put(
+        META_PROPERTIES_FILE,
+        b"#\n#Sun Nov 15\ncluster.id=abc\nversion=1\ndirectory.id=def\nnode.id=1\n",
+    )
+    disk.put(CLEAN_SHUTDOWN_FILE, b'{"version":0,"brokerEpoch":17}')
     for number in range(2):
         disk.put(f"bills-{number}/partition.metadata", named(ORDERS.id))
     disk.put("__consumer_offsets-0/partition.metadata", named(bytes(16)))
@@ -334,10 +358,10 @@ def kafkas() -> FaultyDisk:
 
 def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     disk, said = kafkas(), list[str]()
-    known = Producers()
-    known.put(4_711, Producer(epoch=0))
-    disk.put("bills-0/00000000000000000009.snapshot", snapshot.pack(known))
-    before = disk.content(META)
+    known = ProducerStateManager()
+    known.put(4_711, ProducerStateEntry(epoch=0))
+    disk.put("bills-0/00000000000000000009.snapshot", producer_state.pack_snapshot(known))
+    before = disk.content(META_PROPERTIES_FILE)
     with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
@@ -348,11 +372,11 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
         "bills": (ORDERS.id, 2),
     }
     assert folder.catalog.topics["__consumer_offsets"].overrides == {"cleanup.policy": "compact"}
-    assert folder.catalog.topics["bills"].overrides == KEEP
-    assert folder.catalog.new_producer_id() == ID_GAP
+    assert folder.catalog.topics["bills"].overrides == KEEP_ALL_CONFIG
+    assert folder.catalog.new_producer_id() == PRODUCER_ID_GAP
     assert len(said) == 1
     assert said[0].startswith("2 topics were adopted; their settings are not known")
-    assert disk.content(META) == before
+    assert disk.content(META_PROPERTIES_FILE) == before
     assert opened(disk.kill()).catalog.topics == folder.catalog.topics
 
 
@@ -362,8 +386,8 @@ def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
     first.catalog.put(replace(first.catalog.topics["bills"], overrides={"retention.ms": "5"}))
     first.save_checkpoints(POINTS, {("bills", 0): 3})
     given = first.catalog.new_producer_id()
-    disk.put(CLEAN, b'{"version":0,"brokerEpoch":18}')
-    disk.put(LOG_STARTS, b"0\n1\nbills 0 4\n")
+    disk.put(CLEAN_SHUTDOWN_FILE, b'{"version":0,"brokerEpoch":18}')
+    disk.put(LOG_START_CHECKPOINT, b"0\n1\nbills 0 4\n")
     disk.put("later-0/partition.metadata", named(bytes(15) + b"1"))
     with pytest.raises(InputError, match="last written by a Kafka: stop that"):
         opened(disk)
@@ -371,7 +395,7 @@ def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
     topics = folder.catalog.topics
     assert list(topics) == ["__consumer_offsets", "bills", "later"]
     assert topics["bills"].overrides == {"retention.ms": "5"}
-    assert topics["later"].overrides == KEEP
+    assert topics["later"].overrides == KEEP_ALL_CONFIG
     assert folder.log_starts == {("bills", 0): 4}
     assert folder.catalog.new_producer_id() > given
     folder.mark_clean()
@@ -389,9 +413,17 @@ V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
         ("new-0/00000000000000000000.log", b"", "no folder of topic 'new' says the topic's id"),
         ("bills-0/00000000000000000007.log", V1, "message format 1, of Kafka before 0.11"),
         ("bills-20240101/00000000000000000007.log", b"", "a topic has 10000 at most here"),
-        (META, b"version=1\ncluster.id=abc\nnode.id=2\n", "belongs to node 2, not 1"),
-        (META, b"version=0\nbroker.id=1\ncluster.id=abc\n", "none of a Kafka with KRaft"),
-        (CLEAN, None, "a Kafka that runs, or was not stopped in good order"),
+        (
+            META_PROPERTIES_FILE,
+            b"version=1\ncluster.id=abc\nnode.id=2\n",
+            "belongs to node 2, not 1",
+        ),
+        (
+            META_PROPERTIES_FILE,
+            b"version=0\nbroker.id=1\ncluster.id=abc\n",
+            "none of a Kafka with KRaft",
+        ),
+        (CLEAN_SHUTDOWN_FILE, None, "a Kafka that runs, or was not stopped in good order"),
     ],
 )
 def test_a_kafkas_folder_stays_as_it_is_if_it_cannot_be_adopted(
@@ -410,10 +442,10 @@ def test_a_kafkas_folder_stays_as_it_is_if_it_cannot_be_adopted(
 
 def test_a_folder_of_a_kafka_before_3_7_gets_an_id() -> None:
     disk, said = kafkas(), list[str]()
-    disk.put(META, b"version=1\ncluster.id=abc\nnode.id=1\n")
+    disk.put(META_PROPERTIES_FILE, b"version=1\ncluster.id=abc\nnode.id=1\n")
     identity = opened(disk, said, adopt=True).catalog.identity
     assert identity.cluster_id == "abc"
-    assert f"directory.id={identity.directory_id}\n" in disk.content(META).decode()
+    assert f"directory.id={identity.directory_id}\n" in disk.content(META_PROPERTIES_FILE).decode()
 
 
 def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
@@ -421,7 +453,7 @@ def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
     disk.put("bills-0/partition.metadata", named(ORDERS.id))
     disk.put("bills-2/partition.metadata", b"nonsense")
     disk.put("old-0/00000000000000000000.log", b"")
-    disk.put(RECOVERY_POINTS, b"0\n0\n")
+    disk.put(RECOVERY_POINT_CHECKPOINT, b"0\n0\n")
     with pytest.raises(InputError, match=r"partitions' folders, .*: start with --adopt"):
         opened(disk)
     topics = opened(disk, said, adopt=True).catalog.topics
@@ -438,7 +470,7 @@ def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
     [
         ("notes.txt", r"is not Rota's, it has 'notes.txt': adopt a folder that has nothing but"),
         ("backup-1/app.log", r"is not Rota's, it has 'backup-1': adopt"),
-        (LOCK, "has no partition's folder to adopt"),
+        (LOCK_FILE, "has no partition's folder to adopt"),
     ],
 )
 def test_what_is_no_copy_of_partitions_is_not_adopted(path: str, problem: str) -> None:

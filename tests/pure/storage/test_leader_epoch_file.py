@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from rota.broker.storage.checkpoint import LeaderEpochs, pack_leader_epochs, unpack_leader_epochs
 from rota.errors import FormatError
-from rota.storage.epoch import Epochs, pack, unpack
 
 
 @pytest.mark.parametrize("entries", [[(0, 0)], [(3, 17)], [(0, 0), (1, 5), (4, 5), (9, 2**40)]])
 def test_what_is_written_is_read(entries: list[tuple[int, int]]) -> None:
-    found = unpack(pack(entries))
+    found = unpack_leader_epochs(pack_leader_epochs(entries))
     assert found is not None
     assert found.entries == entries
 
 
 def test_none_is_known_before_the_first_record() -> None:
-    assert unpack(pack([])) is None
+    assert unpack_leader_epochs(pack_leader_epochs([])) is None
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_none_is_known_before_the_first_record() -> None:
 )
 def test_epochs_and_their_offsets_ascend(entries: list[tuple[int, int]], problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
-        unpack(pack(entries))
+        unpack_leader_epochs(pack_leader_epochs(entries))
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_epochs_and_their_offsets_ascend(entries: list[tuple[int, int]], problem
 )
 def test_what_is_no_such_list_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError):
-        unpack(data)
+        unpack_leader_epochs(data)
 
 
 def test_an_epoch_ends_where_the_next_begins() -> None:
-    epochs = Epochs([(1, 10), (3, 20)])
+    epochs = LeaderEpochs([(1, 10), (3, 20)])
     assert [epochs.end_of(epoch, 30) for epoch in range(5)] == [
         (0, 10),
         (1, 20),

@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rota.formats.batch import Codec, Record, encode
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
+from rota.engine.model.config import TopicConfig
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.partition_log import NOW, Told, create, offsets, reopen, split
 
@@ -57,11 +57,11 @@ class LogMachine(RuleBasedStateMachine):
 
     # what a broker does
 
-    @rule(times=TIMES, size=SIZES, codec=st.sampled_from(Codec))
-    def append(self, times: list[int], size: int, codec: Codec) -> None:
+    @rule(times=TIMES, size=SIZES, codec=st.sampled_from(CompressionType))
+    def append(self, times: list[int], size: int, codec: CompressionType) -> None:
         stamps = tuple(NOW + each for each in times)
-        batch = encode(
-            [Record(row, at, b"k", bytes(size)) for row, at in enumerate(stamps)], codec=codec
+        batch = encode_batch(
+            [BatchRecord(row, at, b"k", bytes(size)) for row, at in enumerate(stamps)], codec=codec
         )
         base = self.log.append(batch, NOW).base_offset
         self.model.append(Stored(base, base.to_bytes(8) + batch[8:], stamps))
@@ -122,7 +122,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.stop_at(change)
         try:
             while True:
-                self.append([1, 2], 40, Codec.NONE)
+                self.append([1, 2], 40, CompressionType.NONE)
                 self.log.roll(NOW)
                 promised = self.log.recovery_point
         except Stopped:

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import (
+    BatchHeader,
+    BatchRecord,
+    CompressionType,
+    compute_crc32c,
+    encode_batch,
+    read_batch_header,
+)
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.model.config import TopicConfig
 from rota.errors import Code, Refused
-from rota.formats.batch import Codec, Header, Record, decode, encode, read_header, records
-from rota.formats.batch.checksum import checksum
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, batches, create, log_files, padded, sent, values
 
@@ -22,7 +29,7 @@ def sealed(batch: bytes, position: int, layout: str, value: int) -> bytes:
     """A batch with a field changed, and the checksum right again."""
     changed = bytearray(batch)
     struct.pack_into(layout, changed, position, value)
-    struct.pack_into(">I", changed, 17, checksum(memoryview(changed)[21:]))
+    struct.pack_into(">I", changed, 17, compute_crc32c(memoryview(changed)[21:]))
     return bytes(changed)
 
 
@@ -36,7 +43,7 @@ def refusal(log: Log, batch: bytes, now: int = NOW) -> Code:
 
 def test_a_batch_gets_the_next_offset_and_nothing_else_of_it_changes() -> None:
     log = create(FaultyDisk())
-    first, second = sent(b"a", b"b"), sent(b"c", codec=Codec.ZSTD)
+    first, second = sent(b"a", b"b"), sent(b"c", codec=CompressionType.ZSTD)
     assert log.append(first, NOW).base_offset == 0
     appended = log.append(memoryview(second), NOW)
     assert (appended.base_offset, appended.append_time, appended.duplicate) == (2, -1, False)
@@ -51,9 +58,9 @@ def test_with_log_append_time_the_brokers_time_counts() -> None:
     log = create(FaultyDisk(), config=TopicConfig(timestamp_type="LogAppendTime"))
     assert log.append(sent(b"a", b"b", at=5), NOW).append_time == NOW
     (stored,) = batches(log)
-    found = decode(stored)
+    found = decode_batches(stored)
     assert not found.problems
-    assert [record.timestamp for record in records(found)] == [NOW, NOW]
+    assert [record.timestamp for record in iterate_records(found)] == [NOW, NOW]
     assert log.offset_for_time(NOW) == (0, NOW)
 
 
@@ -105,10 +112,17 @@ def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
     [
         ({"timestamps_before": 10}, sent(b"a", at=NOW - 11), Code.INVALID_TIMESTAMP),
         ({"timestamps_after": 10}, sent(b"a", at=NOW + 11), Code.INVALID_TIMESTAMP),
-        ({"cleanup_policy": "compact"}, encode([Record(0, NOW, None, b"v")]), Code.INVALID_RECORD),
         (
             {"cleanup_policy": "compact"},
-            encode([Record(0, NOW, b"k", b""), Record(1, NOW, None, b"")], codec=Codec.GZIP),
+            encode_batch([BatchRecord(0, NOW, None, b"v")]),
+            Code.INVALID_RECORD,
+        ),
+        (
+            {"cleanup_policy": "compact"},
+            encode_batch(
+                [BatchRecord(0, NOW, b"k", b""), BatchRecord(1, NOW, None, b"")],
+                codec=CompressionType.GZIP,
+            ),
             Code.INVALID_RECORD,
         ),
         ({"cleanup_policy": "compact"}, sealed(sent(b"a"), 61, "b", 99), Code.CORRUPT_MESSAGE),
@@ -144,8 +158,8 @@ def test_a_retry_is_answered_with_the_offsets_of_the_first_try() -> None:
     assert log.append(sent(b"c", base_sequence=2, **fields), NOW).base_offset == 3
 
 
-def header(log: Log, offset: int) -> Header:
-    return read_header(log.read(offset, 1))
+def header(log: Log, offset: int) -> BatchHeader:
+    return read_batch_header(log.read(offset, 1))
 
 
 def test_a_segment_is_no_larger_than_the_topic_wants() -> None:
@@ -185,7 +199,7 @@ def test_without_timestamps_a_segment_ends_by_the_clock() -> None:
 
 
 def test_a_segment_ends_where_an_index_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.storage.index.MOST", 40)
+    monkeypatch.setattr("rota.broker.storage.index.MAX_INDEX_BYTES", 40)
     log = create(FaultyDisk(), config=TopicConfig(index_interval=0))
     for row in range(10):
         log.append(sent(b"a", at=NOW + row), NOW)

@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
+from rota.broker.storage.log import Log
+from rota.engine.model.config import TopicConfig
 from rota.errors import Code, DiskError, Refused
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, values
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rota.formats.batch import decode, read_header, records
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
-from rota.storage.lookup import NEAR
+from rota.broker.storage.log import Log
+from rota.broker.storage.log_segment import FULL_CHECK_BYTES
+from rota.engine.formats.record_batch import read_batch_header
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.model.config import TopicConfig
 from tests.support.examples import first
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent
@@ -29,10 +30,10 @@ def filled(disk: FaultyDisk, told: Told | None = None, times: Sequence[int] = TI
 
 def look_up(log: Log, step: int = 1) -> None:
     """Every offset and every time is where a reader of all records finds it."""
-    whole = list(records(decode(b"".join(batches(log)))))
+    whole = list(iterate_records(decode_batches(b"".join(batches(log)))))
     assert [each.offset for each in whole] == list(range(40))
     for offset in range(40):
-        found = read_header(log.read(offset, 1))
+        found = read_batch_header(log.read(offset, 1))
         assert found.base_offset <= offset <= found.last_offset
     for at in range(NOW - 2, NOW + 135, step):
         expected = next(((r.offset, r.timestamp) for r in whole if r.timestamp >= at), None)
@@ -104,7 +105,7 @@ def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("row", [0, 2])
-@pytest.mark.parametrize(("times", "near"), [(TIMES, NEAR), (TIMES[::-1], 100)])
+@pytest.mark.parametrize(("times", "near"), [(TIMES, FULL_CHECK_BYTES), (TIMES[::-1], 100)])
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.check)])
 def test_no_flipped_bit_of_an_index_misleads(
     monkeypatch: pytest.MonkeyPatch,
@@ -114,7 +115,7 @@ def test_no_flipped_bit_of_an_index_misleads(
     near: int,
     every: int,
 ) -> None:
-    monkeypatch.setattr("rota.storage.lookup.NEAR", near)
+    monkeypatch.setattr("rota.broker.storage.log_segment.FULL_CHECK_BYTES", near)
     whole = FaultyDisk()
     filled(whole, times=times).close()
     path = log_files(whole)[row].replace(".log", f".{kind}")
@@ -152,11 +153,11 @@ SHAPES: dict[str, list[int]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("near", [NEAR, 100])
+@pytest.mark.parametrize("near", [FULL_CHECK_BYTES, 100])
 def test_look_ups_are_right_however_times_run(
     monkeypatch: pytest.MonkeyPatch, shape: str, near: int
 ) -> None:
-    monkeypatch.setattr("rota.storage.lookup.NEAR", near)
+    monkeypatch.setattr("rota.broker.storage.log_segment.FULL_CHECK_BYTES", near)
     disk, told = FaultyDisk(), Told()
     log = filled(disk, told, SHAPES[shape])
     look_up(log)

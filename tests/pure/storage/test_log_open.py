@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import read_batch_header
+from rota.engine.model.config import TopicConfig
 from rota.errors import Refused
-from rota.formats.batch import read_header
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, values
 
@@ -337,7 +337,7 @@ def test_producers_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
         retried = sent(b"11", producer_id=7, producer_epoch=1, base_sequence=11)
         assert again.append(retried, NOW).duplicate
         assert again.end == 12
-        assert read_header(again.read(11, 1)).base_offset == 11
+        assert read_batch_header(again.read(11, 1)).base_offset == 11
 
 
 LARGE = TopicConfig(max_message_bytes=40 << 20)

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from rota.broker.storage.log import Log
+from rota.engine.formats.record_batch import CompressionType, read_batch_header
+from rota.engine.model.config import TopicConfig
 from rota.errors import Code, DiskError, Refused
-from rota.formats.batch import Codec, read_header
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import (
     NOW,
@@ -40,7 +40,7 @@ def filled(disk: FaultyDisk, told: Told | None = None, count: int = 20, segment:
 def test_every_offset_gives_the_batch_that_has_it_and_those_behind_it(offset: int) -> None:
     log = filled(FaultyDisk())
     assert len(log.segments) > 3
-    found = [read_header(each).base_offset for each in batches(log, offset)]
+    found = [read_batch_header(each).base_offset for each in batches(log, offset)]
     assert found == list(range(offset // 3 * 3, 60, 3))
 
 
@@ -82,7 +82,7 @@ def test_nothing_is_read_from_the_limit_on() -> None:
 
 def test_a_batch_larger_than_any_window_is_read_whole() -> None:
     log = create(FaultyDisk())
-    for codec in Codec:
+    for codec in CompressionType:
         log.append(padded(900_000, codec=codec), NOW)
     assert len(batches(log, budget=1)) == 5
     assert len(log.read(0, 1)) > 900_000
@@ -126,7 +126,7 @@ def test_no_flipped_bit_is_ever_served() -> None:
         told.clear()
         disk.flip(path, bit % (8 * len(disk.content(path))))
         for offset in range(24):
-            expected = [each for each in good if read_header(each).last_offset >= offset]
+            expected = [each for each in good if read_batch_header(each).last_offset >= offset]
             with suppress(Refused):
                 found = batches(fresh, offset)
                 assert found == expected[: len(found)], bit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rota.broker.storage.log import Log
+from rota.engine.model.config import TopicConfig
 from rota.errors import DiskError
-from rota.model.config import TopicConfig
-from rota.storage.log import Log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, create, log_files, reopen, sent, values
 

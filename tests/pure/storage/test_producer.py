@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from rota.broker.storage import index, producer_state
+from rota.broker.storage.index import AbortedTransaction
+from rota.broker.storage.log import Log
+from rota.broker.storage.producer_state import (
+    BatchMetadata,
+    EndTransactionMarker,
+    ProducerStateManager,
+    read_marker,
+)
+from rota.engine.formats.record_batch import (
+    BatchHeader,
+    BatchRecord,
+    ControlRecordType,
+    encode_batch,
+    encode_end_transaction_marker,
+    read_batch_header,
+)
+from rota.engine.model.config import DAY, MAX_INT, TopicConfig
 from rota.errors import Code, FormatError, Refused
-from rota.formats.batch import Header, Marker, Record, encode, marker, read_header
-from rota.model.config import DAY, INT, TopicConfig
-from rota.storage import snapshot, transaction
-from rota.storage.log import Log
-from rota.storage.producer import Ended, Producers, Taken, marker_of
-from rota.storage.transaction import Aborted
 from tests.support.faulty_disk import FaultyDisk
 
 NOW = 1_790_000_000_000
+#: Producers.
 ANN, BOB = 7, 9
-"""Producers."""
 
 
 def batch(
@@ -27,16 +39,16 @@ def batch(
     offset: int = 0,
     now: int = NOW,
     transactional: bool = False,
-) -> Header:
-    records = [Record(offset + each, now, b"k", b"v") for each in range(count)]
-    data = encode(
+) -> BatchHeader:
+    records = [BatchRecord(offset + each, now, b"k", b"v") for each in range(count)]
+    data = encode_batch(
         records,
         producer_id=producer,
         producer_epoch=epoch,
         base_sequence=sequence,
         transactional=transactional,
     )
-    return read_header(data)
+    return read_batch_header(data)
 
 
 class Partition:
@@ -44,8 +56,8 @@ class Partition:
 
     def __init__(self) -> None:
         self.end = 0
-        self.producers = Producers()
-        self.aborted: list[Aborted] = []
+        self.producers = ProducerStateManager()
+        self.aborted: list[AbortedTransaction] = []
 
     def send(
         self, sequence: int, count: int = 1, producer: int = ANN, epoch: int = 0, now: int = NOW
@@ -64,13 +76,13 @@ class Partition:
             batch(sequence, count, producer=producer, epoch=epoch, offset=where, transactional=True)
         )
 
-    def mark(self, kind: Marker, producer: int = ANN, epoch: int = 0) -> None:
-        data = marker(
+    def mark(self, kind: ControlRecordType, producer: int = ANN, epoch: int = 0) -> None:
+        data = encode_end_transaction_marker(
             kind, offset=self.end, timestamp=NOW, producer_id=producer, producer_epoch=epoch
         )
-        self.store(read_header(data), marker_of(data))
+        self.store(read_batch_header(data), read_marker(data))
 
-    def store(self, head: Header, end: Ended | None = None) -> int:
+    def store(self, head: BatchHeader, end: EndTransactionMarker | None = None) -> int:
         aborted = self.producers.take(head, end)
         self.aborted += [aborted] if aborted else []
         self.end = self.producers.end = head.last_offset + 1
@@ -85,7 +97,9 @@ class Partition:
         """With what a snapshot keeps."""
         found = Partition()
         found.end = self.end
-        found.producers = snapshot.unpack(snapshot.pack(self.producers))
+        found.producers = producer_state.unpack_snapshot(
+            producer_state.pack_snapshot(self.producers)
+        )
         return found
 
 
@@ -111,7 +125,7 @@ def test_a_batch_is_the_same_only_from_its_first_to_its_last_sequence() -> None:
     log.refuses(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, 2)
 
 
-@pytest.mark.parametrize("sequence", [2, 4, INT])
+@pytest.mark.parametrize("sequence", [2, 4, MAX_INT])
 def test_a_gap_is_refused(sequence: int) -> None:
     log = Partition()
     log.send(0, 3)
@@ -128,11 +142,11 @@ def test_a_producer_nobody_knows_may_begin_anywhere() -> None:
 
 def test_behind_the_highest_sequence_comes_zero() -> None:
     log = Partition()
-    log.send(INT - 1, 4)  # INT - 1, INT, 0, 1
+    log.send(MAX_INT - 1, 4)  # INT - 1, INT, 0, 1
     assert log.send(2) == 4
-    assert log.send(INT - 1, 4) == 0
+    assert log.send(MAX_INT - 1, 4) == 0
     other = Partition()
-    other.send(INT - 2, 3)
+    other.send(MAX_INT - 2, 3)
     assert other.send(0) == 3
 
 
@@ -177,8 +191,8 @@ def test_a_retry_after_a_kill_is_not_stored_twice(rolled: bool) -> None:
     disk = FaultyDisk()
     log = Log.create(disk, "t-0", bytes(16), TopicConfig(), now=NOW)
     sent = [
-        encode(
-            [Record(0, NOW, None, b"%d" % each)],
+        encode_batch(
+            [BatchRecord(0, NOW, None, b"%d" % each)],
             producer_id=ANN,
             producer_epoch=0,
             base_sequence=each,
@@ -211,25 +225,25 @@ def test_an_open_transaction_holds_the_stable_offset_back() -> None:
     log.send(1, producer=BOB)
     assert log.producers.stable(log.end) == 1
     log.write(2, 2, producer=11)
-    log.mark(Marker.COMMIT)
+    log.mark(ControlRecordType.COMMIT)
     assert log.producers.stable(log.end) == 4
-    log.mark(Marker.ABORT, producer=11)
+    log.mark(ControlRecordType.ABORT, producer=11)
     assert log.producers.stable(log.end) == log.end
-    assert log.aborted == [Aborted(11, 4, 7, 8)]
+    assert log.aborted == [AbortedTransaction(11, 4, 7, 8)]
 
 
 def test_an_abort_says_what_is_stable_then() -> None:
     log = Partition()
     log.write(2)
     log.write(2, producer=BOB)
-    log.mark(Marker.ABORT, producer=BOB)
-    log.mark(Marker.ABORT)
-    assert log.aborted == [Aborted(BOB, 2, 4, 0), Aborted(ANN, 0, 5, 6)]
+    log.mark(ControlRecordType.ABORT, producer=BOB)
+    log.mark(ControlRecordType.ABORT)
+    assert log.aborted == [AbortedTransaction(BOB, 2, 4, 0), AbortedTransaction(ANN, 0, 5, 6)]
 
 
 def test_a_marker_without_data_aborts_nothing() -> None:
     log = Partition()
-    log.mark(Marker.ABORT)
+    log.mark(ControlRecordType.ABORT)
     assert log.aborted == []
     assert log.producers.stable(log.end) == 1
 
@@ -237,7 +251,7 @@ def test_a_marker_without_data_aborts_nothing() -> None:
 def test_a_marker_of_a_later_epoch_ends_the_transaction() -> None:
     log = Partition()
     log.write(2)
-    log.mark(Marker.COMMIT, epoch=1)
+    log.mark(ControlRecordType.COMMIT, epoch=1)
     assert log.producers.stable(log.end) == 3
     log.refuses(Code.INVALID_PRODUCER_EPOCH, 2)
 
@@ -262,11 +276,11 @@ def test_a_batch_outside_its_open_transaction_is_refused() -> None:
 def test_an_emptied_marker_changes_nothing() -> None:
     log = Partition()
     log.write(2)
-    emptied = encode(
+    emptied = encode_batch(
         [], base_offset=2, producer_id=ANN, producer_epoch=0, transactional=True, control=True
     )
-    assert marker_of(emptied) is None
-    log.store(read_header(emptied), None)
+    assert read_marker(emptied) is None
+    log.store(read_batch_header(emptied), None)
     assert log.producers.stable(log.end) == 0
 
 
@@ -283,29 +297,29 @@ def test_an_open_transaction_does_not_expire_and_outlives_a_restart() -> None:
 def test_a_snapshot_is_as_kafka_writes_it() -> None:
     log = Partition()
     log.send(4, 3)
-    data = snapshot.pack(log.producers)
+    data = producer_state.pack_snapshot(log.producers)
     assert data[:2] == b"\0\1"
     assert data[6:] == (
         b"\0\0\0\1" + (7).to_bytes(8) + b"\0\0" + (6).to_bytes(4) + (2).to_bytes(8)
         + (2).to_bytes(4) + NOW.to_bytes(8) + b"\xff" * 4 + b"\xff" * 8
     )  # fmt: skip
-    found = snapshot.unpack(data).get(ANN)
+    found = producer_state.unpack_snapshot(data).get(ANN)
     assert found is not None
-    assert found.batches == [Taken(4, 6, 0, 2, NOW)]
+    assert found.batches == [BatchMetadata(4, 6, 0, 2, NOW)]
 
 
 def test_every_flipped_bit_and_every_cut_of_a_snapshot_is_found() -> None:
     log = Partition()
     log.send(0, 3)
-    data = snapshot.pack(log.producers)
+    data = producer_state.pack_snapshot(log.producers)
     for bit in range(8 * len(data)):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
         with pytest.raises(FormatError):
-            snapshot.unpack(bad)
+            producer_state.unpack_snapshot(bad)
     for size in range(len(data)):
         with pytest.raises(FormatError):
-            snapshot.unpack(data[:size])
+            producer_state.unpack_snapshot(data[:size])
 
 
 def test_the_newest_good_snapshot_counts_and_a_bad_one_is_said() -> None:
@@ -313,15 +327,15 @@ def test_the_newest_good_snapshot_counts_and_a_bad_one_is_said() -> None:
     disk.make("t-0")
     for sequence in range(4):
         log.send(sequence)
-        snapshot.save(disk, "t-0", log.producers)
+        producer_state.save_snapshot(disk, "t-0", log.producers)
     disk.flip("t-0/00000000000000000003.snapshot", 100)
-    found = snapshot.load(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
+    found = producer_state.load_snapshot(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
     assert found.end == 2
     assert len(said) == 1
     assert said[0].startswith("t-0/00000000000000000003.snapshot: checksum ")
-    assert snapshot.offsets(disk, "t-0") == [1, 2]
+    assert producer_state.list_snapshot_offsets(disk, "t-0") == [1, 2]
     disk.refuse("read", "*2.snapshot")
-    found = snapshot.load(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
+    found = producer_state.load_snapshot(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
     assert found.end == 1
     assert "Input/output error" in said[1]
 
@@ -329,17 +343,17 @@ def test_the_newest_good_snapshot_counts_and_a_bad_one_is_said() -> None:
 def test_without_a_snapshot_the_log_is_read_from_its_start() -> None:
     disk = FaultyDisk()
     disk.make("t-0")
-    found = snapshot.load(disk, "t-0", start=5, end=9, now=NOW, report=pytest.fail)
+    found = producer_state.load_snapshot(disk, "t-0", start=5, end=9, now=NOW, report=pytest.fail)
     assert (found.end, len(found)) == (5, 0)
 
 
 def test_an_index_of_transactions_reads_as_it_was_written() -> None:
-    entries = [Aborted(ANN, 3, 9, 4), Aborted(BOB, 4, 12, 13)]
+    entries = [AbortedTransaction(ANN, 3, 9, 4), AbortedTransaction(BOB, 4, 12, 13)]
     data = b"".join(entry.pack() for entry in entries)
     assert len(data) == 68
-    assert transaction.read(data) == entries
-    assert transaction.overlapping(entries, 10, 20) == entries[1:]
-    assert transaction.overlapping(entries, 0, 4) == entries[:1]
+    assert index.read_transaction_index(data) == entries
+    assert index.select_overlapping(entries, 10, 20) == entries[1:]
+    assert index.select_overlapping(entries, 0, 4) == entries[:1]
 
 
 @pytest.mark.parametrize(
@@ -347,11 +361,11 @@ def test_an_index_of_transactions_reads_as_it_was_written() -> None:
     [
         (bytes(33), "no whole entries"),
         (b"\0\1" + bytes(32), "version 1"),
-        (Aborted(1, 9, 3, 4).pack(), "offsets 9 to 3"),
-        (Aborted(1, 2, 3, 4).pack() * 2, "after 3"),
-        (Aborted(1, -1, 3, 4).pack(), "offsets -1 to 3"),
+        (AbortedTransaction(1, 9, 3, 4).pack(), "offsets 9 to 3"),
+        (AbortedTransaction(1, 2, 3, 4).pack() * 2, "after 3"),
+        (AbortedTransaction(1, -1, 3, 4).pack(), "offsets -1 to 3"),
     ],
 )
 def test_a_wrong_index_of_transactions_is_found(data: bytes, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
-        transaction.read(data)
+        index.read_transaction_index(data)

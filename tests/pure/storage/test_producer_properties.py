@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.broker.storage import producer_state
+from rota.broker.storage.producer_state import ProducerStateManager
+from rota.engine.formats.record_batch import BatchHeader
+from rota.engine.model.config import DAY
 from rota.errors import Code, Refused
-from rota.formats.batch import Header
-from rota.model.config import DAY
-from rota.storage import snapshot
-from rota.storage.producer import Producers
 from tests.support.examples import examples
 
 NOW = 1_790_000_000_000
@@ -24,8 +24,8 @@ class Model:
     """What Kafka would do, from the history alone."""
 
     epochs: dict[int, int] = field(default_factory=dict)
+    #: By producer, of its present epoch: first sequence, count, offset.
     sent: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    """By producer, of its present epoch: first sequence, count, offset."""
 
     def answer(self, producer: int, epoch: int, first: int, count: int) -> Code | int | None:
         """An offset it has already, a refusal, or None: it is taken."""
@@ -53,8 +53,8 @@ class Model:
         self.sent = {producer: sent[-1:] for producer, sent in self.sent.items()}
 
 
-def header(producer: int, epoch: int, first: int, count: int, offset: int) -> Header:
-    return Header(
+def header(producer: int, epoch: int, first: int, count: int, offset: int) -> BatchHeader:
+    return BatchHeader(
         base_offset=offset,
         length=100,
         leader_epoch=0,
@@ -86,11 +86,11 @@ moves = st.lists(st.one_of(sends, follow, follow, follow, again, restart), max_s
 @examples(quick=25)
 @given(moves)
 def test_answers_are_those_of_the_model(script: list[tuple[int | None, ...]]) -> None:
-    model, producers, end = Model(), Producers(), 0
+    model, producers, end = Model(), ProducerStateManager(), 0
     for move in script:
         if not move:
             model.restart()
-            producers = snapshot.unpack(snapshot.pack(producers), DAY)
+            producers = producer_state.unpack_snapshot(producer_state.pack_snapshot(producers), DAY)
             continue
         producer, epoch, first, count = _sent(model, move)
         head = header(producer, epoch, first, count, end)

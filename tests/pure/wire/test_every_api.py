@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from rota.broker.fault import Order, api_name, api_of
-from rota.broker.node import BEFORE_LOGIN
+from rota.broker.faults import InjectedFault, api_name, find_api
+from rota.broker.node import ALLOWED_BEFORE_LOGIN
 from rota.errors import Code
-from rota.wire.api import Api
-from rota.wire.message import Head, write_request
-from rota.wire.record import Record
+from rota.protocol.messages import Api, RequestHeader, write_request
+from rota.protocol.schemas import MessageBase
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
 from tests.support.wire_messages import classes, full_message
 
 every_api = pytest.mark.parametrize("api", VERSIONS, ids=api_name)
+#: What Kafka answers before a login.
 UNTRUSTED = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
-"""What Kafka answers before a login."""
 
 
 def request(api: Api, version: int) -> Any:
@@ -31,18 +30,18 @@ def request(api: Api, version: int) -> Any:
 
 
 def give(peer: ClientConnection, api: Api, version: int) -> None:
-    frame = write_request(Head(api, version, 1, "app", 0), request(api, version))
+    frame = write_request(RequestHeader(api, version, 1, "app", 0), request(api, version))
     peer.send_frame(bytes(frame)[4:])
 
 
-def errors(message: Record, version: int) -> Iterator[int]:
+def errors(message: MessageBase, version: int) -> Iterator[int]:
     """Every error code in an answer of this version."""
     for field in message.STRUCT.fields:
         found = getattr(message, field.name)
         if field.name == "error_code" and version in field.versions:
             yield found
         for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, Record):
+            if isinstance(each, MessageBase):
                 yield from errors(each, version)
 
 
@@ -50,7 +49,9 @@ def errors(message: Record, version: int) -> Iterator[int]:
 def test_it_fails_on_order(api: Api) -> None:
     node = InMemoryNode()
     for version in VERSIONS[api]:
-        order = Order(api=api_of(api_name(api)), left=1, client_id=None, code=Code.UNKNOWN)
+        order = InjectedFault(
+            api=find_api(api_name(api)), left=1, client_id=None, code=Code.UNKNOWN
+        )
         node.node.faults.order(order)
         codes = set(errors(node.connect().ask(request(api, version), version), version))
         assert codes == {Code.UNKNOWN}, f"v{version}"
@@ -61,10 +62,14 @@ def test_it_fails_on_order(api: Api) -> None:
 def test_a_produce_that_wants_no_answer_fails_with_its_connection() -> None:
     node = InMemoryNode()
     for version in VERSIONS[Api.PRODUCE]:
-        node.node.faults.order(Order(api=Api.PRODUCE, left=1, client_id=None, code=Code.UNKNOWN))
+        node.node.faults.order(
+            InjectedFault(api=Api.PRODUCE, left=1, client_id=None, code=Code.UNKNOWN)
+        )
         peer, message = node.connect(), request(Api.PRODUCE, version)
         message.acks = 0
-        peer.send_frame(bytes(write_request(Head(Api.PRODUCE, version, 1, "app", 0), message))[4:])
+        peer.send_frame(
+            bytes(write_request(RequestHeader(Api.PRODUCE, version, 1, "app", 0), message))[4:]
+        )
         assert peer.closed == "Produce fails with UNKNOWN, on order"
         assert not peer.responses
 
@@ -83,4 +88,4 @@ def test_only_what_a_login_needs_is_answered_before_it(api: Api) -> None:
             assert f"{api_name(api)} before logging in" in peer.closed
             node.jump(3_600_000)
             assert not peer.responses
-    assert UNTRUSTED == BEFORE_LOGIN
+    assert UNTRUSTED == ALLOWED_BEFORE_LOGIN

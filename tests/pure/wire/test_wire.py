@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.errors import FormatError
-from rota.wire.api import Api
-from rota.wire.frame import Frames
-from rota.wire.message import (
-    Head,
-    read_head,
+from rota.protocol.frames import FrameReader
+from rota.protocol.messages import (
+    Api,
+    RequestHeader,
     read_request,
+    read_request_header,
     read_response,
     write_request,
     write_response,
@@ -26,23 +26,23 @@ from tests.support.examples import examples
 from tests.support.wire_messages import classes, some_message, versions
 
 every_api = pytest.mark.parametrize("api", Api, ids=lambda api: api.name)
+#: For each API; an example is tried in all its versions.
 few = settings(max_examples=max(5, settings().max_examples // 10))
-"""For each API; an example is tried in all its versions."""
 seeds = st.integers(0, 2**32)
+#: Lengths and counts that break careless readers.
 EXTREMES = (
     *(value.to_bytes(4, "big", signed=True) for value in (-1, 0, 1, -2, 2**16, 2**31 - 1)),
     *(b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x10", b"\x80\x00\x00\x00"),
     *(b"\xff\xff", b"\x7f\xff", b"\x00", b"\x80"),
 )
-"""Lengths and counts that break careless readers."""
 nasty = st.lists(st.binary(max_size=9) | st.sampled_from(EXTREMES), max_size=20).map(b"".join)
+#: Bytes of memory for each byte sent, at most: of arrays of empty structs.
 MULTIPLE = 120
-"""Bytes of memory for each byte sent, at most: of arrays of empty structs."""
 
 
 def request_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, Any]:
     message = some_message(classes(api)[0], version, rng)
-    return bytes(write_request(Head(api, version, 7, "me", 0), message))[4:], message
+    return bytes(write_request(RequestHeader(api, version, 7, "me", 0), message))[4:], message
 
 
 def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, Any]:
@@ -51,7 +51,7 @@ def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, A
 
 
 def taken(frame: bytes) -> Any:
-    head = read_head(frame)
+    head = read_request_header(frame)
     return read_request(Api(head.api), head.version, frame, head.size)
 
 
@@ -126,7 +126,7 @@ def test_what_is_changed_is_a_message_or_refused(api: Api, seed: int) -> None:
     refused = 0
     for version in versions(api):
         frame, _ = request_frame(api, version, rng)
-        request = frame[read_head(frame).size :]
+        request = frame[read_request_header(frame).size :]
         response = response_frame(api, version, rng)[0][5:]
         for body in (request, response):
             for _ in range(4):
@@ -155,7 +155,7 @@ def test_any_bytes_are_a_message_or_refused(api: Api, data: bytes) -> None:
 @given(nasty)
 def test_any_frame_has_a_header_or_is_refused(data: bytes) -> None:
     try:
-        head = read_head(data)
+        head = read_request_header(data)
     except FormatError:
         return
     assert 10 <= head.size <= len(data)
@@ -195,7 +195,7 @@ def test_tagged_fields_of_a_later_kafka_are_skipped(api: Api, many: int, size: i
     for version in versions(api):
         if version not in request.SCHEMA.flexible:
             continue
-        frame = bytes(write_request(Head(api, version, 7, "me", 0), request()))[4:]
+        frame = bytes(write_request(RequestHeader(api, version, 7, "me", 0), request()))[4:]
         assert frame.endswith(b"\x00")
         length = bytes((size,)) if size < 128 else bytes((size & 0x7F | 0x80, size >> 7))
         tags = b"".join(bytes((100 + number,)) + length + b"x" * size for number in range(many))
@@ -216,7 +216,7 @@ def test_frames_do_not_depend_on_how_bytes_come_in(
 ) -> None:
     rng = random.Random(seed)
     data = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    frames, found, at = Frames(1000, bytearray(scratch)), [], 0
+    frames, found, at = FrameReader(1000, bytearray(scratch)), [], 0
     while at < len(data):
         if rng.random() < 0.5:
             piece = data[at : at + rng.randint(1, most)]

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
+from rota.engine.formats.buffer import PADDING, ByteBuffer, Bytes
 from rota.errors import FormatError
-from rota.formats.buffer import ROOM, Buffer, Bytes
-from rota.wire.frame import SCRATCH, Frames
+from rota.protocol.frames import RECEIVE_BUFFER_BYTES, FrameReader
 
 LIMIT = 100 * 1024 * 1024
 
@@ -18,14 +18,14 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def taken(frames: Frames) -> list[bytes]:
+def taken(frames: FrameReader) -> list[bytes]:
     found = []
     while (frame := frames.next()) is not None:
         found.append(bytes(frame))
     return found
 
 
-def written(frames: Frames, data: bytes) -> list[bytes]:
+def written(frames: FrameReader, data: bytes) -> list[bytes]:
     """Data that arrives as a socket gives it: as much as fits the room."""
     found = []
     left: Bytes = data
@@ -41,14 +41,14 @@ def written(frames: Frames, data: bytes) -> list[bytes]:
 
 
 def test_a_frame_comes_out_without_its_length() -> None:
-    frames = Frames(LIMIT)
+    frames = FrameReader(LIMIT)
     frames.feed(framed(b"hello"))
     assert frames.next() == b"hello"
     assert frames.next() is None
 
 
 def test_a_frame_of_no_bytes_is_a_frame() -> None:
-    frames = Frames(LIMIT)
+    frames = FrameReader(LIMIT)
     frames.feed(framed(b"") + framed(b"x"))
     assert taken(frames) == [b"", b"x"]
 
@@ -59,7 +59,7 @@ def test_frames_may_be_cut_anywhere() -> None:
         sizes = (0, 1, 3, 4, 5, 100, 50 * most)
         bodies = [rng.randbytes(rng.choice(sizes)) for _ in range(50)]
         data = b"".join(map(framed, bodies))
-        fed, wrote = Frames(LIMIT), Frames(LIMIT, bytearray(3000))
+        fed, wrote = FrameReader(LIMIT), FrameReader(LIMIT, bytearray(3000))
         found_fed, found_wrote = [], []
         position = 0
         while position < len(data):
@@ -75,7 +75,7 @@ def test_frames_may_be_cut_anywhere() -> None:
 
 def test_bytes_are_copied_out_of_a_shared_room() -> None:
     scratch = bytearray(100)
-    one, other = Frames(LIMIT, scratch), Frames(LIMIT, scratch)
+    one, other = FrameReader(LIMIT, scratch), FrameReader(LIMIT, scratch)
     room = one.room()
     room[:7] = framed(b"one")
     one.advance(7)
@@ -87,7 +87,7 @@ def test_bytes_are_copied_out_of_a_shared_room() -> None:
 
 
 def test_a_long_frame_is_written_where_it_stays() -> None:
-    frames = Frames(LIMIT, bytearray(1000))
+    frames = FrameReader(LIMIT, bytearray(1000))
     body = bytes(range(256)) * 4096
     assert written(frames, framed(body)) == [body]
     frames.feed(framed(body)[:1000])
@@ -95,7 +95,7 @@ def test_a_long_frame_is_written_where_it_stays() -> None:
 
 
 def test_room_grows_with_what_came_in_not_with_what_was_announced() -> None:
-    frames = Frames(LIMIT, bytearray(SCRATCH))
+    frames = FrameReader(LIMIT, bytearray(RECEIVE_BUFFER_BYTES))
     tracemalloc.start()
     try:
         frames.feed(LIMIT.to_bytes(4, "big") + bytes(10_000))
@@ -125,7 +125,7 @@ def test_room_grows_with_what_came_in_not_with_what_was_announced() -> None:
 )
 def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
     for pieces in ([sent], [sent[:2], sent[2:]], [bytes([byte]) for byte in sent]):
-        frames = Frames(1000)
+        frames = FrameReader(1000)
         for piece in pieces:
             frames.feed(piece)
         with pytest.raises(FormatError, match=said):
@@ -137,7 +137,7 @@ def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
 @pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
 def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
     sent = bytes(range(256)) * 40
-    frames = Frames(LIMIT, bytearray(100), at_once=at_once)
+    frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
     data, rooms = framed(sent), []
     while data:
         room = frames.room()
@@ -152,7 +152,7 @@ def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
 
 
 def test_frames_before_a_bad_one_come_out_first() -> None:
-    frames = Frames(1000)
+    frames = FrameReader(1000)
     frames.feed(framed(b"good") + b"GET / HTTP/1.1")
     assert frames.next() == b"good"
     with pytest.raises(FormatError, match="HTTP"):
@@ -160,14 +160,14 @@ def test_frames_before_a_bad_one_come_out_first() -> None:
 
 
 def test_tls_is_known_even_where_the_limit_would_allow_such_a_frame() -> None:
-    frames = Frames(2**31 - 1)
+    frames = FrameReader(2**31 - 1)
     frames.feed(b"\x16\x03\x01\x00")
     with pytest.raises(FormatError, match="TLS"):
         frames.next()
 
 
 def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
-    frames = Frames(1000)
+    frames = FrameReader(1000)
     frames.feed(framed(bytes(1000)))
     assert frames.next() == bytes(1000)
 
@@ -175,7 +175,7 @@ def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
 @pytest.mark.parametrize("most", [1, 3, 7, 104, 1000])
 def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
     data = framed(bytes(100)) + framed(b"") + framed(b"next") + framed(bytes(200))
-    frames = Frames(LIMIT)
+    frames = FrameReader(LIMIT)
     for start in range(0, len(data), most):  # a shell that does not look
         frames.feed(data[start : start + most])
         assert frames.held == min(start + most, len(data))
@@ -187,7 +187,7 @@ def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
 
 
 def test_a_whole_frame_that_nobody_took_is_held() -> None:
-    frames = Frames(LIMIT)
+    frames = FrameReader(LIMIT)
     frames.feed(framed(b"asked while the answer before is awaited"))
     assert frames.held == 44
 
@@ -196,7 +196,7 @@ def test_a_whole_frame_that_nobody_took_is_held() -> None:
 def test_what_is_missing_is_the_rest_of_a_frame_that_has_begun(at_once: int) -> None:
     body = random.Random(3).randbytes(5_000)
     data = framed(body)
-    frames = Frames(LIMIT, bytearray(100), at_once=at_once)
+    frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
     assert frames.missing == 0
     frames.feed(data[:3])
     assert frames.missing == 0, "its length is not known yet"
@@ -217,7 +217,7 @@ def test_what_is_missing_is_the_rest_of_a_frame_that_has_begun(at_once: int) -> 
 
 
 def test_a_frame_that_is_too_long_is_not_begun() -> None:
-    frames = Frames(1000, at_once=1 << 20)
+    frames = FrameReader(1000, at_once=1 << 20)
     frames.feed((1001).to_bytes(4, "big") + b"x")
     assert frames.missing == 0
     with pytest.raises(FormatError, match="1001"):
@@ -228,7 +228,7 @@ def test_a_frame_that_is_too_long_is_not_begun() -> None:
 @pytest.mark.parametrize("first", [1, 3, 4, 5, 90, 99])
 def test_a_frame_with_room_made_at_once_is_no_view_of_the_shared_room(first: int) -> None:
     scratch = bytearray(100)
-    frames = Frames(LIMIT, scratch, at_once=1 << 20)
+    frames = FrameReader(LIMIT, scratch, at_once=1 << 20)
     body = random.Random(2).randbytes(3_000)
     room = frames.room()
     room[:first] = framed(body)[:first]
@@ -241,7 +241,7 @@ def test_a_frame_with_room_made_at_once_is_no_view_of_the_shared_room(first: int
 @pytest.mark.parametrize("size", [400, 501, 2_000, 100_000])
 def test_a_frame_with_room_made_at_once_is_read_as_numbers_where_it_is(size: int) -> None:
     """Smaller than what is made room for at once, or grown."""
-    frames = Frames(LIMIT, bytearray(100), at_once=500)
+    frames = FrameReader(LIMIT, bytearray(100), at_once=500)
     body = random.Random(1).randbytes(size)
     left = framed(body)
     while left:
@@ -253,9 +253,9 @@ def test_a_frame_with_room_made_at_once_is_read_as_numbers_where_it_is(size: int
     frame = frames.next()
     assert isinstance(frame, memoryview)
     assert frame == body
-    buffer = Buffer([frame[7:]])
+    buffer = ByteBuffer([frame[7:]])
     assert buffer.view.obj is frame.obj
-    assert (buffer.size, buffer.data[:-ROOM]) == (size - 7, body[7:])
+    assert (buffer.size, buffer.data[:-PADDING]) == (size - 7, body[7:])
 
 
 def test_frames_with_room_made_at_once_may_be_cut_anywhere() -> None:
@@ -263,7 +263,7 @@ def test_frames_with_room_made_at_once_may_be_cut_anywhere() -> None:
     for at_once in (1, 50, 1 << 20):
         bodies = [rng.randbytes(rng.choice((0, 1, 5, 49, 300, 20_000))) for _ in range(60)]
         data = b"".join(map(framed, bodies))
-        frames = Frames(LIMIT, bytearray(3000), at_once=at_once)
+        frames = FrameReader(LIMIT, bytearray(3000), at_once=at_once)
         found = []
         while data:
             count = rng.randint(1, 5_000)

@@ -8,33 +8,33 @@ from typing import Any
 import pytest
 
 from rota.errors import FormatError, Unreachable
-from rota.wire import schema
-from rota.wire.api import Api
-from rota.wire.message import (
-    NO_ID,
+from rota.protocol import schemas
+from rota.protocol.messages import (
+    ZERO_UUID,
+    Api,
     ApiVersionsResponse,
     FetchRequest,
     FetchResponse,
-    Head,
     HeartbeatRequest,
     HeartbeatResponse,
     MetadataRequest,
     MetadataResponse,
     OffsetCommitRequest,
     ProduceRequest,
-    read_head,
+    RequestHeader,
     read_request,
+    read_request_header,
     read_response,
     write_request,
     write_response,
 )
-from rota.wire.record import MessageClass
+from rota.protocol.schemas import LazyMessageClass
 
 TOPIC_ID = bytes(range(16))
 
 
 def frame(api: Api, version: int, request: Any, client_id: str | None = "me") -> bytes:
-    return bytes(write_request(Head(api, version, 7, client_id, 0), request))[4:]
+    return bytes(write_request(RequestHeader(api, version, 7, client_id, 0), request))[4:]
 
 
 def produce(records: bytes | None) -> bytes:
@@ -57,46 +57,46 @@ def refusal(api: Api, version: int, body: bytes) -> str:
 def test_a_header_is_read_up_to_the_body(client_id: str | None, version: int) -> None:
     request = HeartbeatRequest(group_id="g", generation_id=4, member_id="m")
     data = frame(Api.HEARTBEAT, version, request, client_id)
-    head = read_head(data)
+    head = read_request_header(data)
     assert head[:4] == (Api.HEARTBEAT, version, 7, client_id)
     assert read_request(Api.HEARTBEAT, version, data, head.size) == request
 
 
 def test_a_header_of_an_unknown_api_or_version_is_read() -> None:
     data = struct.pack(">hhih", 999, 77, 5, 2) + b"me" + b"whatever"
-    assert read_head(data) == Head(999, 77, 5, "me", 12)
+    assert read_request_header(data) == RequestHeader(999, 77, 5, "me", 12)
     data = struct.pack(">hhih", Api.API_VERSIONS, 99, 5, 2) + b"me" + b"\0" + b"whatever"
-    assert read_head(data) == Head(Api.API_VERSIONS, 99, 5, "me", 13)
+    assert read_request_header(data) == RequestHeader(Api.API_VERSIONS, 99, 5, "me", 13)
 
 
 def test_tagged_fields_of_a_header_are_skipped() -> None:
     tags = b"\x02" + b"\x00\x03abc" + b"\xac\x02\x01z"
     data = struct.pack(">hhih", Api.HEARTBEAT, 4, 5, -1) + tags + b"body"
-    assert data[read_head(data).size :] == b"body"
+    assert data[read_request_header(data).size :] == b"body"
 
 
 def test_a_client_id_that_is_no_utf_8_does_not_matter() -> None:
     data = struct.pack(">hhih", Api.HEARTBEAT, 0, 5, 3) + b"a\xffb"
-    assert read_head(data).client_id == "a\ufffdb"
+    assert read_request_header(data).client_id == "a\ufffdb"
 
 
 def test_a_header_cut_anywhere_is_refused() -> None:
     data = struct.pack(">hhih", Api.HEARTBEAT, 4, 5, 2) + b"me" + b"\x01\x05\x02ab"
-    assert read_head(data).size == len(data)
+    assert read_request_header(data).size == len(data)
     for end in range(len(data)):
         with pytest.raises(FormatError, match="header|client id"):
-            read_head(data[:end])
+            read_request_header(data[:end])
 
 
 def test_a_client_id_of_a_negative_length_is_refused() -> None:
     with pytest.raises(FormatError, match="client id .* -2 bytes"):
-        read_head(struct.pack(">hhih", 12, 0, 5, -2))
+        read_request_header(struct.pack(">hhih", 12, 0, 5, -2))
 
 
 def test_many_tags_in_a_header_cost_nothing() -> None:
     data = struct.pack(">hhih", Api.HEARTBEAT, 4, 5, -1) + b"\xff\xff\xff\xff\x0f"
     with pytest.raises(FormatError, match="tagged fields of its header"):
-        read_head(data)
+        read_request_header(data)
 
 
 # Bodies
@@ -104,7 +104,7 @@ def test_many_tags_in_a_header_cost_nothing() -> None:
 
 def test_records_are_a_view_of_the_frame() -> None:
     data = produce(b"batch" * 1000)
-    request = read_request(Api.PRODUCE, 9, data, read_head(data).size)
+    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is data
@@ -114,7 +114,7 @@ def test_records_are_a_view_of_the_frame() -> None:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_frames_may_be_any_kind_of_bytes(kind: type) -> None:
     data = kind(produce(b"batch"))
-    request = read_request(Api.PRODUCE, 9, data, read_head(data).size)
+    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
     assert request.topic_data[0].name == "orders"
     assert request.topic_data[0].partition_data[0].records == b"batch"
 
@@ -126,20 +126,20 @@ def test_fields_of_other_versions_have_their_default() -> None:
         topics=[FetchRequest.FetchTopic(topic="orders", topic_id=TOPIC_ID)],
     )
     data = frame(Api.FETCH, 4, request)
-    found = read_request(Api.FETCH, 4, data, read_head(data).size)
+    found = read_request(Api.FETCH, 4, data, read_request_header(data).size)
     assert found.topics[0].topic == "orders"
-    assert found.topics[0].topic_id == NO_ID
+    assert found.topics[0].topic_id == ZERO_UUID
     assert (found.session_epoch, found.rack_id, found.forgotten_topics_data) == (-1, "", [])
     data = frame(Api.FETCH, 13, request)
-    found = read_request(Api.FETCH, 13, data, read_head(data).size)
+    found = read_request(Api.FETCH, 13, data, read_request_header(data).size)
     assert (found.topics[0].topic, found.topics[0].topic_id) == ("", TOPIC_ID)
 
 
 def test_null_is_kept_where_the_schema_allows_it() -> None:
     data = frame(Api.METADATA, 12, MetadataRequest(topics=None))
-    assert read_request(Api.METADATA, 12, data, read_head(data).size).topics is None
+    assert read_request(Api.METADATA, 12, data, read_request_header(data).size).topics is None
     data = produce(None)
-    request = read_request(Api.PRODUCE, 9, data, read_head(data).size)
+    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
     assert request.topic_data[0].partition_data[0].records is None
 
 
@@ -148,7 +148,9 @@ def test_tagged_fields_are_written_where_they_differ() -> None:
     tagged = FetchRequest(max_wait_ms=1, min_bytes=1, cluster_id="here")
     written = frame(Api.FETCH, 12, tagged)
     assert written == frame(Api.FETCH, 12, plain)[:-1] + b"\x01\x00\x05\x05here"
-    assert read_request(Api.FETCH, 12, written, read_head(written).size).cluster_id == "here"
+    assert (
+        read_request(Api.FETCH, 12, written, read_request_header(written).size).cluster_id == "here"
+    )
 
 
 def test_text_that_is_no_utf_8_is_read_as_kafka_reads_it() -> None:
@@ -185,7 +187,7 @@ def test_a_body_against_its_schema_is_refused(
 def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
     whole = frame(Api.FETCH, 12, FetchRequest(cluster_id="here"))
     assert whole.endswith(b"\x01\x00\x05\x05here")
-    start = read_head(whole).size
+    start = read_request_header(whole).size
     short = whole[:-8] + b"\x01\x00\x04\x05here"
     assert "cluster_id is said to have 4 bytes, in 3" in refusal(Api.FETCH, 12, short[start:])
     long = whole[:-8] + b"\x01\x00\x06\x05here!"
@@ -197,7 +199,9 @@ def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
 def test_a_tag_of_another_version_is_refused_as_in_kafka() -> None:
     whole = frame(Api.FETCH, 12, FetchRequest())
     tagged = whole[:-1] + b"\x01\x01\x01x"  # tag 1 is the replica's state, of version 15 on
-    assert "tag of another version" in refusal(Api.FETCH, 12, tagged[read_head(tagged).size :])
+    assert "tag of another version" in refusal(
+        Api.FETCH, 12, tagged[read_request_header(tagged).size :]
+    )
 
 
 def test_a_response_may_have_very_many_elements() -> None:
@@ -308,13 +312,13 @@ def test_messages_are_shown_and_compared_by_their_fields() -> None:
 
 
 def test_a_class_is_made_when_it_is_first_used() -> None:
-    heartbeat: Any = MessageClass("HeartbeatRequest")
+    heartbeat: Any = LazyMessageClass("HeartbeatRequest")
     assert "made" not in vars(heartbeat)
     made = heartbeat(group_id="g")
     assert made.group_id == "g"
     assert isinstance(made, heartbeat)
     assert type(made) is heartbeat.made
-    fetch: Any = MessageClass("FetchResponse")
+    fetch: Any = LazyMessageClass("FetchResponse")
     assert fetch.FetchableTopicResponse is fetch.made.FetchableTopicResponse
     with pytest.raises(AttributeError, match="NoSuchStruct"):
         fetch.NoSuchStruct  # noqa: B018
@@ -322,4 +326,4 @@ def test_a_class_is_made_when_it_is_first_used() -> None:
 
 def test_a_schema_that_the_library_does_not_have_is_named() -> None:
     with pytest.raises(Unreachable, match="no schema of NoSuchRequest"):
-        schema.require(["FetchRequest", "NoSuchRequest"])
+        schemas.require_schemas(["FetchRequest", "NoSuchRequest"])

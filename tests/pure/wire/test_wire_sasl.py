@@ -10,11 +10,19 @@ import pytest
 from kafka.net.sasl import scram
 
 from rota.errors import Code, InputError, Refused
-from rota.wire.sasl import SCRAM, Credential, Exchange, Mechanism, Step, Users, begin
+from rota.protocol.sasl import (
+    SCRAM_HASHES,
+    Mechanism,
+    SaslReply,
+    SaslServer,
+    ScramCredential,
+    Users,
+    create_sasl_server,
+)
 
 RealClient: Any = scram.ScramClient
 SHA_256 = Mechanism.SCRAM_SHA_256
-both = pytest.mark.parametrize("mechanism", SCRAM)
+both = pytest.mark.parametrize("mechanism", SCRAM_HASHES)
 
 
 def users(**passwords: str) -> Users:
@@ -22,17 +30,17 @@ def users(**passwords: str) -> Users:
     return Users(passwords or {"anna": "secret"}, lambda: next(counter).to_bytes(16, "big"))
 
 
-def login(mechanism: str, who: Users, nonce: str = "servernonce") -> Exchange:
-    return begin(mechanism, who, lambda: nonce)
+def login(mechanism: str, who: Users, nonce: str = "servernonce") -> SaslServer:
+    return create_sasl_server(mechanism, who, lambda: nonce)
 
 
-def refusal(exchange: Exchange, data: bytes) -> Refused:
+def refusal(exchange: SaslServer, data: bytes) -> Refused:
     with pytest.raises(Refused) as caught:
         exchange.step(data)
     return caught.value
 
 
-def failed(exchange: Exchange, data: bytes) -> str:
+def failed(exchange: SaslServer, data: bytes) -> str:
     error = refusal(exchange, data)
     assert error.code == Code.SASL_AUTHENTICATION_FAILED
     assert refusal(exchange, data).code == Code.ILLEGAL_SASL_STATE, "a failed login is over"
@@ -43,7 +51,7 @@ def failed(exchange: Exchange, data: bytes) -> str:
 
 
 def test_plain_logs_in_who_has_the_password() -> None:
-    assert login("PLAIN", users()).step(b"\0anna\0secret") == Step(b"", "anna")
+    assert login("PLAIN", users()).step(b"\0anna\0secret") == SaslReply(b"", "anna")
 
 
 def test_plain_takes_any_letters() -> None:
@@ -90,16 +98,16 @@ def test_scram_speaks_as_rfc_7677_shows() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     who = Users({"user": "pencil"}, lambda: salt)
     exchange = login(SHA_256, who, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
-    assert exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == Step(
+    assert exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == SaslReply(
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
     assert exchange.step(
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    ) == Step(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "user")
+    ) == SaslReply(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "user")
 
 
-def finished(client: Any, exchange: Exchange) -> Step:
+def finished(client: Any, exchange: SaslServer) -> SaslReply:
     client.process_server_first_message(exchange.step(client.first_message()).reply)
     step = exchange.step(client.final_message())
     client.process_server_final_message(step.reply)  # raises where the server proves nothing
@@ -116,13 +124,13 @@ def test_scram_logs_in_a_real_client(mechanism: Mechanism) -> None:
 
 @both
 def test_scram_knows_stored_credentials(mechanism: Mechanism) -> None:
-    kept = Credential.of(mechanism, "secret", b"saltsalt", 8192)
+    kept = ScramCredential.of(mechanism, "secret", b"saltsalt", 8192)
     text = (
         f"salt={base64.b64encode(kept.salt).decode()},"
         f"stored_key={base64.b64encode(kept.stored_key).decode()},"
         f"server_key={base64.b64encode(kept.server_key).decode()},iterations=8192"
     )
-    assert Credential.parse(mechanism, text) == kept
+    assert ScramCredential.parse(mechanism, text) == kept
     who = Users({}, lambda: bytes(16), stored={mechanism: {"dora": kept}})
     assert finished(RealClient("dora", "secret", mechanism), login(mechanism, who)).user == "dora"
 
@@ -243,12 +251,12 @@ def test_another_mechanism_is_not_supported() -> None:
 )
 def test_a_stored_credential_that_is_none_is_named(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Credential.parse(SHA_256, text)
+        ScramCredential.parse(SHA_256, text)
 
 
 def test_credentials_of_few_iterations_are_refused() -> None:
     with pytest.raises(InputError, match="4096 or more"):
-        Credential.of(SHA_256, "secret", b"salt", 1000)
+        ScramCredential.of(SHA_256, "secret", b"salt", 1000)
 
 
 @pytest.mark.parametrize("passwords", [{"": "x"}, {"x": ""}, {"a\0b": "x"}, {"x": "a\0b"}])
@@ -258,5 +266,5 @@ def test_users_need_a_name_and_a_password(passwords: dict[str, str]) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    credential = Credential.of(SHA_256, "secret", b"salt")
-    assert repr(credential) == "Credential(iterations=4096)"
+    credential = ScramCredential.of(SHA_256, "secret", b"salt")
+    assert repr(credential) == "ScramCredential(iterations=4096)"

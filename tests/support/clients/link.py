@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 from tests.support.paths import ROOT
 
+#: Hears what happens to members, as it happens.
 News: TypeAlias = Callable[[dict[str, Any]], None]
-"""Hears what happens to members, as it happens."""
+#: A driver logs resources that are left open, and no deprecation in a client library.
 WARNINGS = "ignore,always::ResourceWarning"
-"""A driver logs resources that are left open, and no deprecation in a client library."""
+#: Longer than a driver's own, so that the driver's words are heard.
 PATIENCE = 90
-"""Longer than a driver's own, so that the driver's words are heard."""
 
 
 class Refused(Exception):

@@ -28,15 +28,15 @@ class Client:
     """A client library, or a version of it that behaves differently."""
 
     name: str
+    #: Starts a driver; :class:`Unavailable` says why it cannot.
     start: Callable[[], Driver]
-    """Starts a driver; :class:`Unavailable` says why it cannot."""
     strategies: tuple[str, ...]
+    #: Cases for which it has nothing to call, and why.
     lacks: dict[str, str] = field(default_factory=dict)
-    """Cases for which it has nothing to call, and why."""
+    #: A static member that led its group asks for a rebalance when it is back.
     leader_rejoins: bool = False
-    """A static member that led its group asks for a rebalance when it is back."""
+    #: The version of the command-line tools that come with it.
     tools: str | None = None
-    """The version of the command-line tools that come with it."""
 
 
 def python_driver(module: str, news: News | None = None, *, closes: bool = False) -> Driver:

@@ -5,46 +5,45 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rota.errors import Code
-from rota.formats import subscription
-from rota.model.config import GroupConfig
-from rota.model.membership import Subscription
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import JoinReply, Reply
-from rota.model.request import (
-    CONSUMER,
-    CommitOffsets,
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupRequest,
     Heartbeat,
-    Join,
-    Leave,
-    Leaver,
-    Protocol,
-    Request,
-    Sync,
+    JoinGroup,
+    JoinGroupProtocol,
+    LeaveGroup,
+    LeavingMember,
+    OffsetCommit,
+    SyncGroup,
 )
-from rota.model.topic import TopicPartition
+from rota.engine.model.response import GroupResponse, JoinGroupResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code
 from tests.support.coordinator.stage import Stage
 
+#: The broker's settings, and the coordinator's.
 CONFIG = GroupConfig(
     min_session_timeout=1_000, max_session_timeout=60_000, initial_rebalance_delay=700, max_size=3
 )
-"""The broker's settings, and the coordinator's."""
 DELAY = CONFIG.initial_rebalance_delay
 HOST = "/127.0.0.1"
 TOPICS = {"t": 2, "other": 1}
 T0, T1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("other", 0)
+#: A member id that no coordinator gave out.
 STRANGER = "stranger"
-"""A member id that no coordinator gave out."""
 
 
 def reads(*topics: str) -> bytes:
     """What a member tells the leader: the topics it reads."""
-    return subscription.encode(Subscription(topics=topics))
+    return consumer_protocol.encode_subscription(Subscription(topics=topics))
 
 
-def supports(*strategies: str, topics: tuple[str, ...] = ("t",)) -> tuple[Protocol, ...]:
+def supports(*strategies: str, topics: tuple[str, ...] = ("t",)) -> tuple[JoinGroupProtocol, ...]:
     """A member's list of strategies."""
-    return tuple(Protocol(name, reads(*topics)) for name in strategies)
+    return tuple(JoinGroupProtocol(name, reads(*topics)) for name in strategies)
 
 
 @dataclass(slots=True)
@@ -54,31 +53,34 @@ class Actor:
     stage: Stage
     name: str
     static_id: str | None = None
-    protocols: tuple[Protocol, ...] = supports("range", "roundrobin")
-    protocol_type: str = CONSUMER
+    protocols: tuple[JoinGroupProtocol, ...] = supports("range", "roundrobin")
+    protocol_type: str = CONSUMER_PROTOCOL_TYPE
     session_timeout: int = 30_000
     rebalance_timeout: int = 20_000
     member_id: str = ""
     generation: int = -1
-    joined: JoinReply | None = None
-    """What it was told of the last generation it joined."""
+    #: What it was told of the last generation it joined.
+    joined: JoinGroupResult | None = None
 
     def __post_init__(self) -> None:
         self.stage.listeners[self.name] = self.learn
 
-    def learn(self, reply: Reply) -> None:
-        if isinstance(reply, JoinReply) and reply.code in {Code.NONE, Code.MEMBER_ID_REQUIRED}:
+    def learn(self, reply: GroupResponse) -> None:
+        if isinstance(reply, JoinGroupResult) and reply.code in {
+            Code.NONE,
+            Code.MEMBER_ID_REQUIRED,
+        }:
             self.member_id = reply.member_id
             if reply.code == Code.NONE:
                 self.generation = reply.generation
                 self.joined = reply
 
-    def send(self, request: Request, changes: dict[str, Any]) -> Reply | None:
+    def send(self, request: GroupRequest, changes: dict[str, Any]) -> GroupResponse | None:
         return self.stage.send(self.name, replace(request, **changes))
 
-    def join(self, **changes: Any) -> Reply | None:
+    def join(self, **changes: Any) -> GroupResponse | None:
         """Join under the id it has, if any."""
-        request = Join(
+        request = JoinGroup(
             group=self.stage.group,
             member_id=self.member_id,
             static_id=self.static_id,
@@ -91,16 +93,16 @@ class Actor:
         )
         return self.send(request, changes)
 
-    def enter(self) -> Reply | None:
+    def enter(self) -> GroupResponse | None:
         """Join as one without id: ask for one, if dynamic, then come with it."""
         self.member_id = ""
         reply = self.join()
         return self.join() if self.static_id is None else reply
 
-    def sync(self, *others: Actor, **changes: Any) -> Reply | None:
+    def sync(self, *others: Actor, **changes: Any) -> GroupResponse | None:
         """Sync; a leader names those whom it gives an assignment, itself included."""
         assignments = tuple((each.member_id, f"for {each.name}".encode()) for each in others)
-        request = Sync(
+        request = SyncGroup(
             group=self.stage.group,
             generation=self.generation,
             member_id=self.member_id,
@@ -111,7 +113,7 @@ class Actor:
         )
         return self.send(request, changes)
 
-    def heartbeat(self, **changes: Any) -> Reply | None:
+    def heartbeat(self, **changes: Any) -> GroupResponse | None:
         request = Heartbeat(
             group=self.stage.group,
             generation=self.generation,
@@ -120,13 +122,13 @@ class Actor:
         )
         return self.send(request, changes)
 
-    def leave(self, *leavers: Leaver) -> Reply | None:
+    def leave(self, *leavers: LeavingMember) -> GroupResponse | None:
         """Leave; or make others leave."""
-        own = Leaver(member_id=self.member_id, static_id=self.static_id)
-        return self.send(Leave(group=self.stage.group, members=leavers or (own,)), {})
+        own = LeavingMember(member_id=self.member_id, static_id=self.static_id)
+        return self.send(LeaveGroup(group=self.stage.group, members=leavers or (own,)), {})
 
-    def commit(self, offset: int = 7, metadata: str = "", **changes: Any) -> Reply | None:
-        request = CommitOffsets(
+    def commit(self, offset: int = 7, metadata: str = "", **changes: Any) -> GroupResponse | None:
+        request = OffsetCommit(
             group=self.stage.group,
             generation=self.generation,
             member_id=self.member_id,

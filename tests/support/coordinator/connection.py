@@ -14,11 +14,11 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.record.memory_records import MemoryRecords
 
+from rota.engine.formats import journal
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.request import DescribeGroups
+from rota.engine.model.response import DescribeGroupsResult
 from rota.errors import Code
-from rota.formats import journal
-from rota.model.entry import ClassicEntry
-from rota.model.reply import DescribeGroupsReply
-from rota.model.request import DescribeGroups
 from tests.support.coordinator import wire
 
 JOURNAL = "__consumer_offsets"
@@ -100,7 +100,7 @@ def await_coordinator(admin: Connection) -> None:
     end = time.monotonic() + 30
     while True:
         reply = wire.decode(question, admin.ask(wire.encode(question)))
-        assert isinstance(reply, DescribeGroupsReply)
+        assert isinstance(reply, DescribeGroupsResult)
         if reply.groups[0].code not in NOT_READY:
             return
         assert time.monotonic() < end, reply
@@ -147,7 +147,7 @@ def read_journal(admin: Connection, start: int, end: int) -> Iterator[tuple[int,
         while (batch := records.next_batch()) is not None:
             for record in batch:
                 if at <= record.offset < end:
-                    entry = journal.decode(record.key, record.value)
+                    entry = journal.decode_record(record.key, record.value)
                     assert isinstance(entry, ClassicEntry), entry
                     yield record.offset, entry
                     at = record.offset + 1

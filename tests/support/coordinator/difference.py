@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from rota.engine.model.response import GroupResponse, JoinGroupResult, SyncGroupResult
 from rota.errors import Code
-from rota.model.reply import JoinReply, Reply, SyncReply
 from tests.support.coordinator.transcript import Step, Transcript
 
 Rule = Callable[[Step], Step]
 
 
-def _without(step: Step, dropped: Callable[[str, Reply], bool]) -> Step:
+def _without(step: Step, dropped: Callable[[str, GroupResponse], bool]) -> Step:
     kept = {label: reply for label, reply in step.answers.items() if not dropped(label, reply)}
     return replace(step, answers=kept)
 
@@ -25,10 +25,13 @@ def overtaken(step: Step) -> Step:
     """Kafka forgets a parked request when the same member sends it again."""
     who, _, _ = step.sender.partition(".")
 
-    def dropped(label: str, reply: Reply) -> bool:
+    def dropped(label: str, reply: GroupResponse) -> bool:
         earlier = label != step.sender and label.startswith(f"{who}.")
         match step.kind, reply:
-            case ("Join", JoinReply(code=code)) | ("Sync", SyncReply(code=code)):
+            case ("JoinGroup", JoinGroupResult(code=code)) | (
+                "SyncGroup",
+                SyncGroupResult(code=code),
+            ):
                 return earlier and code == Code.REBALANCE_IN_PROGRESS
         return False
 
@@ -38,10 +41,10 @@ def overtaken(step: Step) -> Step:
 def left_while_syncing(step: Step) -> Step:
     """Kafka forgets the parked sync of a member that leaves."""
 
-    def dropped(label: str, reply: Reply) -> bool:
-        return isinstance(reply, SyncReply) and reply.code == Code.UNKNOWN_MEMBER_ID
+    def dropped(label: str, reply: GroupResponse) -> bool:
+        return isinstance(reply, SyncGroupResult) and reply.code == Code.UNKNOWN_MEMBER_ID
 
-    return _without(step, dropped) if step.kind == "Leave" else step
+    return _without(step, dropped) if step.kind == "LeaveGroup" else step
 
 
 RULES: dict[str, Rule] = {

@@ -6,17 +6,16 @@ import select
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from rota.model.reply import Reply
-from rota.model.request import Request
+from rota.engine.model.request import GroupRequest
+from rota.engine.model.response import GroupResponse
 from tests.support.coordinator import connection, wire
 from tests.support.coordinator.connection import AGAIN, Connection
 from tests.support.coordinator.stage import QUIET
 
+#: How long to wait for what the other side has done by now.
+#:
+#: Costs nothing where both agree; less than any timer of a case, lest it hide that one runs longer.
 PATIENCE = 0.4
-"""How long to wait for what the other side has done by now.
-
-Costs nothing where both agree; less than any timer of a case, lest it hide that one runs longer.
-"""
 
 
 class Live:
@@ -27,7 +26,7 @@ class Live:
         self._restart = restart
         self._admin = Connection(port)
         self._idle: dict[str, list[Connection]] = {}
-        self._busy: dict[str, tuple[str, Connection, Request]] = {}
+        self._busy: dict[str, tuple[str, Connection, GroupRequest]] = {}
 
     def __enter__(self) -> Live:
         return self
@@ -42,13 +41,15 @@ class Live:
         self._idle.clear()
         self._busy.clear()
 
-    def send(self, label: str, client_id: str, request: Request) -> None:
+    def send(self, label: str, client_id: str, request: GroupRequest) -> None:
         idle = self._idle.get(client_id)
         taken = idle.pop() if idle else Connection(self._port, client_id)
         taken.send(wire.encode(request))
         self._busy[label] = client_id, taken, request
 
-    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
+    def collect(
+        self, milliseconds: int, expected: Collection[str] | None
+    ) -> Mapping[str, GroupResponse]:
         time.sleep(milliseconds / 1000)
         if expected is None:
             return self._receive(set(self._busy), 10 * QUIET / 1000)
@@ -57,8 +58,8 @@ class Live:
             answers |= self._receive(set(self._busy), QUIET / 1000)
         return answers
 
-    def _receive(self, wanted: set[str], patience: float) -> dict[str, Reply]:
-        answers: dict[str, Reply] = {}
+    def _receive(self, wanted: set[str], patience: float) -> dict[str, GroupResponse]:
+        answers: dict[str, GroupResponse] = {}
         end = time.monotonic() + patience
         while not wanted <= answers.keys() and (left := end - time.monotonic()) > 0:
             ready, _, _ = select.select([each[1] for each in self._busy.values()], (), (), left)
@@ -69,7 +70,7 @@ class Live:
                     self._idle.setdefault(client_id, []).append(busy)
         return answers
 
-    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+    def ask(self, request: GroupRequest, wanted: Callable[[GroupResponse], bool]) -> GroupResponse:
         end = time.monotonic() + PATIENCE
         while True:
             reply = wire.decode(request, self._admin.ask(wire.encode(request)))

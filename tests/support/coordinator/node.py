@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from itertools import count
 
-from rota.group.event import TopicsDeleted
-from rota.model.config import GroupConfig
-from rota.model.entry import ClassicEntry
-from rota.model.reply import Reply
-from rota.model.request import Request
+from rota.engine.coordinator.events import TopicsDeleted
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.request import GroupRequest
+from rota.engine.model.response import GroupResponse
 from tests.support.coordinator import wire
 from tests.support.coordinator.stage import QUIET
 from tests.support.coordinator_driver import CoordinatorDriver
@@ -22,7 +22,7 @@ class CoordinatorSide:
     def __init__(self, config: GroupConfig) -> None:
         ids = count(1)
         self._driver = CoordinatorDriver(config, lambda: str(uuid.UUID(int=next(ids))))
-        self._sent: dict[int, tuple[str, Request]] = {}
+        self._sent: dict[int, tuple[str, GroupRequest]] = {}
         #: How near a timer was, at its nearest, when a step ended.
         self.slack = config.retention_check_interval
 
@@ -37,23 +37,25 @@ class CoordinatorSide:
         driver = self._driver
         return min((at - driver.now for at in driver.timers.values()), default=self.slack)
 
-    def send(self, label: str, client_id: str, request: Request) -> None:
+    def send(self, label: str, client_id: str, request: GroupRequest) -> None:
         self._sent[self._driver.send(request)] = label, request
 
-    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
+    def collect(
+        self, milliseconds: int, expected: Collection[str] | None
+    ) -> Mapping[str, GroupResponse]:
         driver = self._driver
         driver.wait(milliseconds)
         if len(self._sent) > len(driver.answers):
             driver.wait(QUIET)  # so that both sides' timers keep the same pace
         self.slack = min(self.slack, *(at - driver.now for at in driver.timers.values()))
-        answers: dict[str, Reply] = {}
+        answers: dict[str, GroupResponse] = {}
         for token, reply in driver.answers.items():
             label, request = self._sent.pop(token)
             answers[label] = wire.carried(request, reply)
         driver.answers.clear()
         return answers
 
-    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+    def ask(self, request: GroupRequest, wanted: Callable[[GroupResponse], bool]) -> GroupResponse:
         return self._driver.answers.pop(self._driver.send(request))
 
     def restart(self) -> None:

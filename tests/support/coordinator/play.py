@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted
-from rota.model.request import FetchOffsets
+from rota.engine.model.journal_entry import ClassicEntry, GroupMetadataEntry, OffsetCommitEntry
+from rota.engine.model.request import OffsetFetch
 from tests.support.coordinator.actor import CONFIG
 from tests.support.coordinator.connection import Connection, journal_end, read_journal
 from tests.support.coordinator.difference import as_kafka_does
@@ -22,19 +22,19 @@ from tests.support.coordinator.transcript import Step, Transcript, difference
 
 Case = Callable[[Stage], object]
 Name = TypeVar("Name")
+#: How many run side by side. Cases spend their time waiting for the broker's timers; those that
+#: differ are played again with fewer beside them, and then again, since other work on the machine
+#: may be in the way of a single one, too. What really differs does so every time. Every difference
+#: of an earlier play stays in the verdict, and tests tell it.
 AT_ONCE = (48, 8, 1, 1, 1, 1)
-"""How many run side by side. Cases spend their time waiting for the broker's timers; those that
-differ are played again with fewer beside them, and then again, since other work on the machine may
-be in the way of a single one, too. What really differs does so every time. Every difference of an
-earlier play stays in the verdict, and tests tell it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """A play that differed, after which the case was played again."""
 
+    #: How many cases were played side by side.
     at_once: int
-    """How many cases were played side by side."""
     difference: str
 
 
@@ -44,8 +44,8 @@ class Verdict:
 
     rules: frozenset[str] = frozenset()
     difference: str | None = None
+    #: Earlier plays of the same case, oldest first.
     repeats: tuple[Repeat, ...] = ()
-    """Earlier plays of the same case, oldest first."""
 
 
 def told_repeats(verdicts: Mapping[str, Verdict]) -> str:
@@ -62,7 +62,7 @@ def play(case: Case, side: Side, expected: tuple[Step, ...] = ()) -> Stage:
     """The stage after the case's last step, which shows what offsets the group has."""
     stage = Stage(side, f"group-{uuid.uuid4()}", expected)
     case(stage)
-    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", OffsetFetch(group=stage.group))
     return stage
 
 
@@ -81,9 +81,9 @@ def transcript(stage: Stage, journal: Iterable[ClassicEntry]) -> Transcript:
 def timeless(entry: ClassicEntry) -> ClassicEntry:
     """The entry without what differs from run to run, and without the broker's topic ids."""
     match entry:
-        case OffsetCommitted():
+        case OffsetCommitEntry():
             return replace(entry, commit_timestamp=0, topic_id=None)
-        case GroupSaved():
+        case GroupMetadataEntry():
             return replace(entry, state_timestamp=min(entry.state_timestamp, 0))
         case _:
             return entry

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rota.model.offset import OffsetAndMetadata
-from rota.model.request import (
+from rota.engine.model.request import (
     DeleteGroups,
-    DeleteOffsets,
     DescribeGroups,
-    FetchOffsets,
-    Leave,
-    Leaver,
+    GroupRequest,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
-    Request,
+    OffsetDelete,
+    OffsetFetch,
 )
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from tests.support.coordinator.actor import (
     CONFIG,
     OTHER,
@@ -43,7 +42,7 @@ def pending(group: Cast) -> Actor:
     return one
 
 
-def admin(make: Callable[[str], Request]) -> Ask:
+def admin(make: Callable[[str], GroupRequest]) -> Ask:
     """A request about the group from nobody of it."""
     return lambda group: group.stage.send("admin", make(group.stage.group))
 
@@ -148,28 +147,32 @@ LEAVES: dict[str, Ask] = {
     "follower": lambda g: g.b.leave(),
     "both": lambda g: g.a.leave(*leavers(g.a, g.b)),
     "leader twice": lambda g: g.a.leave(*leavers(g.a, g.a)),
-    "follower and stranger": lambda g: g.b.leave(*leavers(g.b), Leaver(member_id=STRANGER)),
-    "stranger": lambda g: g.newcomer.leave(Leaver(member_id=STRANGER)),
-    "nobody": lambda g: g.newcomer.leave(Leaver()),
-    "empty list": admin(lambda name: Leave(group=name, members=())),
-    "no group": admin(lambda _: Leave(group="", members=(Leaver(member_id=STRANGER),))),
+    "follower and stranger": lambda g: g.b.leave(*leavers(g.b), LeavingMember(member_id=STRANGER)),
+    "stranger": lambda g: g.newcomer.leave(LeavingMember(member_id=STRANGER)),
+    "nobody": lambda g: g.newcomer.leave(LeavingMember()),
+    "empty list": admin(lambda name: LeaveGroup(group=name, members=())),
+    "no group": admin(lambda _: LeaveGroup(group="", members=(LeavingMember(member_id=STRANGER),))),
     "given id": lambda g: pending(g).leave(),
-    "leader by static id": lambda g: g.newcomer.leave(Leaver(static_id="i1")),
-    "both by static id": lambda g: g.newcomer.leave(Leaver(static_id="i1"), Leaver(static_id="i2")),
-    "unknown static id": lambda g: g.newcomer.leave(Leaver(static_id="i7")),
+    "leader by static id": lambda g: g.newcomer.leave(LeavingMember(static_id="i1")),
+    "both by static id": lambda g: g.newcomer.leave(
+        LeavingMember(static_id="i1"), LeavingMember(static_id="i2")
+    ),
+    "unknown static id": lambda g: g.newcomer.leave(LeavingMember(static_id="i7")),
     "stranger with leader's static id": lambda g: g.newcomer.leave(
-        Leaver(member_id=STRANGER, static_id="i1")
+        LeavingMember(member_id=STRANGER, static_id="i1")
     ),
     "leader with the follower's static id": lambda g: g.a.leave(
-        Leaver(member_id=g.a.member_id, static_id="i2")
+        LeavingMember(member_id=g.a.member_id, static_id="i2")
     ),
-    "leader without static id": lambda g: g.a.leave(Leaver(member_id=g.a.member_id)),
+    "leader without static id": lambda g: g.a.leave(LeavingMember(member_id=g.a.member_id)),
 }
 
 
-def leavers(*actors: Actor) -> tuple[Leaver, ...]:
+def leavers(*actors: Actor) -> tuple[LeavingMember, ...]:
     """These, by id and static id."""
-    return tuple(Leaver(member_id=each.member_id, static_id=each.static_id) for each in actors)
+    return tuple(
+        LeavingMember(member_id=each.member_id, static_id=each.static_id) for each in actors
+    )
 
 
 COMMITS: dict[str, Ask] = {
@@ -194,16 +197,16 @@ COMMITS: dict[str, Ask] = {
 }
 NO_SUCH = TopicPartition("t", 9)
 ADMINS: dict[str, Ask] = {
-    "fetch all": admin(lambda name: FetchOffsets(group=name)),
-    "fetch some": admin(lambda name: FetchOffsets(group=name, partitions=(T0, T1, OTHER))),
-    "fetch none": admin(lambda name: FetchOffsets(group=name, partitions=())),
-    "fetch, no group": admin(lambda _: FetchOffsets(group="")),
-    "delete offset": admin(lambda name: DeleteOffsets(group=name, partitions=(T0,))),
+    "fetch all": admin(lambda name: OffsetFetch(group=name)),
+    "fetch some": admin(lambda name: OffsetFetch(group=name, partitions=(T0, T1, OTHER))),
+    "fetch none": admin(lambda name: OffsetFetch(group=name, partitions=())),
+    "fetch, no group": admin(lambda _: OffsetFetch(group="")),
+    "delete offset": admin(lambda name: OffsetDelete(group=name, partitions=(T0,))),
     "delete offset never committed": admin(
-        lambda name: DeleteOffsets(group=name, partitions=(T1, OTHER))
+        lambda name: OffsetDelete(group=name, partitions=(T1, OTHER))
     ),
-    "delete no offsets": admin(lambda name: DeleteOffsets(group=name, partitions=())),
-    "delete offset, no group": admin(lambda _: DeleteOffsets(group="", partitions=(T0,))),
+    "delete no offsets": admin(lambda name: OffsetDelete(group=name, partitions=())),
+    "delete offset, no group": admin(lambda _: OffsetDelete(group="", partitions=(T0,))),
     "delete group": admin(lambda name: DeleteGroups(groups=(name,))),
     "delete group and another": admin(lambda name: DeleteGroups(groups=(name, "no such group"))),
     "delete group twice": admin(lambda name: DeleteGroups(groups=(name, name))),

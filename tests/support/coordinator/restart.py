@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from rota.model.request import FetchOffsets
+from rota.engine.model.request import OffsetFetch
 from tests.support.coordinator.connection import Connection, await_coordinator
 from tests.support.coordinator.play import Case, Comparison, Verdict
 from tests.support.coordinator.stage import Stage
@@ -21,7 +21,7 @@ def after_restart(lead: Lead, stage: Stage) -> None:
     """Members go on as if nothing had happened, then one of them joins again."""
     group = lead(stage)
     stage.restart()
-    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", OffsetFetch(group=stage.group))
     for actor in (group.a, group.b):
         actor.heartbeat()
         actor.commit(9)

@@ -7,24 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol as Interface
 
-from rota.model.reply import ListGroupsReply, Reply
-from rota.model.request import DescribeGroups, Request
+from rota.engine.model.request import DescribeGroups, GroupRequest
+from rota.engine.model.response import GroupResponse, ListGroupsResult
 from tests.support.coordinator.transcript import Renaming, Step, brief
 
+#: How many milliseconds a side listens on for other answers while requests are parked.
 QUIET = 30
-"""How many milliseconds a side listens on for other answers while requests are parked."""
 
 
 class Side(Interface):
     """One that answers requests: Rota's coordinator in virtual time, or a broker in real time."""
 
-    def send(self, label: str, client_id: str, request: Request) -> None:
+    def send(self, label: str, client_id: str, request: GroupRequest) -> None:
         """Send on a connection that no other request waits on."""
 
-    def collect(self, milliseconds: int, expected: Collection[str] | None) -> Mapping[str, Reply]:
+    def collect(
+        self, milliseconds: int, expected: Collection[str] | None
+    ) -> Mapping[str, GroupResponse]:
         """Let time pass, and give the answers that have come, by label."""
 
-    def ask(self, request: Request, wanted: Callable[[Reply], bool]) -> Reply:
+    def ask(self, request: GroupRequest, wanted: Callable[[GroupResponse], bool]) -> GroupResponse:
         """An admin's question; a side that needs time for what is wanted may ask again."""
 
     def restart(self) -> None:
@@ -44,13 +46,13 @@ class Stage:
         self.group = group
         self.steps: list[Step] = []
         self.names = Renaming(group)
-        self.listeners: dict[str, Callable[[Reply], None]] = {}
-        """Actors, who learn from what they are answered."""
+        #: Actors, who learn from what they are answered.
+        self.listeners: dict[str, Callable[[GroupResponse], None]] = {}
         self._side = side
         self._expected = expected
         self._sent: Counter[str] = Counter()
 
-    def send(self, who: str, request: Request) -> Reply | None:
+    def send(self, who: str, request: GroupRequest) -> GroupResponse | None:
         """Send, and give the answer if it comes at once."""
         self._sent[who] += 1
         label = f"{who}.{self._sent[who]}"
@@ -76,7 +78,7 @@ class Stage:
         """A topic is there."""
         self._side.create_topic(topic)
 
-    def look(self, request: Request) -> None:
+    def look(self, request: GroupRequest) -> None:
         """An admin looks at what may take a moment to come about."""
         before = self.steps[-1].group
         expected = self._next_expected()
@@ -89,7 +91,7 @@ class Stage:
         at = len(self.steps)
         return self._expected[at] if at < len(self._expected) else None
 
-    def _step(self, done: str, milliseconds: int) -> Mapping[str, Reply]:
+    def _step(self, done: str, milliseconds: int) -> Mapping[str, GroupResponse]:
         expected = self._next_expected()
         labels = None if expected is None else expected.answers
         answers = self._side.collect(milliseconds, labels)
@@ -106,8 +108,8 @@ class Stage:
         self.steps.append(Step(done, shown, self._shown(group)))
         return answers
 
-    def _shown(self, reply: Reply) -> Reply:
-        if isinstance(reply, ListGroupsReply):  # other cases have groups of their own
+    def _shown(self, reply: GroupResponse) -> GroupResponse:
+        if isinstance(reply, ListGroupsResult):  # other cases have groups of their own
             own = tuple(each for each in reply.groups if each.group == self.group)
             reply = dataclasses.replace(reply, groups=own)
         return self.names.of(reply)

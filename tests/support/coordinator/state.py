@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rota.model.request import DeleteGroups, Protocol
+from rota.engine.model.request import DeleteGroups, JoinGroupProtocol
 from tests.support.coordinator.actor import DELAY, STRANGER, Actor
 from tests.support.coordinator.stage import Stage
 
@@ -56,7 +56,7 @@ def first_generation(stage: Stage, static: bool, protocol_type: str | None = Non
     if protocol_type is not None:
         for actor in (group.a, group.b):
             actor.protocol_type = protocol_type
-            actor.protocols = (Protocol("range", b"worker"),)
+            actor.protocols = (JoinGroupProtocol("range", b"worker"),)
     group.a.enter()
     stage.wait(DELAY)
     group.a.sync(group.a)

@@ -7,16 +7,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rota.errors import Code
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DescribeGroupsReply,
-    FetchOffsetsReply,
-    LeaveReply,
-    ListGroupsReply,
-    Reply,
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    DescribeGroupsResult,
+    GroupResponse,
+    LeaveGroupResult,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetFetchResult,
 )
+from rota.errors import Code
 from tests.support.coordinator.actor import CONFIG
 from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.play import Case, Repeat, Verdict, before_rota, judge, play
@@ -25,14 +25,14 @@ from tests.support.coordinator.stage import QUIET, Stage
 from tests.support.coordinator.state import STATES
 from tests.support.coordinator.transcript import Step
 
+#: A state and the questions that are put to one group in it.
 Bundle = tuple[str, tuple[str, ...]]
-"""A state and the questions that are put to one group in it."""
+#: How many questions that change nothing are put to one group, one after the other.
 TOGETHER = 10
-"""How many questions that change nothing are put to one group, one after the other."""
+#: Milliseconds that a timer of the group must be away after the last of them. The broker's timers
+#: run on while requests are encoded and threads wait for a core; with less, a busy machine lets the
+#: initial delay end in the middle of the questions.
 IN_HAND = 400
-"""Milliseconds that a timer of the group must be away after the last of them. The broker's timers
-run on while requests are encoded and threads wait for a core; with less, a busy machine lets the
-initial delay end in the middle of the questions."""
 
 
 @functools.cache
@@ -57,14 +57,14 @@ def changes_nothing(steps: Sequence[Step]) -> bool:
     return reply is not None and len(question.answers) == 1 and refused_or_read(reply)
 
 
-def refused_or_read(reply: Reply) -> bool:
+def refused_or_read(reply: GroupResponse) -> bool:
     """Whether the one who answered so has changed nothing."""
     match reply:
-        case FetchOffsetsReply() | DescribeGroupsReply() | ListGroupsReply():
+        case OffsetFetchResult() | DescribeGroupsResult() | ListGroupsResult():
             return True
-        case CommitReply() | DeleteGroupsReply():
+        case OffsetCommitResult() | DeleteGroupsResult():
             return bool(reply.codes) and Code.NONE not in reply.codes.values()
-        case LeaveReply(code=Code.NONE):
+        case LeaveGroupResult(code=Code.NONE):
             return all(member.code != Code.NONE for member in reply.members)
         case _:
             # an id given out is an error code to the member, but is remembered by the group

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rota.model.entry import ClassicEntry, SavedMember
-from rota.model.reply import DescribedMember, JoinedMember, Reply
-from rota.model.request import Protocol
+from rota.engine.model.journal_entry import ClassicEntry, GroupMetadataMember
+from rota.engine.model.request import JoinGroupProtocol
+from rota.engine.model.response import DescribedMember, GroupResponse, JoinedMember
 
+#: What transcripts call the case's group.
 GROUP = "the group"
-"""What transcripts call the case's group."""
+#: A member id that a coordinator made: client id or static id, and a random part.
 MADE = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""A member id that a coordinator made: client id or static id, and a random part."""
+#: Most values, which have no names in them.
 PLAIN = frozenset({bool, bytes, int, type(None)})
-"""Most values, which have no names in them."""
-UNORDERED = (JoinedMember, DescribedMember, SavedMember)
+UNORDERED = (JoinedMember, DescribedMember, GroupMetadataMember)
 V = TypeVar("V")
 
 
@@ -31,8 +31,8 @@ class Step:
     """
 
     done: str
-    answers: Mapping[str, Reply]
-    group: Reply
+    answers: Mapping[str, GroupResponse]
+    group: GroupResponse
 
     @property
     def sender(self) -> str:
@@ -112,7 +112,7 @@ def _names(kind: type) -> tuple[str, ...]:
 def brief(value: object) -> str:
     """A value by those of its fields that say something."""
     match value:
-        case Protocol():
+        case JoinGroupProtocol():
             return value.name
         case tuple() if type(value) is tuple:
             return "[" + ", ".join(map(brief, value)) + "]"

@@ -12,18 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rota.engine.model.request import DeleteGroups, OffsetDelete
+from rota.engine.model.response import JoinGroupResult
 from rota.errors import Code
-from rota.model.reply import JoinReply
-from rota.model.request import DeleteGroups, DeleteOffsets
 from tests.support.coordinator.actor import CONFIG, DELAY, OTHER, T0, Actor, supports
 from tests.support.coordinator.node import CoordinatorSide
 from tests.support.coordinator.play import Case, play
 from tests.support.coordinator.stage import Stage
 
 LENGTH = 14
+#: Milliseconds; with 200, walks of many steps within the initial delay differed on a busy machine,
+#: where the broker's delay ended before the last of them.
 STEADY = 400
-"""Milliseconds; with 200, walks of many steps within the initial delay differed on a busy machine,
-where the broker's delay ended before the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _enter(actor: Actor) -> None:
 def _join(actor: Actor, **changes: Any) -> None:
     """Join, and start anew if nobody knows the id any more, as clients do."""
     reply = actor.join(**changes)
-    if isinstance(reply, JoinReply) and reply.code == Code.UNKNOWN_MEMBER_ID:
+    if isinstance(reply, JoinGroupResult) and reply.code == Code.UNKNOWN_MEMBER_ID:
         actor.member_id = ""
 
 
@@ -70,10 +70,11 @@ def _delete_group(company: Company) -> None:
 
 
 def _delete_offsets(company: Company) -> None:
-    request = DeleteOffsets(group=company.stage.group, partitions=(T0, OTHER))
+    request = OffsetDelete(group=company.stage.group, partitions=(T0, OTHER))
     company.stage.send("admin", request)
 
 
+#: How often, and what.
 ACTIONS: tuple[tuple[int, Callable[[Company, Actor], object]], ...] = (
     (4, lambda company, _: company.gather()),
     (3, lambda _, actor: _enter(actor)),
@@ -90,7 +91,6 @@ ACTIONS: tuple[tuple[int, Callable[[Company, Actor], object]], ...] = (
     (1, lambda company, _: _delete_group(company)),
     (1, lambda company, _: _delete_offsets(company)),
 )
-"""How often, and what."""
 
 
 def walk(seed: int) -> Case:

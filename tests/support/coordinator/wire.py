@@ -21,51 +21,50 @@ from kafka.protocol.consumer.group import (
     SyncGroupRequest,
 )
 
-from rota.errors import Code
-from rota.model.offset import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DeleteOffsetsReply,
+from rota.engine.model.request import (
+    DeleteGroups,
+    DescribeGroups,
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+)
+from rota.engine.model.response import (
+    DeleteGroupsResult,
     DescribedGroup,
     DescribedMember,
-    DescribeGroupsReply,
-    FetchOffsetsReply,
-    HeartbeatReply,
+    DescribeGroupsResult,
+    GroupResponse,
+    HeartbeatResult,
     JoinedMember,
-    JoinReply,
-    LeaveReply,
-    LeaverReply,
+    JoinGroupResult,
+    LeaveGroupResult,
+    LeavingMemberResult,
     ListedGroup,
-    ListGroupsReply,
-    Reply,
-    SyncReply,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+    OffsetFetchResult,
+    SyncGroupResult,
 )
-from rota.model.request import (
-    CommitOffsets,
-    DeleteGroups,
-    DeleteOffsets,
-    DescribeGroups,
-    FetchOffsets,
-    Heartbeat,
-    Join,
-    Leave,
-    ListGroups,
-    Request,
-    Sync,
-)
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from rota.errors import Code
 
+#: A message of kafka-python's protocol; its classes are made of schemas, so they have no types.
 Message = Any
-"""A message of kafka-python's protocol; its classes are made of schemas, so they have no types."""
 
 
-def encode(request: Request) -> Message:  # noqa: C901, PLR0911 (one for each request)
+def encode(request: GroupRequest) -> Message:  # noqa: C901, PLR0911 (one for each request)
     """The message, of the version that the request's fields stand for."""
     match request:
-        case Join():
+        case JoinGroup():
             return _join(request)
-        case Sync():
+        case SyncGroup():
             return _sync(request)
         case Heartbeat():
             return HeartbeatRequest(
@@ -75,7 +74,7 @@ def encode(request: Request) -> Message:  # noqa: C901, PLR0911 (one for each re
                 member_id=request.member_id,
                 group_instance_id=request.static_id,
             )
-        case Leave():
+        case LeaveGroup():
             identity = LeaveGroupRequest.MemberIdentity
             members = [
                 identity(
@@ -86,11 +85,11 @@ def encode(request: Request) -> Message:  # noqa: C901, PLR0911 (one for each re
                 for leaver in request.members
             ]
             return LeaveGroupRequest(version=5, group_id=request.group, members=members)
-        case CommitOffsets():
+        case OffsetCommit():
             return _commit(request)
-        case FetchOffsets():
+        case OffsetFetch():
             return _fetch(request)
-        case DeleteOffsets():
+        case OffsetDelete():
             return _delete_offsets(request)
         case DeleteGroups():
             return DeleteGroupsRequest(version=2, groups_names=list(request.groups))
@@ -103,7 +102,7 @@ def encode(request: Request) -> Message:  # noqa: C901, PLR0911 (one for each re
             assert_never(request)
 
 
-def _join(request: Join) -> Message:
+def _join(request: JoinGroup) -> Message:
     if not request.knows_id_first:
         assert request.static_id is None, "static ids came with v5"
         version = 3
@@ -123,7 +122,7 @@ def _join(request: Join) -> Message:
     )
 
 
-def _sync(request: Sync) -> Message:
+def _sync(request: SyncGroup) -> Message:
     assignment = SyncGroupRequest.SyncGroupRequestAssignment
     return SyncGroupRequest(
         version=4 if request.protocol is None else 5,
@@ -147,7 +146,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _commit(request: CommitOffsets) -> Message:
+def _commit(request: OffsetCommit) -> Message:
     in_topic = OffsetCommitRequest.OffsetCommitRequestTopic
     in_partition = in_topic.OffsetCommitRequestPartition
     topics = []
@@ -155,7 +154,7 @@ def _commit(request: CommitOffsets) -> Message:
         partitions = []
         for number in numbers:
             offset = request.offsets[TopicPartition(topic, number)]
-            epoch = NO_EPOCH if offset.leader_epoch is None else offset.leader_epoch
+            epoch = NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch
             partitions.append(
                 in_partition(
                     partition_index=number,
@@ -175,7 +174,7 @@ def _commit(request: CommitOffsets) -> Message:
     )
 
 
-def _fetch(request: FetchOffsets) -> Message:
+def _fetch(request: OffsetFetch) -> Message:
     in_group = OffsetFetchRequest.OffsetFetchRequestGroup
     topics = None
     if request.partitions is not None:
@@ -186,7 +185,7 @@ def _fetch(request: FetchOffsets) -> Message:
     return OffsetFetchRequest(version=9, groups=[in_group(group_id=request.group, topics=topics)])
 
 
-def _delete_offsets(request: DeleteOffsets) -> Message:
+def _delete_offsets(request: OffsetDelete) -> Message:
     in_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
     in_partition = in_topic.OffsetDeleteRequestPartition
     topics = [
@@ -196,42 +195,42 @@ def _delete_offsets(request: DeleteOffsets) -> Message:
     return OffsetDeleteRequest(version=0, group_id=request.group, topics=topics)
 
 
-def decode(request: Request, answer: Message) -> Reply:  # noqa: C901, PLR0911 (one for each reply)
+def decode(request: GroupRequest, answer: Message) -> GroupResponse:  # noqa: C901, PLR0911 (one for each reply)
     """The reply; where the wire says nothing with an empty text, nothing."""
     match request:
-        case Join():
+        case JoinGroup():
             return _joined(answer)
-        case Sync():
-            return SyncReply(
+        case SyncGroup():
+            return SyncGroupResult(
                 code=Code(answer.error_code),
                 protocol_type=answer.protocol_type or None,
                 protocol=answer.protocol_name or None,
                 assignment=bytes(answer.assignment),
             )
         case Heartbeat():
-            return HeartbeatReply(code=Code(answer.error_code))
-        case Leave():
+            return HeartbeatResult(code=Code(answer.error_code))
+        case LeaveGroup():
             members = tuple(
-                LeaverReply(
+                LeavingMemberResult(
                     member_id=each.member_id,
                     static_id=each.group_instance_id,
                     code=Code(each.error_code),
                 )
                 for each in answer.members
             )
-            return LeaveReply(code=Code(answer.error_code), members=members)
-        case CommitOffsets():
-            return CommitReply(codes=_codes(answer.topics))
-        case FetchOffsets():
+            return LeaveGroupResult(code=Code(answer.error_code), members=members)
+        case OffsetCommit():
+            return OffsetCommitResult(codes=_codes(answer.topics))
+        case OffsetFetch():
             return _fetched(answer)
-        case DeleteOffsets():
-            return DeleteOffsetsReply(code=Code(answer.error_code), codes=_codes(answer.topics))
+        case OffsetDelete():
+            return OffsetDeleteResult(code=Code(answer.error_code), codes=_codes(answer.topics))
         case DeleteGroups():
-            return DeleteGroupsReply(
+            return DeleteGroupsResult(
                 codes={each.group_id: Code(each.error_code) for each in answer.results}
             )
         case DescribeGroups():
-            return DescribeGroupsReply(groups=tuple(map(_described, answer.groups)))
+            return DescribeGroupsResult(groups=tuple(map(_described, answer.groups)))
         case ListGroups():
             groups = tuple(
                 ListedGroup(
@@ -241,23 +240,23 @@ def decode(request: Request, answer: Message) -> Reply:  # noqa: C901, PLR0911 (
                 )
                 for each in sorted(answer.groups, key=lambda each: str(each.group_id))
             )
-            return ListGroupsReply(code=Code(answer.error_code), groups=groups)
+            return ListGroupsResult(code=Code(answer.error_code), groups=groups)
         case _:
             assert_never(request)
 
 
-def carried(request: Request, reply: Reply) -> Reply:
+def carried(request: GroupRequest, reply: GroupResponse) -> GroupResponse:
     """What of a reply the request's version has fields for."""
     match request, reply:
-        case Join(knows_id_first=False), JoinReply():
+        case JoinGroup(knows_id_first=False), JoinGroupResult():
             members = tuple(replace(each, static_id=None) for each in reply.members)
             return replace(reply, protocol_type=None, members=members)
-        case Sync(protocol=None), SyncReply():
+        case SyncGroup(protocol=None), SyncGroupResult():
             return replace(reply, protocol_type=None, protocol=None)
     return reply
 
 
-def _joined(answer: Message) -> JoinReply:
+def _joined(answer: Message) -> JoinGroupResult:
     members = tuple(
         JoinedMember(
             member_id=each.member_id,
@@ -266,7 +265,7 @@ def _joined(answer: Message) -> JoinReply:
         )
         for each in answer.members
     )
-    return JoinReply(
+    return JoinGroupResult(
         code=Code(answer.error_code),
         member_id=answer.member_id,
         generation=answer.generation_id,
@@ -286,7 +285,7 @@ def _codes(topics: Iterable[Message]) -> Mapping[TopicPartition, Code]:
     }
 
 
-def _fetched(answer: Message) -> FetchOffsetsReply:
+def _fetched(answer: Message) -> OffsetFetchResult:
     (group,) = answer.groups
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     for topic in group.topics:
@@ -296,10 +295,12 @@ def _fetched(answer: Message) -> FetchOffsetsReply:
             if each.committed_offset != NO_OFFSET:
                 epoch = each.committed_leader_epoch
                 offset = OffsetAndMetadata(
-                    each.committed_offset, each.metadata, None if epoch == NO_EPOCH else epoch
+                    each.committed_offset,
+                    each.metadata,
+                    None if epoch == NO_LEADER_EPOCH else epoch,
                 )
             offsets[TopicPartition(topic.name, each.partition_index)] = offset
-    return FetchOffsetsReply(code=Code(group.error_code), offsets=offsets)
+    return OffsetFetchResult(code=Code(group.error_code), offsets=offsets)
 
 
 def _described(group: Message) -> DescribedGroup:

@@ -15,28 +15,36 @@ from typing import Any
 from unittest import mock
 
 from rota.broker import groups, topics
-from rota.broker.alarm import Alarms
-from rota.broker.event import Close, Closed, ConnectionId, Event, Log, Opened, Received, Send, Woken
-from rota.broker.node import Node
-from rota.broker.part import Parts
-from rota.formats import journal
-from rota.group import event as group_event
-from rota.group.event import Command, TimerKey
-from rota.model.config import BrokerConfig, GroupConfig
-from rota.model.entry import ClassicEntry, OffsetCommitted
-from rota.model.naming import JOURNAL
-from rota.model.reply import JoinReply
-from rota.model.request import Join, Request
-from rota.model.topic import TopicPartition
-from rota.sim import node, process, world
-from rota.sim.agenda import Entry
-from rota.sim.chance import Chance
-from rota.sim.link import Link
-from rota.sim.node import Boundary, Caller
-from rota.sim.process import Process, Program
-from rota.sim.stage import Stage
-from rota.sim.trace import What
-from rota.storage.log import Appended, Pair
+from rota.broker.dispatch import HandlerContext
+from rota.broker.events import (
+    CloseConnection,
+    ConnectionClosed,
+    ConnectionId,
+    ConnectionOpened,
+    FrameReceived,
+    NodeEvent,
+    Wakeup,
+    WriteLogLine,
+    WriteResponse,
+)
+from rota.broker.node import BrokerNode
+from rota.broker.storage.log import KeyValue, LogAppendInfo
+from rota.broker.timers import Timers
+from rota.engine.coordinator import events
+from rota.engine.coordinator.events import CoordinatorCommand, GroupTimerKey
+from rota.engine.formats import journal
+from rota.engine.model.config import BrokerConfig, GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry, OffsetCommitEntry
+from rota.engine.model.request import GroupRequest, JoinGroup
+from rota.engine.model.response import JoinGroupResult
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator import broker, process, world
+from rota.engine.simulator.broker import CrashPoint, ReplyReceiver, SimulatedConnection
+from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
+from rota.engine.simulator.scheduler import ScheduledAction, WorldState
+from rota.engine.simulator.seeded_random import SeededRandom
+from rota.engine.simulator.trace import TraceEventType
 from tests.support.coordinator import wire
 from tests.support.faulty_disk import FaultyDisk, Stopped
 from tests.support.node import build_node, decode_response, is_fault, open_storage, request_frame
@@ -47,34 +55,34 @@ from tests.support.simulation.rule import must
 from tests.support.simulation.safety import Desk, WatchedCoordinator
 from tests.support.simulation.worlds import Arena
 
+#: One coordinator, and segments that are soon full, so that they are compacted.
 CONFIG = BrokerConfig(offsets_partitions=1, offsets_segment_bytes=8_192)
-"""One coordinator, and segments that are soon full, so that they are compacted."""
 PROBED = {"probe": 1}
 NEVER = 1 << 60
 
 
-class Broker(node.Node):
+class Broker(broker.SimulatedBroker):
     """A broker's process, and the disk that outlives it."""
 
-    def __init__(self, stage: Stage, config: GroupConfig, seed: int) -> None:
+    def __init__(self, stage: WorldState, config: GroupConfig, seed: int) -> None:
         super().__init__(stage, config, seed)
         self.answers = Answers()
+        #: What a check has raised: the node would take it for a fault of one request.
         self.broken: Exception | None = None
-        """What a check has raised: the node would take it for a fault of one request."""
         self.lines: list[str] = []
-        self.alarms = Alarms()
-        self._chance = Chance(seed, 4)
+        self.alarms = Timers()
+        self._chance = SeededRandom(seed, 4)
         self._disk = FaultyDisk(seed)
         self._topics: Mapping[str, int] = {}
-        self._running: Parts | None = None
-        self._node: Node | None = None
+        self._running: HandlerContext | None = None
+        self._node: BrokerNode | None = None
+        #: What may or may not be on the disk when the process dies over it.
         self._writing: list[ClassicEntry] = []
-        """What may or may not be on the disk when the process dies over it."""
+        #: It dies before anybody is answered.
         self._doomed = False
-        """It dies before anybody is answered."""
-        self._alarm = Entry(self._woken, None, None, beat=True)
-        self._connections: dict[ConnectionId, tuple[Caller, Request, Any]] = {}
-        self._links: dict[Link, ConnectionId] = {}
+        self._alarm = ScheduledAction(self._woken, None, None, beat=True)
+        self._connections: dict[ConnectionId, tuple[ReplyReceiver, GroupRequest, Any]] = {}
+        self._links: dict[SimulatedConnection, ConnectionId] = {}
         self._opened = 0
 
     # life and death
@@ -85,9 +93,9 @@ class Broker(node.Node):
             self._stage.agenda.add(self._stage.now + load_time, self._restart, 0)
             return
         self._life += 1
-        self._stage.tell(What.COORDINATOR, "", "loading")
+        self._stage.tell(TraceEventType.COORDINATOR, "", "loading")
         self._make()
-        self._stage.tell(What.COORDINATOR, "", "loaded")
+        self._stage.tell(TraceEventType.COORDINATOR, "", "loaded")
         self.set_topics(self._topics)
 
     def _make(self) -> None:
@@ -114,7 +122,7 @@ class Broker(node.Node):
 
     def _settle(self, stored: topics.Topics) -> None:
         """What was being written when it died is there as a whole, or not at all."""
-        log = stored.log(JOURNAL, 0)
+        log = stored.log(CONSUMER_OFFSETS_TOPIC, 0)
         end = 0 if log is None else log.end
         if end != len(self.journal):
             whole = end == len(self.journal) + len(self._writing)
@@ -137,7 +145,7 @@ class Broker(node.Node):
         """It is asked to move away, and somebody looks for it later."""
         if self._running is None:
             return
-        self._stage.tell(What.COORDINATOR, "", "unloaded")
+        self._stage.tell(TraceEventType.COORDINATOR, "", "unloaded")
         self._do(functools.partial(self._running.groups.move, "any"))
         self._stage.agenda.add(self._stage.now + load_time, self._look, self._life)
 
@@ -178,65 +186,71 @@ class Broker(node.Node):
 
     def append(
         self,
-        write: Callable[..., Appended],
+        write: Callable[..., LogAppendInfo],
         stored: topics.Topics,
         name: str,
         partition: int,
-        pairs: Iterable[Pair],
+        pairs: Iterable[KeyValue],
         now: int,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Stands before the real append, and lets the world interfere."""
         pairs = list(pairs)
         self._writing = [_classic(*pair) for pair in pairs]
-        if self._dies(Boundary.BEFORE_APPEND):
+        if self._dies(CrashPoint.BEFORE_APPEND):
             if self._chance.happens(0.5):
                 raise Stopped
             self._disk.stop_at(self._chance.below(3))
         _, code = self._stage.nature.append(now)
         if code:
-            self._disk.refuse("append", f"{JOURNAL}-0/*.log", partly=self._chance.below(100))
+            self._disk.refuse(
+                "append", f"{CONSUMER_OFFSETS_TOPIC}-0/*.log", partly=self._chance.below(100)
+            )
         try:
             appended = write(stored, name, partition, pairs, now)
         finally:
             self._disk.allow()
         self._keep(self._writing)
         self._writing = []
-        if self._dies(Boundary.BEFORE_REPLAY):
+        if self._dies(CrashPoint.BEFORE_REPLAY):
             raise Stopped
-        self._doomed = self._doomed or self._dies(Boundary.BEFORE_REPLY)
+        self._doomed = self._doomed or self._dies(CrashPoint.BEFORE_REPLY)
         return appended
 
-    def _dies(self, boundary: Boundary) -> bool:
+    def _dies(self, boundary: CrashPoint) -> bool:
         return self._crash is not None and self._crash[0] is boundary and not self._doomed
 
     def _keep(self, entries: list[ClassicEntry]) -> None:
         for entry in entries:
-            commit = isinstance(entry, OffsetCommitted)
-            self._stage.tell(What.JOURNAL, entry.group, entry, news=not commit)
-            if isinstance(entry, OffsetCommitted):
+            commit = isinstance(entry, OffsetCommitEntry)
+            self._stage.tell(TraceEventType.JOURNAL, entry.group, entry, news=not commit)
+            if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
         self.journal += entries
 
     # what comes in and goes out
 
-    def request(self, caller: Caller, request: Request) -> None:
+    def request(self, caller: ReplyReceiver, request: GroupRequest) -> None:
         """Sends it as a frame, over the connection of its link or over one of its own."""
         self._hang_up()
         connection = self._connection(caller, request)
         message = wire.encode(request)
         self._connections[connection] = caller, request, message
-        client = request.client_id if isinstance(request, Join) else "c"
+        client = request.client_id if isinstance(request, JoinGroup) else "c"
         data = request_frame(message, message.API_VERSION, 1, client)
-        self._happen(Received(connection, data))
+        self._happen(FrameReceived(connection, data))
 
-    def _connection(self, caller: Caller, request: Request) -> ConnectionId:
+    def _connection(self, caller: ReplyReceiver, request: GroupRequest) -> ConnectionId:
         link = getattr(caller, "link", None)
         if link in self._links:
             return self._links[link]
         self._opened += 1
         connection = ConnectionId(self._opened)
-        self._happen(Opened(connection, request.client_host if isinstance(request, Join) else "h"))
+        self._happen(
+            ConnectionOpened(
+                connection, request.client_host if isinstance(request, JoinGroup) else "h"
+            )
+        )
         if link is not None:
             self._links[link] = connection
         return connection
@@ -247,17 +261,17 @@ class Broker(node.Node):
             if not link.is_open:
                 del self._links[link]
                 self._connections.pop(connection, None)
-                self._happen(Closed(connection))
+                self._happen(ConnectionClosed(connection))
 
     def _woken(self, _: object) -> None:
-        self._happen(Woken())
+        self._happen(Wakeup())
 
     def _do(self, act: Callable[[int], object]) -> None:
         """Something is done to the broker from outside, as its owner can."""
         self._guarded(lambda: act(self._stage.now))
-        self._happen(Woken())
+        self._happen(Wakeup())
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: NodeEvent) -> None:
         if self._node is None:
             return
         running = self._node
@@ -269,11 +283,11 @@ class Broker(node.Node):
             if life != self._life:
                 return
             match command:
-                case Send(connection, data):
+                case WriteResponse(connection, data):
                     self._answer(connection, bytes(data))
-                case Close(connection, reason):
+                case CloseConnection(connection, reason):
                     raise AssertionError(f"connection {connection} was closed: {reason}")
-                case Log(_, text):
+                case WriteLogLine(_, text):
                     must(not is_fault(text), "nothing raises", text)
                     self.lines.append(text)
                 case _:
@@ -298,11 +312,11 @@ class Broker(node.Node):
         caller, request, message = self._connections.pop(connection)
         answer = decode_response(data, message, message.API_VERSION, 1)
         reply = wire.decode(request, answer)
-        if isinstance(reply, JoinReply) and not reply.code:
+        if isinstance(reply, JoinGroupResult) and not reply.code:
             self._recognise(reply)
         caller.answered(reply)
 
-    def _recognise(self, reply: JoinReply) -> None:
+    def _recognise(self, reply: JoinGroupResult) -> None:
         """The checks know it by the object that the coordinator gave, not by what came of it."""
         told = self.answers.told
         given = next(one for one in reversed(told.values()) if one.reply == reply)
@@ -314,7 +328,7 @@ class Broker(node.Node):
 
 
 def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:
-    entry = journal.decode(key or b"", value)
+    entry = journal.decode_record(key or b"", value)
     assert isinstance(entry, ClassicEntry)
     return entry
 
@@ -326,7 +340,7 @@ class OutspokenCoordinator(WatchedCoordinator):
         super().__init__(*given)
         self._broker = broker
 
-    def handle(self, event: group_event.Event, now: int) -> list[Command]:
+    def handle(self, event: events.CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
         try:
             return super().handle(event, now)
         except Exception as error:
@@ -348,12 +362,12 @@ class BrokerArena(Arena):
         return self._node
 
     @property
-    def timers(self) -> Iterable[TimerKey]:
+    def timers(self) -> Iterable[GroupTimerKey]:
         """The coordinator's timers, as far as an alarm is set for them."""
         names = self.broker.alarms.names
         return [name[1] for name in names if isinstance(name, tuple) and name[0] == 0]
 
-    def start(self, program: Program) -> Process:
+    def start(self, program: ProcessConfig) -> SimulatedProcess:
         if self._deleted:
             self.disturbed.add(program.name)
         return super().start(program)
@@ -377,7 +391,7 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
     floor = Floor(desk)
     made: list[Broker] = []
 
-    def broker(stage: Stage, config: GroupConfig, seed: int) -> Broker:
+    def broker(stage: WorldState, config: GroupConfig, seed: int) -> Broker:
         made.append(Broker(stage, config, seed))
         made[0].answers = desk.answers
         return made[0]
@@ -389,13 +403,13 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
 
     write = topics.Topics.append_records
 
-    def append(stored: topics.Topics, *given: Any) -> Appended:
+    def append(stored: topics.Topics, *given: Any) -> LogAppendInfo:
         return made[0].append(write, stored, *given)
 
     for module, name, in_place in (
-        (world, "Node", broker),
+        (world, "SimulatedBroker", broker),
         (groups, "Coordinator", coordinator),
-        (process, "Machine", functools.partial(WatchedMachine, floor)),
+        (process, "MemberStateMachine", functools.partial(WatchedMachine, floor)),
         (topics.Topics, "append_records", append),
     ):
         stack.enter_context(mock.patch.object(module, name, in_place))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.sim.chance import Chance
+from rota.engine.simulator.seeded_random import SeededRandom
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 TOPICS = ('["a"]', '["b"]', '["a", "b"]')
@@ -12,7 +12,7 @@ TOPICS = ('["a"]', '["b"]', '["a", "b"]')
 
 def day(seed: int) -> str:
     """A group of a few members, and up to six things that happen to it within half an hour."""
-    chance = Chance(seed)
+    chance = SeededRandom(seed)
     members = chance.between(1, 6)
     events = "".join(_event(chance, members) for _ in range(chance.between(0, 6)))
     if chance.happens(0.3):
@@ -53,7 +53,7 @@ auto_commit = {chance.pick(("true", "false", "false"))}
 {events}"""
 
 
-def _event(chance: Chance, members: int) -> str:
+def _event(chance: SeededRandom, members: int) -> str:
     who = chance.pick(("m", "x", f"m-{chance.below(members)}", f"m-{chance.below(members)}"))
     kinds: tuple[Callable[[], str], ...] = (
         lambda: f'leave = "{who}"',

@@ -6,32 +6,31 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
-from rota.assignors.registry import resolve_all
-from rota.errors import RotaError
-from rota.member.event import Call, Unsubscribed
-from rota.model.offset import OffsetAndMetadata
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.member.events import ListenerMethod, Unsubscribed
+from rota.engine.model.request import (
     DeleteGroups,
-    DeleteOffsets,
     DescribeGroups,
-    FetchOffsets,
-    Leave,
-    Leaver,
+    GroupRequest,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
-    Request,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
 )
-from rota.model.topic import TopicPartition
-from rota.sim.node import Boundary
-from rota.sim.process import Process, Program
-from rota.sim.trace import What
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.simulator.broker import CrashPoint
+from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
+from rota.engine.simulator.trace import TraceEventType
+from rota.errors import RotaError
 from tests.support.simulation.plan import DUSK, SECOND, UNTROUBLED, Act, GroupPlan
 from tests.support.simulation.worlds import Arena, Wish
 
 BOUNDARIES = {
-    Act.CRASH_BEFORE_APPEND: Boundary.BEFORE_APPEND,
-    Act.CRASH_BEFORE_REPLAY: Boundary.BEFORE_REPLAY,
-    Act.CRASH_BEFORE_REPLY: Boundary.BEFORE_REPLY,
+    Act.CRASH_BEFORE_APPEND: CrashPoint.BEFORE_APPEND,
+    Act.CRASH_BEFORE_REPLAY: CrashPoint.BEFORE_REPLAY,
+    Act.CRASH_BEFORE_REPLY: CrashPoint.BEFORE_REPLY,
 }
 
 
@@ -162,7 +161,7 @@ class Director:
     def _unsubscribe(self) -> bool:
         arena = self.arena
 
-        def waits_inside(one: Process) -> bool:
+        def waits_inside(one: SimulatedProcess) -> bool:
             return not (one.processing or one.loop) and arena.wishes[one.name] is not None
 
         one = arena.pick(waits_inside)
@@ -223,7 +222,7 @@ class Director:
         group = self._group()
         self.arena.ask(ListGroups())
         self.arena.ask(DescribeGroups(groups=(group, "nobody's")))
-        self.arena.ask(FetchOffsets(group=group))
+        self.arena.ask(OffsetFetch(group=group))
         return True
 
     def _some_partition(self) -> TopicPartition:
@@ -232,12 +231,12 @@ class Director:
 
     def _admin_commit(self) -> bool:
         at = OffsetAndMetadata(self.chance.below(1_000_000))
-        self.arena.ask(CommitOffsets(group=self._group(), offsets={self._some_partition(): at}))
+        self.arena.ask(OffsetCommit(group=self._group(), offsets={self._some_partition(): at}))
         return True
 
     def _delete_offsets(self) -> bool:
         partitions = tuple(sorted({self._some_partition() for _ in range(3)}))
-        self.arena.ask(DeleteOffsets(group=self._group(), partitions=partitions))
+        self.arena.ask(OffsetDelete(group=self._group(), partitions=partitions))
         return True
 
     def _delete_group(self) -> bool:
@@ -248,14 +247,14 @@ class Director:
         one = self._static()
         if one is None:
             return False
-        leaver = Leaver(static_id=one.program.config.static_id)
+        leaver = LeavingMember(static_id=one.program.config.static_id)
         self.arena.disturbed.add(one.name)
-        self.arena.ask(Leave(group=one.program.config.group, members=(leaver,)))
+        self.arena.ask(LeaveGroup(group=one.program.config.group, members=(leaver,)))
         return True
 
     # processes fail
 
-    def _static(self) -> Process | None:
+    def _static(self) -> SimulatedProcess | None:
         return self.arena.pick(lambda one: one.program.config.static_id is not None, frozen=True)
 
     def _crash(self) -> bool:
@@ -273,7 +272,7 @@ class Director:
         one.pause(self._left(session + self.chance.between(-2, 8) * SECOND))
         return True
 
-    def _polls(self, one: Process) -> bool:
+    def _polls(self, one: SimulatedProcess) -> bool:
         """It is not in the middle of unsubscribing, which an application waits for."""
         return one.name not in self.arena.quitters
 
@@ -308,7 +307,7 @@ class Director:
         self.arena.at(self.arena.now + self._left(wait), lambda: self._again(one.program))
         return True
 
-    def _again(self, program: Program) -> None:
+    def _again(self, program: ProcessConfig) -> None:
         if program.name not in self.arena.processes:
             self.arena.start(program)
 
@@ -326,7 +325,9 @@ class Director:
     def _listener_raises(self) -> bool:
         calls = self.chance.between(1, 3)
 
-        def listener(call: Call, partitions: tuple[TopicPartition, ...]) -> Exception | None:
+        def listener(
+            call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+        ) -> Exception | None:
             nonlocal calls
             calls -= 1
             return Refused("the application's own") if calls == 0 else None
@@ -342,7 +343,7 @@ class Director:
         if not strange:
             return False
         names = (self.chance.pick(strange),)
-        program = self.arena.new_program(group, assignors=lambda: resolve_all(names))
+        program = self.arena.new_program(group, assignors=lambda: resolve_strategies(names))
         self.arena.start(program)
         return True
 
@@ -374,10 +375,10 @@ class Director:
 
     def _stray(self) -> bool:
         """One of the last of its kind, or an older one."""
-        kinds: dict[str, list[Request]] = {}
+        kinds: dict[str, list[GroupRequest]] = {}
         for record in self.arena.trace[-400:]:
-            if record.what is What.ASKED:
-                assert isinstance(record.detail, Request)
+            if record.what is TraceEventType.ASKED:
+                assert isinstance(record.detail, GroupRequest)
                 kinds.setdefault(type(record.detail).__name__, []).append(record.detail)
         if not kinds:
             return False

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from rota.group.event import Happened, Note, TimerKey, TimerKind
-from rota.group.state import State
-from rota.member import state as member
-from rota.model.topic import TopicPartition
-from rota.sim.link import JOIN_LAPSE, REQUEST_TIMEOUT
-from rota.sim.process import Process
-from rota.sim.trace import What
+from rota.engine.coordinator.events import GroupNote, GroupTimerKey, GroupTimerKind, Happened
+from rota.engine.coordinator.state import GroupState
+from rota.engine.member import state
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.broker import JOIN_TIMEOUT_MARGIN, REQUEST_TIMEOUT
+from rota.engine.simulator.process import SimulatedProcess
+from rota.engine.simulator.trace import TraceEventType
 from tests.support.simulation.ownership import WatchedMachine
 from tests.support.simulation.plan import SECOND, UNTROUBLED, Act
 from tests.support.simulation.rule import must
 from tests.support.simulation.worlds import Arena, Wish
 
+#: The initial delay, some heartbeats, listeners, the rounds that follow a cooperative one.
 SLACK = 10 * SECOND
-"""The initial delay, some heartbeats, listeners, the rounds that follow a cooperative one."""
+#: So long nothing must happen once a group has settled.
 CALM = 20 * SECOND
-"""So long nothing must happen once a group has settled."""
 
 
 def settling_time(arena: Arena) -> int:
@@ -31,7 +31,7 @@ def settling_time(arena: Arena) -> int:
     rebalance = max(arena.rebalances, default=0)
     session = max(arena.sessions, default=0)
     known = arena.plan.resets or arena.plan.kind in UNTROUBLED
-    patience = 0 if known else max(REQUEST_TIMEOUT, rebalance + JOIN_LAPSE)
+    patience = 0 if known else max(REQUEST_TIMEOUT, rebalance + JOIN_TIMEOUT_MARGIN)
     return patience + rebalance + session + SLACK + 4 * arena.plan.append
 
 
@@ -57,10 +57,10 @@ def check_settled(arena: Arena) -> None:
         ]
         live = desk.live.get(group.name)
         if not members:
-            empty = live is None or live.state is State.EMPTY
+            empty = live is None or live.state is GroupState.EMPTY
             must(empty, "a group without members is empty", group.name, live)
             continue
-        must(live is not None and live.state is State.STABLE, "groups get stable", live)
+        must(live is not None and live.state is GroupState.STABLE, "groups get stable", live)
         _check_members(arena, group.name, members)
         _check_owners(arena, members, complete=group.name not in desk.returned)
 
@@ -68,13 +68,13 @@ def check_settled(arena: Arena) -> None:
 def _check_timers(arena: Arena) -> None:
     """A coordinator waits for its members' next heartbeats, and for nothing else."""
     desk = arena.desk
-    stable = [name for name, live in desk.live.items() if live.state is State.STABLE]
+    stable = [name for name, live in desk.live.items() if live.state is GroupState.STABLE]
     wanted = {
-        TimerKey(TimerKind.SESSION, name, member.member_id)
+        GroupTimerKey(GroupTimerKind.SESSION, name, member.member_id)
         for name in stable
         for member in desk.stored.groups[name].saved.members
     }
-    found = set(arena.timers) - {TimerKey(TimerKind.RETENTION)}
+    found = set(arena.timers) - {GroupTimerKey(GroupTimerKind.RETENTION)}
     must(found == wanted, "no timer is left over", *(found ^ wanted))
 
 
@@ -94,13 +94,13 @@ def nudge(arena: Arena) -> bool:
     return bool(arena.desk.returned)
 
 
-def _check_members(arena: Arena, group: str, members: list[Process]) -> None:
+def _check_members(arena: Arena, group: str, members: list[SimulatedProcess]) -> None:
     live, stored = arena.desk.live[group], arena.desk.stored.groups[group]
     for one in members:
         machine = one.machine
         assert isinstance(machine, WatchedMachine)
         told = f"{one.name} is {machine.state.value} in {machine.generation}, the group {live}"
-        must(machine.state is member.State.STABLE, "members get stable", told)
+        must(machine.state is state.MemberState.STABLE, "members get stable", told)
         same = machine.generation == live.generation
         same = same and machine.seen.incarnation == live.incarnation
         must(same, "all know the generation", told)
@@ -109,7 +109,7 @@ def _check_members(arena: Arena, group: str, members: list[Process]) -> None:
     must(known == saved, "the group is who lives", known ^ saved)
 
 
-def _check_owners(arena: Arena, members: list[Process], *, complete: bool) -> None:
+def _check_owners(arena: Arena, members: list[SimulatedProcess], *, complete: bool) -> None:
     owners: dict[TopicPartition, list[str]] = defaultdict(list)
     wanted: set[TopicPartition] = set()
     for one in members:
@@ -135,19 +135,19 @@ def wanted_topics(arena: Arena, name: str) -> set[str]:
     return {topic for topic in counts if re.fullmatch(wish.pattern, topic)}
 
 
+#: What may give a reason to rebalance; so may faults, and these acts:
 REASONS = frozenset(
     {
-        What.STARTED,
-        What.LEAVING,
-        What.CRASHED,
-        What.PAUSED,
-        What.STALLED,
-        What.SUBSCRIBED,
-        What.TOPICS,
-        What.COORDINATOR,
+        TraceEventType.STARTED,
+        TraceEventType.LEAVING,
+        TraceEventType.CRASHED,
+        TraceEventType.PAUSED,
+        TraceEventType.STALLED,
+        TraceEventType.SUBSCRIBED,
+        TraceEventType.TOPICS,
+        TraceEventType.COORDINATOR,
     }
 )
-"""What may give a reason to rebalance; so may faults, and these acts:"""
 ACTS = (Act.UNSUBSCRIBE, Act.REMOVE_STATIC, Act.STRAY)
 FAULTS = ("message slow", "request lost", "request repeated", "connection cut", "append failed")
 
@@ -170,7 +170,7 @@ def watch_for_outcasts(arena: Arena) -> None:
     if arena.plan.kind not in UNTROUBLED:
         return
 
-    def noted(note: Note) -> None:
+    def noted(note: GroupNote) -> None:
         if note.what in (Happened.SILENT, Happened.ABSENT):
             arena.catch_up()
             for name, one in arena.processes.items():

@@ -12,30 +12,30 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from rota.assignors import cooperative, rules
-from rota.errors import Code
-from rota.group import offset, presence, rebalance, static, sync
-from rota.group.classic import Group, GroupMember
-from rota.group.coordinator import Coordinator
-from rota.group.event import (
-    Appended,
+from rota.engine.assignors import cooperative, rules
+from rota.engine.coordinator import classic, offsets
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    AppendCallback,
     AppendFailed,
-    Command,
-    Event,
+    AppendSucceeded,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    EventContext,
+    GroupTimerKind,
     Happened,
-    TimerKind,
 )
-from rota.group.turn import Then, Turn
-from rota.member.commit import Commits
-from rota.member.event import Call, RunCallback
-from rota.member.handover import Handover, Steps
-from rota.member.join import Joiner
-from rota.member.session import Identity, Session
-from rota.member.watch import Watch
-from rota.model.entry import ClassicEntry, GroupSaved, OffsetCommitted
-from rota.model.reply import HeartbeatReply, LeaveReply
-from rota.model.request import CommitOffsets, Heartbeat, Leave, Sync
-from rota.model.topic import TopicPartition
+from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
+from rota.engine.member.classic import AssignmentManager, Joiner, Procedure
+from rota.engine.member.commits import CommitManager
+from rota.engine.member.events import ListenerMethod, RunCommitCallback
+from rota.engine.member.state import MemberIdentity, MemberSession
+from rota.engine.member.subscription import SubscriptionTracker
+from rota.engine.model.journal_entry import ClassicEntry, GroupMetadataEntry, OffsetCommitEntry
+from rota.engine.model.request import Heartbeat, LeaveGroup, OffsetCommit, SyncGroup
+from rota.engine.model.response import HeartbeatResult, LeaveGroupResult
+from rota.engine.model.topic import TopicPartition
+from rota.errors import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Mutation:
     """A way to break the engine, and the rules that show it."""
 
     name: str
+    #: What is put in the place of what.
     breaks: Callable[[], tuple[tuple[Any, str, Any], ...]]
-    """What is put in the place of what."""
     found_by: frozenset[str]
 
     def apply(self, stack: ExitStack) -> None:
@@ -69,25 +69,31 @@ def mutation(*found_by: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]
 
 @mutation("no success before the journal")
 def commits_are_answered_before_they_are_stored() -> Any:
-    append = Turn.append
+    append = EventContext.append
 
-    def hasty(turn: Turn, entries: tuple[ClassicEntry, ...], then: Then = lambda *_: None) -> None:
-        if isinstance(entries[0], OffsetCommitted):
+    def hasty(
+        turn: EventContext,
+        entries: tuple[ClassicEntry, ...],
+        then: AppendCallback = lambda *_: None,
+    ) -> None:
+        if isinstance(entries[0], OffsetCommitEntry):
             then(turn, Code.NONE)
             append(turn, entries)
         else:
             append(turn, entries, then)
 
-    return ((Turn, "append", hasty),)
+    return ((EventContext, "append", hasty),)
 
 
 @mutation("no success before the journal", "failed appends are told")
 def a_failed_append_counts() -> Any:
     handle = Coordinator.handle
 
-    def hopeful(coordinator: Coordinator, event: Event, now: int) -> list[Command]:
+    def hopeful(
+        coordinator: Coordinator, event: CoordinatorEvent, now: int
+    ) -> list[CoordinatorCommand]:
         if isinstance(event, AppendFailed):
-            event = Appended(event.ticket)
+            event = AppendSucceeded(event.ticket)
         return handle(coordinator, event, now)
 
     return ((Coordinator, "handle", hopeful),)
@@ -95,28 +101,30 @@ def a_failed_append_counts() -> Any:
 
 @mutation("a restart is a replay")
 def a_replay_forgets_a_member() -> Any:
-    loaded = Group.loaded
+    loaded = ClassicGroup.loaded
 
-    def short(entry: GroupSaved, offsets: dict[TopicPartition, OffsetCommitted]) -> Group:
+    def short(
+        entry: GroupMetadataEntry, offsets: dict[TopicPartition, OffsetCommitEntry]
+    ) -> ClassicGroup:
         if len(entry.members) > 1 and entry.leader != entry.members[-1].member_id:
             entry = dataclasses.replace(entry, members=entry.members[:-1])
         return loaded(entry, offsets)
 
-    return ((Group, "loaded", short),)
+    return ((ClassicGroup, "loaded", short),)
 
 
 @mutation("a restart is a replay")
 def a_new_generation_forgets_the_offsets() -> Any:
-    loaded = Group.loaded
-    return ((Group, "loaded", lambda entry, offsets: loaded(entry, {})),)
+    loaded = ClassicGroup.loaded
+    return ((ClassicGroup, "loaded", lambda entry, offsets: loaded(entry, {})),)
 
 
 @mutation("sessions start after a load")
 def sessions_do_not_start_after_a_load() -> Any:
     serve = Coordinator._serve
 
-    def silent(coordinator: Coordinator, turn: Turn) -> None:
-        with mock.patch.object(Turn, "start_session"):
+    def silent(coordinator: Coordinator, turn: EventContext) -> None:
+        with mock.patch.object(EventContext, "start_session"):
             serve(coordinator, turn)
 
     return ((Coordinator, "_serve", silent),)
@@ -124,22 +132,26 @@ def sessions_do_not_start_after_a_load() -> Any:
 
 @mutation("failed appends are told")
 def a_failed_assignment_does_not_start_the_rebalance_again() -> Any:
-    stored = sync._stored
+    stored = classic._complete_sync
 
     def resigned(
-        turn: Turn, group: Group, leader: str, assignments: dict[str, bytes], code: Code
+        turn: EventContext,
+        group: ClassicGroup,
+        leader: str,
+        assignments: dict[str, bytes],
+        code: Code,
     ) -> None:
         if not code:
             stored(turn, group, leader, assignments, code)
 
-    return ((sync, "_stored", resigned),)
+    return ((classic, "_complete_sync", resigned),)
 
 
 @mutation("everybody is answered", "nobody is thrown out")
 def what_waits_for_an_append_is_forgotten() -> Any:
     settle = Coordinator._settle
 
-    def forgetful(coordinator: Coordinator, turn: Turn, ticket: int, code: Code) -> None:
+    def forgetful(coordinator: Coordinator, turn: EventContext, ticket: int, code: Code) -> None:
         for lane in coordinator._lanes.values():
             lane.queue.clear()
         settle(coordinator, turn, ticket, code)
@@ -152,34 +164,34 @@ def what_waits_for_an_append_is_forgotten() -> Any:
 
 @mutation("commits are of the generation")
 def any_generation_may_commit() -> Any:
-    judged = offset._refusal
+    judged = offsets._check_commit_request
 
-    def lenient(group: Group | None, request: CommitOffsets) -> Code:
+    def lenient(group: ClassicGroup | None, request: OffsetCommit) -> Code:
         code = judged(group, request)
         return Code.NONE if code is Code.ILLEGAL_GENERATION else code
 
-    return ((offset, "_refusal", lenient),)
+    return ((offsets, "_check_commit_request", lenient),)
 
 
 @mutation("AssertionError", "no success before the journal")
 def a_leader_may_assign_for_an_old_generation() -> Any:
-    def lenient(group: Group, request: Sync) -> Code:
+    def lenient(group: ClassicGroup, request: SyncGroup) -> Code:
         return group.check_member(request.member_id, request.static_id)
 
-    return ((sync, "_refusal", lenient),)
+    return ((classic, "_check_sync_request", lenient),)
 
 
 @mutation("generations rise by one")
 def a_generation_keeps_its_number() -> Any:
-    following = Group.next_generation
+    following = ClassicGroup.next_generation
 
-    def same(group: Group, now: int) -> None:
+    def same(group: ClassicGroup, now: int) -> None:
         number = group.generation
         following(group, now)
         if number > 1:
             group.generation = number
 
-    return ((Group, "next_generation", same),)
+    return ((ClassicGroup, "next_generation", same),)
 
 
 # who is there
@@ -187,83 +199,92 @@ def a_generation_keeps_its_number() -> Any:
 
 @mutation("who is fenced is told")
 def nobody_is_fenced() -> Any:
-    def lenient(group: Group, member_id: str, static_id: str | None) -> Code:
+    def lenient(group: ClassicGroup, member_id: str, static_id: str | None) -> Code:
         return Code.NONE if member_id in group.members else Code.UNKNOWN_MEMBER_ID
 
-    return ((Group, "check_member", lenient),)
+    return ((ClassicGroup, "check_member", lenient),)
 
 
 @mutation("who is fenced is told", "everybody is answered")
 def who_is_replaced_is_not_told() -> Any:
-    def quiet(turn: Turn, group: Group, old: GroupMember, new: GroupMember) -> None:
-        turn.stop(TimerKind.SESSION, group, old.member_id)
+    def quiet(
+        turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
+    ) -> None:
+        turn.stop(GroupTimerKind.SESSION, group, old.member_id)
         group.replace(old, new)
         turn.start_session(group, new)
         turn.note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
-    return ((static, "_take_over", quiet),)
+    return ((classic, "_swap_static_member", quiet),)
 
 
 @mutation("heartbeats tell of a rebalance")
 def heartbeats_do_not_tell_of_a_rebalance() -> Any:
-    return ((presence, "_REBALANCING", HeartbeatReply()),)
+    return ((classic, "_HEARTBEAT_REBALANCING", HeartbeatResult()),)
 
 
 @mutation("groups get stable", "everybody is answered", "members get stable")
 def ids_that_were_given_out_are_waited_for_without_end() -> Any:
-    ended = presence.session_ended
-    up = rebalance.join_time_is_up
+    ended = classic.handle_session_timeout
+    up = classic.handle_join_timeout
 
-    def forgetful(turn: Turn, group: Group, member_id: str) -> None:
+    def forgetful(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
         if member_id not in group.pending:
             ended(turn, group, member_id)
 
-    def patient(turn: Turn, group: Group) -> None:
+    def patient(turn: EventContext, group: ClassicGroup) -> None:
         if group.is_initial or not group.pending:
             up(turn, group)
 
-    return ((presence, "session_ended", forgetful), (rebalance, "join_time_is_up", patient))
+    return (
+        (classic, "handle_session_timeout", forgetful),
+        (classic, "handle_join_timeout", patient),
+    )
 
 
 @mutation("everybody is answered")
 def who_joins_twice_is_answered_once() -> Any:
-    from rota.group import join
+    from rota.engine.coordinator import classic
 
-    def forgetful(turn: Turn, group: Group, member: GroupMember) -> None:
+    def forgetful(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
         group.unpark_join(member)
 
-    return ((join, "supersede", forgetful),)
+    return ((classic, "end_earlier_join", forgetful),)
 
 
 @mutation("what is stable is stored")
 def a_member_may_leave_without_a_rebalance() -> Any:
-    def quiet(turn: Turn, group: Group, token: int, request: Leave) -> None:
+    def quiet(turn: EventContext, group: ClassicGroup, token: int, request: LeaveGroup) -> None:
         codes = []
         for leaver in request.members:
-            code = presence._go(turn, group, leaver)
-            codes.append(presence._left(leaver, code))
-        turn.answer(token, LeaveReply(members=tuple(codes)))
+            code = classic._remove_leaving_member(turn, group, leaver)
+            codes.append(classic._make_leaving_member_result(leaver, code))
+        turn.answer(token, LeaveGroupResult(members=tuple(codes)))
 
-    leave = presence.leave
+    leave = classic.handle_leave
 
-    def lazy(turn: Turn, group: Group | None, token: int, request: Leave) -> None:
+    def lazy(
+        turn: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
+    ) -> None:
         if group is None or len(group.members) < 3:
             leave(turn, group, token, request)
         else:
             quiet(turn, group, token, request)
 
-    return ((presence, "leave", lazy),)
+    return ((classic, "handle_leave", lazy),)
 
 
 @mutation("nobody is thrown out", "who was heard is not silent")
 def heartbeats_do_not_keep_a_session_alive() -> Any:
-    beat = presence.heartbeat
+    beat = classic.handle_heartbeat
 
-    def deaf(turn: Turn, group: Group | None, token: int, request: Heartbeat) -> None:
-        with mock.patch.object(Turn, "start_session"):
+    def deaf(
+        turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
+    ) -> None:
+        with mock.patch.object(EventContext, "start_session"):
             beat(turn, group, token, request)
 
-    return ((presence, "heartbeat", deaf),)
+    return ((classic, "handle_heartbeat", deaf),)
 
 
 # members
@@ -271,26 +292,26 @@ def heartbeats_do_not_keep_a_session_alive() -> Any:
 
 @mutation("everything has an owner")
 def there_is_no_second_round() -> Any:
-    request = Session.request_rejoin
+    request = MemberSession.request_rejoin
 
-    def lazy(session: Session, reason: str) -> None:
+    def lazy(session: MemberSession, reason: str) -> None:
         if reason != "partitions were taken away":
             request(session, reason)
 
-    return ((Session, "request_rejoin", lazy),)
+    return ((MemberSession, "request_rejoin", lazy),)
 
 
 @mutation("commits end once")
 def commits_are_told_of_twice() -> Any:
-    run = Commits.run_callbacks
+    run = CommitManager.run_callbacks
 
-    def stuttering(commits: Commits) -> None:
+    def stuttering(commits: CommitManager) -> None:
         completed = list(commits._completed)
         run(commits)
         for done in completed:
-            commits.outbox.put(RunCallback(done.commit_id, done.offsets, done.error))
+            commits.outbox.put(RunCommitCallback(done.commit_id, done.offsets, done.error))
 
-    return ((Commits, "run_callbacks", stuttering),)
+    return ((CommitManager, "run_callbacks", stuttering),)
 
 
 @mutation("no handover in one round")
@@ -303,43 +324,45 @@ def cooperative_members_are_given_at_once_what_others_hold() -> Any:
 
 @mutation("only what is owned is revoked", "listeners are told first")
 def what_is_lost_is_kept() -> Any:
-    give_up = Handover._give_up
+    give_up = AssignmentManager._give_up
 
-    def stubborn(handover: Handover, call: Call, partitions: tuple[TopicPartition, ...]) -> Steps:
-        if call is Call.LOST:
+    def stubborn(
+        handover: AssignmentManager, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+    ) -> Procedure:
+        if call is ListenerMethod.LOST:
             yield from handover._call(call, partitions)
         else:
             yield from give_up(handover, call, partitions)
 
-    return ((Handover, "_give_up", stubborn),)
+    return ((AssignmentManager, "_give_up", stubborn),)
 
 
 @mutation("eager joins with nothing")
 def eager_members_keep_what_they_own() -> Any:
-    def lazy(handover: Handover) -> Steps:
+    def lazy(handover: AssignmentManager) -> Procedure:
         yield from ()
 
-    return ((Handover, "prepare", lazy),)
+    return ((AssignmentManager, "prepare", lazy),)
 
 
 @mutation("nobody is thrown out", "everybody is answered")
 def members_do_not_listen_to_their_heartbeats() -> Any:
-    answered = Session.heartbeat_answered
+    answered = MemberSession.heartbeat_answered
 
-    def deaf(session: Session, code: int, sender: Identity) -> None:
+    def deaf(session: MemberSession, code: int, sender: MemberIdentity) -> None:
         hears = code != Code.REBALANCE_IN_PROGRESS
         answered(session, code if hears else Code.NONE, sender)
 
-    return ((Session, "heartbeat_answered", deaf),)
+    return ((MemberSession, "heartbeat_answered", deaf),)
 
 
 @mutation("everything has an owner", "owners subscribe")
 def leaders_do_not_see_new_partitions() -> Any:
-    def blind(watch: Watch) -> str | None:
+    def blind(watch: SubscriptionTracker) -> str | None:
         changed = watch.joined is not None and watch.joined != watch.topics
         return "the subscription changed" if changed else None
 
-    return ((Watch, "_look", blind),)
+    return ((SubscriptionTracker, "_look", blind),)
 
 
 @mutation("generations are bounded by events", "no rebalance without a reason")

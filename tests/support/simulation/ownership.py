@@ -11,32 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rota.assignors.interface import Assignor
-from rota.assignors.registry import common_protocol
-from rota.errors import Code
-from rota.formats import subscription
-from rota.member.event import (
-    Answered,
-    Call,
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import common_protocol
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.events import (
     CallListener,
-    Command,
-    CommitAsked,
-    Event,
-    FinishCommit,
+    CommitRequested,
+    FinishSyncCommit,
+    ListenerMethod,
     ListenerReturned,
-    RunCallback,
-    Send,
+    MarkPendingRevocation,
+    MemberCommand,
+    MemberEvent,
+    ResponseReceived,
+    RunCommitCallback,
+    SendRequest,
     SetAssignment,
-    Withhold,
 )
-from rota.member.machine import Machine
-from rota.member.state import State
-from rota.model.config import MemberConfig
-from rota.model.membership import RebalanceProtocol
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import JoinReply
-from rota.model.request import Join
-from rota.model.topic import TopicPartition
+from rota.engine.member.member import MemberStateMachine
+from rota.engine.member.state import MemberState
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.member import RebalanceProtocol
+from rota.engine.model.request import JoinGroup
+from rota.engine.model.response import JoinGroupResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code
 from tests.support.simulation.answer import Told
 from tests.support.simulation.rule import must
 from tests.support.simulation.safety import Desk
@@ -52,15 +51,15 @@ class Seen:
     group: str
     static_id: str | None
     protocol: RebalanceProtocol
+    #: Assigned and not revoked, as its listener was told.
     held: set[TopicPartition] = field(default_factory=set)
-    """Assigned and not revoked, as its listener was told."""
     calling: bool = False
+    #: Which generation it knows, and which of several of one number.
     incarnation: int = 0
-    """Which generation it knows, and which of several of one number."""
+    #: Which coordinator told it.
     life: int = 0
-    """Which coordinator told it."""
+    #: Its application's commits that are not over.
     asked: set[int] = field(default_factory=set)
-    """Its application's commits that are not over."""
 
     @property
     def identity(self) -> str:
@@ -73,21 +72,25 @@ class Floor:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.machines: Callable[[], Iterable[Machine]] = lambda: ()
-        """The members that live."""
+        #: The members that live.
+        self.machines: Callable[[], Iterable[MemberStateMachine]] = lambda: ()
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
 
     def handled(
-        self, machine: WatchedMachine, before: State, event: Event, commands: Sequence[Command]
+        self,
+        machine: WatchedMachine,
+        before: MemberState,
+        event: MemberEvent,
+        commands: Sequence[MemberCommand],
     ) -> None:
         seen = machine.seen
         match event:
-            case Answered(_, JoinReply() as reply) if reply.code is Code.NONE:
+            case ResponseReceived(_, JoinGroupResult() as reply) if reply.code is Code.NONE:
                 if machine.generation == reply.generation:
                     self._enter(seen, self.desk.answers.told[id(reply)])
             case ListenerReturned():
                 seen.calling = False
-            case CommitAsked():
+            case CommitRequested():
                 seen.asked.add(event.commit_id)
             case _:
                 pass
@@ -105,23 +108,25 @@ class Floor:
         must(rises, "generations rise for a member", seen.name, seen.incarnation, told)
         seen.incarnation, seen.life = told.incarnation, told.life
 
-    def _commanded(self, machine: WatchedMachine, before: State, command: Command) -> None:
+    def _commanded(
+        self, machine: WatchedMachine, before: MemberState, command: MemberCommand
+    ) -> None:
         seen = machine.seen
         match command:
             case CallListener(_, call, partitions):
                 must(not seen.calling, "one listener call at a time", seen.name, command)
                 seen.calling = True
                 self._called(machine, call, set(partitions))
-            case Send(_, request):
-                must(before is not State.FENCED, "the fenced are silent", seen.name, request)
-                if isinstance(request, Join):
+            case SendRequest(_, request):
+                must(before is not MemberState.FENCED, "the fenced are silent", seen.name, request)
+                if isinstance(request, JoinGroup):
                     _check_claims(machine, request)
             case SetAssignment(partitions, _):
                 self.desk.tally["assignment changed"] += 1
-            case Withhold(partitions):
+            case MarkPendingRevocation(partitions):
                 rest = set(partitions) - set(machine.assignment)
                 must(not rest, "only what is owned is withheld", seen.name, rest)
-            case FinishCommit(commit_id, error) | RunCallback(commit_id, _, error):
+            case FinishSyncCommit(commit_id, error) | RunCommitCallback(commit_id, _, error):
                 must(commit_id in seen.asked, "commits end once", seen.name, command)
                 seen.asked.remove(commit_id)
                 outcome = type(error).__name__ if error else "done"
@@ -129,10 +134,12 @@ class Floor:
             case _:
                 pass
 
-    def _called(self, machine: WatchedMachine, call: Call, told: set[TopicPartition]) -> None:
+    def _called(
+        self, machine: WatchedMachine, call: ListenerMethod, told: set[TopicPartition]
+    ) -> None:
         seen = machine.seen
         self.desk.tally[call.value] += 1
-        if call is not Call.ASSIGNED:
+        if call is not ListenerMethod.ASSIGNED:
             rest = told - seen.held
             must(not rest, "only what is owned is revoked", seen.name, call, rest)
             seen.held -= told
@@ -172,17 +179,17 @@ class Floor:
             must(not knows, "nobody else owns it", text)
 
 
-def _check_claims(machine: WatchedMachine, request: Join) -> None:
+def _check_claims(machine: WatchedMachine, request: JoinGroup) -> None:
     """An eager member joins with nothing; a cooperative one says truly what it owns."""
     owned = set(machine.assignment)
     if machine.seen.protocol is RebalanceProtocol.EAGER:
         must(not owned, "eager joins with nothing", machine.seen.name, sorted(owned))
     for _, metadata in request.protocols:
-        told = set(subscription.decode(metadata).owned)
+        told = set(consumer_protocol.decode_subscription(metadata).owned)
         must(told == owned, "claims are true", machine.seen.name, told ^ owned)
 
 
-class WatchedMachine(Machine):
+class WatchedMachine(MemberStateMachine):
     """A member under the eyes of a :class:`Floor`. Its client id is its process's name."""
 
     def __init__(
@@ -194,7 +201,7 @@ class WatchedMachine(Machine):
         )
         self._floor = floor
 
-    def handle(self, event: Event, now_ms: int) -> list[Command]:
+    def handle(self, event: MemberEvent, now_ms: int) -> list[MemberCommand]:
         before = self.state
         commands = super().handle(event, now_ms)
         self.check_invariants()

@@ -10,13 +10,13 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rota.model.config import GroupConfig
-from rota.sim.chance import Chance
-from rota.sim.network import Odds
+from rota.engine.model.config import GroupConfig
+from rota.engine.simulator.network import FaultRates
+from rota.engine.simulator.seeded_random import SeededRandom
 
 SECOND = 1_000
+#: So long before the end of the script nothing new happens; what broke is mended until then.
 DUSK = 15 * SECOND
-"""So long before the end of the script nothing new happens; what broke is mended until then."""
 
 
 class Act(enum.Enum):
@@ -98,16 +98,16 @@ BROKER = (
 )
 NETWORK = (Act.STRAY,)
 
+#: What would leave nothing else to happen if it came all the time.
 ONCE = frozenset({Act.ALL_LEAVE, Act.STRANGER, Act.LISTENER_RAISES})
-"""What would leave nothing else to happen if it came all the time."""
 
 
+#: What only happens to static members.
 STATIC = frozenset({Act.REMOVE_STATIC, Act.RESTART_SOON, Act.RESTART_LATE, Act.TWIN})
-"""What only happens to static members."""
 
 
+#: What may be the last thing that happens.
 LAST = (Act.MORE_PARTITIONS, Act.TOPIC_ADDED, Act.TOPIC_DELETED, Act.RESUBSCRIBE, Act.JOIN)
-"""What may be the last thing that happens."""
 
 
 class Kind(enum.Enum):
@@ -122,8 +122,8 @@ class Kind(enum.Enum):
 
 KINDS = (Kind.CALM, Kind.NETWORK, Kind.BROKER, Kind.PROCESS, Kind.ALL, Kind.ALL)
 
+#: Network and coordinator do their work: nothing is lost, and nobody is cut off.
 UNTROUBLED = frozenset({Kind.CALM, Kind.PROCESS})
-"""Network and coordinator do their work: nothing is lost, and nobody is cut off."""
 
 FAULTS = {
     Kind.CALM: (),
@@ -153,12 +153,12 @@ class GroupPlan:
     """What the processes of a group have in common."""
 
     name: str
+    #: Lists of strategies; each process has one of them.
     lists: tuple[tuple[str, ...], ...]
-    """Lists of strategies; each process has one of them."""
     solver: str
     size: int
+    #: The share of static members.
     static: float
-    """The share of static members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,21 +171,21 @@ class Plan:
     groups: tuple[GroupPlan, ...]
     topics: dict[str, int]
     config: GroupConfig
-    odds: Odds
+    odds: FaultRates
     latency: int
     append: int
     metadata_age: int
     horizon: int
+    #: Timeouts are short, so that much happens within each other's time.
     hasty: bool
-    """Timeouts are short, so that much happens within each other's time."""
+    #: When the network is well again, connections are reset, so that losses are known at once.
     resets: bool
-    """When the network is well again, connections are reset, so that losses are known at once."""
     script: tuple[tuple[int, Act], ...]
 
 
 def drawn(seed: int) -> Plan:
     """The plan of this seed."""
-    chance = Chance(seed, 1)
+    chance = SeededRandom(seed, 1)
     kind = KINDS[seed % len(KINDS)]
     features = _features(chance, kind)
     size = chance.between(1, 6) if chance.happens(0.7) else chance.between(7, 20)
@@ -210,7 +210,7 @@ def drawn(seed: int) -> Plan:
     )
 
 
-def _features(chance: Chance, kind: Kind) -> tuple[Act, ...]:
+def _features(chance: SeededRandom, kind: Kind) -> tuple[Act, ...]:
     life = [act for act in LIFE if chance.happens(0.6)]
     admin = [act for act in ADMIN if chance.happens(0.3)]
     share = 0.4 if kind is Kind.ALL else 0.7
@@ -219,7 +219,7 @@ def _features(chance: Chance, kind: Kind) -> tuple[Act, ...]:
     return (*life, *admin, *faults, *static)
 
 
-def _groups(chance: Chance, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
+def _groups(chance: SeededRandom, size: int, features: tuple[Act, ...]) -> Iterable[GroupPlan]:
     count = 2 if size > 2 and chance.happens(0.25) else 1
     static = (0.5, 1.0) if STATIC.intersection(features) else (0.0, 0.0, 0.5)
     for number in range(count):
@@ -233,7 +233,7 @@ def _groups(chance: Chance, size: int, features: tuple[Act, ...]) -> Iterable[Gr
         )
 
 
-def _config(chance: Chance, size: int) -> GroupConfig:
+def _config(chance: SeededRandom, size: int) -> GroupConfig:
     retained = chance.happens(0.2)
     return GroupConfig(
         min_session_timeout=SECOND,
@@ -244,13 +244,13 @@ def _config(chance: Chance, size: int) -> GroupConfig:
     )
 
 
-def _odds(chance: Chance, kind: Kind) -> Odds:
+def _odds(chance: SeededRandom, kind: Kind) -> FaultRates:
     def share(of: tuple[float, ...]) -> float:
         return chance.pick(of)
 
     network = kind in (Kind.NETWORK, Kind.ALL)
     broker = kind in (Kind.BROKER, Kind.ALL)
-    return Odds(
+    return FaultRates(
         slow=share((0.0, 0.05, 0.3)) * network,
         lost=share((0.0, 0.01, 0.05)) * network,
         repeated=share((0.0, 0.05, 0.2)) * network,
@@ -261,7 +261,7 @@ def _odds(chance: Chance, kind: Kind) -> Odds:
 
 
 def _script(
-    chance: Chance, features: tuple[Act, ...], horizon: int, *, hasty: bool
+    chance: SeededRandom, features: tuple[Act, ...], horizon: int, *, hasty: bool
 ) -> Iterable[tuple[int, Act]]:
     if not features:
         return

@@ -9,12 +9,11 @@ from contextlib import ExitStack
 from typing import TypeAlias
 from unittest import mock
 
-from rota.group.classic import Group
-from rota.group.state import State
-from rota.model.entry import GroupSaved, OffsetCommitted
-from rota.model.reply import CommitReply, JoinReply
-from rota.model.request import CommitOffsets, Join, Sync
-from rota.sim.trace import Record
+from rota.engine.coordinator.state import ClassicGroup, GroupState
+from rota.engine.model.journal_entry import GroupMetadataEntry, OffsetCommitEntry
+from rota.engine.model.request import JoinGroup, OffsetCommit, SyncGroup
+from rota.engine.model.response import JoinGroupResult, OffsetCommitResult
+from rota.engine.simulator.trace import TraceRecord
 from tests.support.simulation.director import Director
 from tests.support.simulation.liveness import (
     CALM,
@@ -30,8 +29,8 @@ from tests.support.simulation.worlds import Arena, watched
 
 Watched: TypeAlias = Callable[[Plan, Counter[str], ExitStack], Arena]
 WIDTH = 170
+#: How many of the last things that happened a failure tells.
 TOLD = 60
-"""How many of the last things that happened a failure tells."""
 
 
 class Failure(AssertionError):
@@ -118,36 +117,36 @@ def run(arena: Arena, until: int) -> None:
 
 def count_moves(tally: Counter[str], stack: ExitStack) -> None:
     """Every move of a group is counted."""
-    move = Group.move
+    move = ClassicGroup.move
 
-    def counted(group: Group, state: State, now: int) -> None:
+    def counted(group: ClassicGroup, state: GroupState, now: int) -> None:
         tally[f"move {group.state.value} -> {state.value}"] += 1
         move(group, state, now)
 
-    stack.enter_context(mock.patch.object(Group, "move", counted))
+    stack.enter_context(mock.patch.object(ClassicGroup, "move", counted))
 
 
-def tail(trace: list[Record]) -> list[str]:
+def tail(trace: list[TraceRecord]) -> list[str]:
     """The last things that happened, without commits that went well, each in one line."""
     lines: list[str] = []
     for record in reversed(trace):
-        if not isinstance(record.detail, CommitOffsets | CommitReply | OffsetCommitted):
+        if not isinstance(record.detail, OffsetCommit | OffsetCommitResult | OffsetCommitEntry):
             lines.append(_line(record))
         if len(lines) == TOLD:
             break
     return lines[::-1]
 
 
-def _line(record: Record) -> str:
+def _line(record: TraceRecord) -> str:
     detail = record.detail
     match detail:
-        case Join():
+        case JoinGroup():
             told = f"{detail.member_id} {[name for name, _ in detail.protocols]} {detail.reason}"
-        case Sync():
+        case SyncGroup():
             told = f"{detail.member_id} {detail.generation}, {len(detail.assignments)} parts"
-        case JoinReply():
+        case JoinGroupResult():
             told = f"{detail.code.name} {detail.member_id} {detail.generation} of {detail.leader}"
-        case GroupSaved():
+        case GroupMetadataEntry():
             told = f"{detail.generation}: {[member.member_id for member in detail.members]}"
         case _:
             told = "" if detail is None else str(detail)

@@ -14,93 +14,93 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rota.errors import Code
-from rota.group.coordinator import Coordinator
-from rota.group.event import (
-    Answer,
-    Append,
-    Appended,
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import (
+    AppendEntries,
     AppendFailed,
-    Command,
-    Event,
+    AppendSucceeded,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    GroupNote,
+    GroupTimerKind,
     Happened,
-    Loaded,
-    LoadStarted,
-    Note,
-    Requested,
-    StartTimer,
-    TimerKind,
-    Unloaded,
+    JournalLoaded,
+    JournalLoadStarted,
+    JournalUnloaded,
+    RequestReceived,
+    SendResponse,
+    StartGroupTimer,
 )
-from rota.group.state import State
-from rota.model.config import GroupConfig
-from rota.model.entry import (
+from rota.engine.coordinator.state import GroupState
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
 )
-from rota.model.reply import (
-    CommitReply,
-    DeleteGroupsReply,
-    DeleteOffsetsReply,
-    FetchOffsetsReply,
-    HeartbeatReply,
-    JoinReply,
-    LeaveReply,
-    ListGroupsReply,
-    Reply,
-    SyncReply,
-)
-from rota.model.request import (
-    CommitOffsets,
+from rota.engine.model.request import (
+    GroupRequest,
     Heartbeat,
-    Join,
+    JoinGroup,
     ListGroups,
-    Request,
-    Sync,
+    OffsetCommit,
+    SyncGroup,
 )
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    GroupResponse,
+    HeartbeatResult,
+    JoinGroupResult,
+    LeaveGroupResult,
+    ListGroupsResult,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+    OffsetFetchResult,
+    SyncGroupResult,
+)
+from rota.errors import Code
 from tests.support.simulation.answer import Answers, Live
 from tests.support.simulation.rule import Broken, must
 
+#: What is told of something that could not be stored.
 LATER = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
-"""What is told of something that could not be stored."""
+#: What one that was replaced may be told; a join can be refused for other reasons first.
 FENCING = LATER | {
     Code.FENCED_INSTANCE_ID,
     Code.GROUP_MAX_SIZE_REACHED,
     Code.INCONSISTENT_GROUP_PROTOCOL,
     Code.GROUP_ID_NOT_FOUND,
 }
-"""What one that was replaced may be told; a join can be refused for other reasons first."""
+#: Answers to a heartbeat that counts.
 BEATEN = frozenset({Code.NONE, Code.REBALANCE_IN_PROGRESS})
-"""Answers to a heartbeat that counts."""
+#: The state that a note says a group has come into.
 STATES = {
-    Happened.PREPARING: State.PREPARING,
-    Happened.JOINED: State.COMPLETING,
-    Happened.STABLE: State.STABLE,
-    Happened.EMPTIED: State.EMPTY,
+    Happened.PREPARING: GroupState.PREPARING,
+    Happened.JOINED: GroupState.COMPLETING,
+    Happened.STABLE: GroupState.STABLE,
+    Happened.EMPTIED: GroupState.EMPTY,
 }
-"""The state that a note says a group has come into."""
+#: No world has so many generations, unless it rebalances without end.
 ENDLESS = 250
-"""No world has so many generations, unless it rebalances without end."""
+#: A token of the checks' own.
 PROBE = -1
-"""A token of the checks' own."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
     entries: tuple[ClassicEntry, ...]
+    #: The token of the commit whose offsets these are.
     commit: int | None
-    """The token of the commit whose offsets these are."""
+    #: The token of the request whose handling led to it, where that is known.
     cause: int | None
-    """The token of the request whose handling led to it, where that is known."""
+    #: How much was in the journal before.
     after: int
-    """How much was in the journal before."""
 
     @property
     def is_commit(self) -> bool:
-        return isinstance(self.entries[0], OffsetCommitted)
+        return isinstance(self.entries[0], OffsetCommitEntry)
 
 
 class Desk:
@@ -111,65 +111,73 @@ class Desk:
         self.answers = Answers()
         self.stored = self.answers.stored
         self.live = self.answers.live
-        self.waiting: dict[int, Request] = {}
-        """Requests that are not answered yet."""
+        #: Requests that are not answered yet.
+        self.waiting: dict[int, GroupRequest] = {}
+        #: When each of them came.
         self.since: dict[int, int] = {}
-        """When each of them came."""
         self.generations: Counter[str] = Counter()
+        #: Groups into whose present generation a static member came back.
         self.returned: set[str] = set()
-        """Groups into whose present generation a static member came back."""
         self.tally = tally
-        self.on_note: Callable[[Note], None] = lambda note: None
+        self.on_note: Callable[[GroupNote], None] = lambda note: None
         self.on_append: Callable[[tuple[ClassicEntry, ...]], None] = lambda entries: None
         self._loading = False
         self._in_flight: dict[int, InFlight] = {}
         self._settled: InFlight | None = None
         self._cause: int | None = None
+        #: The member id that took the place of each one that was replaced.
         self._successor: dict[str, str] = {}
-        """The member id that took the place of each one that was replaced."""
+        #: When each member was last given a sign that its heartbeat had been heard.
         self._heard: dict[str, int] = {}
-        """When each member was last given a sign that its heartbeat had been heard."""
         self._now = 0
+        #: Member ids that were thrown out, or left.
         self._gone: set[str] = set()
-        """Member ids that were thrown out, or left."""
         self._incarnations = 0
         self._read = 0
 
     # one event
 
     def handled(
-        self, coordinator: WatchedCoordinator, event: Event, commands: list[Command], now: int
+        self,
+        coordinator: WatchedCoordinator,
+        event: CoordinatorEvent,
+        commands: list[CoordinatorCommand],
+        now: int,
     ) -> None:
         self._settled = None
         self._now = now
-        self._cause = event.token if isinstance(event, Requested) else None
+        self._cause = event.token if isinstance(event, RequestReceived) else None
         self._read_journal()
         self._happened(coordinator, event, commands, now)
         for command in commands:
             self._commanded(command)
-        told = [command for command in commands if isinstance(command, Note)]
+        told = [command for command in commands if isinstance(command, GroupNote)]
         for note in told:
             if note.what is Happened.REPLACED:
                 self._check_replaced(note)
-        if isinstance(event, Unloaded):
+        if isinstance(event, JournalUnloaded):
             must(not self.waiting, "everybody is answered", *self.waiting.values())
             self.live.clear()
-        elif (told or isinstance(event, Appended)) and not self._loading:
+        elif (told or isinstance(event, AppendSucceeded)) and not self._loading:
             self._compare(coordinator, now)
         coordinator.check_invariants()
 
     def _happened(
-        self, coordinator: Coordinator, event: Event, commands: list[Command], now: int
+        self,
+        coordinator: Coordinator,
+        event: CoordinatorEvent,
+        commands: list[CoordinatorCommand],
+        now: int,
     ) -> None:
         match event:
-            case LoadStarted():
+            case JournalLoadStarted():
                 self._begin_anew()
-            case Loaded():
+            case JournalLoaded():
                 self._loaded(coordinator, commands)
-            case Requested(token, request):
+            case RequestReceived(token, request):
                 self.waiting[token] = request
                 self.since[token] = now
-            case Appended(ticket):
+            case AppendSucceeded(ticket):
                 self._appended(ticket)
             case AppendFailed(ticket):
                 self._settled = self._in_flight.pop(ticket)
@@ -177,13 +185,13 @@ class Desk:
             case _:
                 pass
 
-    def _commanded(self, command: Command) -> None:
+    def _commanded(self, command: CoordinatorCommand) -> None:
         match command:
-            case Answer(token, reply):
+            case SendResponse(token, reply):
                 self._answered(token, reply)
-            case Append():
+            case AppendEntries():
                 self._appends(command)
-            case Note():
+            case GroupNote():
                 self._noted(command)
             case _:
                 pass
@@ -208,18 +216,18 @@ class Desk:
         there = [entry in since for entry in append.entries if entry not in others]
         must(all(there) or not any(there), "all or nothing is written", *append.entries)
 
-    def _loaded(self, coordinator: Coordinator, commands: list[Command]) -> None:
+    def _loaded(self, coordinator: Coordinator, commands: list[CoordinatorCommand]) -> None:
         self._loading = False
         found = list(coordinator.compacted())
         big = [name for name, group in self.stored.groups.items() if self._too_big(commands, name)]
         wanted = [
             one
             for one in self.stored.compacted()
-            if not (isinstance(one, GroupSaved) and one.group in big)
+            if not (isinstance(one, GroupMetadataEntry) and one.group in big)
         ]
         must(found == wanted, "a restart is a replay", f"\n  is {found}\n  not {wanted}")
-        armed = {one.key for one in commands if isinstance(one, StartTimer)}
-        sessions = {key.member for key in armed if key.kind is TimerKind.SESSION}
+        armed = {one.key for one in commands if isinstance(one, StartGroupTimer)}
+        sessions = {key.member for key in armed if key.kind is GroupTimerKind.SESSION}
         stored = {m.member_id for group in self.stored.groups.values() for m in group.saved.members}
         self._gone.update(set(self._successor.values()) - stored)
         for name, group in self.stored.groups.items():
@@ -229,29 +237,29 @@ class Desk:
             for member_id in members:  # that they were replaced was not stored
                 self._successor.pop(member_id, None)
                 self._heard[member_id] = self._now
-            state = State.STABLE if members else State.EMPTY
+            state = GroupState.STABLE if members else GroupState.EMPTY
             self.live[name] = Live(state, saved.generation, group.incarnation)
 
     @staticmethod
-    def _too_big(commands: list[Command], group: str) -> bool:
-        notes = [one for one in commands if isinstance(one, Note) and one.group == group]
+    def _too_big(commands: list[CoordinatorCommand], group: str) -> bool:
+        notes = [one for one in commands if isinstance(one, GroupNote) and one.group == group]
         return any(note.what is Happened.PREPARING for note in notes)
 
     # the journal
 
-    def _appends(self, append: Append) -> None:
+    def _appends(self, append: AppendEntries) -> None:
         self.on_append(append.entries)
-        commits = [one for one in append.entries if isinstance(one, OffsetCommitted)]
+        commits = [one for one in append.entries if isinstance(one, OffsetCommitEntry)]
         token = self._accepted(commits) if commits else None
         one = InFlight(append.entries, token, self._cause, len(self.journal))
         group = one.entries[0].group
         busy = [other for other in self._in_flight.values() if other.entries[0].group == group]
-        removes = any(isinstance(entry, OffsetForgotten) for entry in one.entries)
+        removes = any(isinstance(entry, OffsetCommitTombstone) for entry in one.entries)
         alone = all(other.is_commit for other in busy) and not (removes and busy)
         must(alone, "one change at a time", one, *busy)
         self._in_flight[append.ticket] = one
 
-    def _accepted(self, entries: list[OffsetCommitted]) -> int:
+    def _accepted(self, entries: list[OffsetCommitEntry]) -> int:
         """The request that these offsets come from: it must be of the group's generation."""
         group = entries[0].group
         live = self.live.get(group)
@@ -260,7 +268,7 @@ class Desk:
         same = {
             token: request
             for token, request in self.waiting.items()
-            if isinstance(request, CommitOffsets)
+            if isinstance(request, OffsetCommit)
             and request.group == group
             and token not in taken
             and {tuple(tp): given.offset for tp, given in request.offsets.items()} == offered
@@ -275,10 +283,10 @@ class Desk:
         for entry in self.journal[self._read :]:
             live = self.live.get(entry.group)
             self.stored.apply(entry, live.incarnation if live else 0)
-            if isinstance(entry, GroupForgotten):
+            if isinstance(entry, GroupMetadataTombstone):
                 self.live.pop(entry.group, None)
             elif live is None:
-                self.live[entry.group] = Live(State.EMPTY, 0, 0)
+                self.live[entry.group] = Live(GroupState.EMPTY, 0, 0)
         self._read = len(self.journal)
 
     def _appended(self, ticket: int) -> None:
@@ -286,16 +294,16 @@ class Desk:
         written = tuple(self.journal[-len(settled.entries) :])
         must(written == settled.entries, "appended means written", settled.entries)
 
-    def _refused(self, failed: InFlight, commands: list[Command]) -> None:
+    def _refused(self, failed: InFlight, commands: list[CoordinatorCommand]) -> None:
         """Whoever waited for it is told to try again, here or elsewhere."""
-        answers = [one for one in commands if isinstance(one, Answer)]
+        answers = [one for one in commands if isinstance(one, SendResponse)]
         for token in {failed.commit, failed.cause} & self.waiting.keys():
             told = [code for one in answers if one.token == token for code in _codes(one.reply)]
             must(told and LATER.issuperset(told), "failed appends are told", failed, told)
 
     # notes
 
-    def _noted(self, note: Note) -> None:
+    def _noted(self, note: GroupNote) -> None:
         self.tally[f"note {note.what.value}"] += 1
         live = self.live.get(note.group)
         must(live is not None, "notes are of groups", note)
@@ -315,7 +323,7 @@ class Desk:
         if note.what is Happened.REPLACED:
             old, _, new = note.text.partition(" by ")
             self._successor[old] = new
-            if live.state is State.STABLE:
+            if live.state is GroupState.STABLE:
                 self.returned.add(note.group)
         elif note.what in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
             self._gone.update(new for new in self._successor.values() if new in note.text)
@@ -324,16 +332,16 @@ class Desk:
         live.state = STATES.get(note.what, live.state)
         self.on_note(note)
 
-    def _check_silence(self, note: Note) -> None:
+    def _check_silence(self, note: GroupNote) -> None:
         """Nobody is called silent who was heard within its session."""
         member_id, _, told = note.text.partition(" for ")
         silent = self._now - self._heard.get(member_id, 0)
         must(silent >= int(told.removesuffix(" ms")), "who was heard is not silent", note, silent)
 
-    def _check_replaced(self, note: Note) -> None:
+    def _check_replaced(self, note: GroupNote) -> None:
         """Whatever the one that was replaced waited for has been answered."""
         old = note.text.partition(" by ")[0]
-        requests = [one for one in self.waiting.values() if isinstance(one, Join | Sync)]
+        requests = [one for one in self.waiting.values() if isinstance(one, JoinGroup | SyncGroup)]
         rest = [one for one in requests if one.group == note.group and one.member_id == old]
         busy = any(one.entries[0].group == note.group for one in self._in_flight.values())
         must(busy or not rest, "who is fenced is told", note, *rest)
@@ -344,14 +352,14 @@ class Desk:
         states = {name: live.state.value for name, live in self.live.items()}
         must(shown == states, "notes tell the states", f"shown {shown}, noted {states}")
         for entry in coordinator.compacted() if not self._in_flight else ():
-            if isinstance(entry, GroupSaved) and entry.members:
+            if isinstance(entry, GroupMetadataEntry) and entry.members:
                 saved = self.stored.groups[entry.group].saved
                 same = replace(entry, state_timestamp=saved.state_timestamp) == saved
                 must(same, "what is stable is stored", f"\n  is {entry}\n  stored {saved}")
 
     # answers
 
-    def _answered(self, token: int, reply: Reply) -> None:
+    def _answered(self, token: int, reply: GroupResponse) -> None:
         request = self.waiting.pop(token, None)
         must(request is not None, "answered once", token, reply)
         assert request is not None
@@ -360,7 +368,7 @@ class Desk:
             self.tally[f"{type(request).__name__} {code.name}"] += 1
         if self._loading:
             return
-        if isinstance(request, Join | Sync | Heartbeat | CommitOffsets):
+        if isinstance(request, JoinGroup | SyncGroup | Heartbeat | OffsetCommit):
             self._check_fence(request, codes)
         if isinstance(request, Heartbeat) and BEATEN.issuperset(codes):
             self._heard[request.member_id] = self._now
@@ -370,13 +378,13 @@ class Desk:
         self.answers.check(request, reply, written=written)
 
     def _check_fence(
-        self, request: Join | Sync | Heartbeat | CommitOffsets, codes: list[Code]
+        self, request: JoinGroup | SyncGroup | Heartbeat | OffsetCommit, codes: list[Code]
     ) -> None:
         """Who was replaced is never served again; and is told so, while the other is there."""
         newest = self._successor.get(request.member_id)
         if newest is None:
             return
-        if isinstance(request, CommitOffsets) and Code.NONE in codes:
+        if isinstance(request, OffsetCommit) and Code.NONE in codes:
             return  # it was taken in before the other came
         must(Code.NONE not in codes, "fenced for good", request)
         while newest in self._successor:
@@ -385,26 +393,32 @@ class Desk:
             must(set(codes) <= FENCING, "who is fenced is told", request, codes)
 
 
-def _may_commit(live: Live | None, request: CommitOffsets) -> bool:
+def _may_commit(live: Live | None, request: OffsetCommit) -> bool:
     if request.generation < 0:
-        return live is None or live.state is State.EMPTY
+        return live is None or live.state is GroupState.EMPTY
     if live is None or request.generation != live.generation:
         return False
-    return live.state in (State.STABLE, State.PREPARING)
+    return live.state in (GroupState.STABLE, GroupState.PREPARING)
 
 
-def _codes(reply: Reply) -> list[Code]:
+def _codes(reply: GroupResponse) -> list[Code]:
     """The codes of a reply; one of success among them makes it one that must be true."""
     match reply:
-        case CommitReply() | DeleteGroupsReply():
+        case OffsetCommitResult() | DeleteGroupsResult():
             return list(dict.fromkeys(reply.codes.values()))
-        case DeleteOffsetsReply() if not reply.code:
+        case OffsetDeleteResult() if not reply.code:
             return list(dict.fromkeys(reply.codes.values()))
-        case LeaveReply() if not reply.code:
+        case LeaveGroupResult() if not reply.code:
             return list(dict.fromkeys(member.code for member in reply.members))
-        case JoinReply() | SyncReply() | HeartbeatReply() | FetchOffsetsReply() | LeaveReply():
+        case (
+            JoinGroupResult()
+            | SyncGroupResult()
+            | HeartbeatResult()
+            | OffsetFetchResult()
+            | LeaveGroupResult()
+        ):
             return [reply.code]
-        case DeleteOffsetsReply() | ListGroupsReply():
+        case OffsetDeleteResult() | ListGroupsResult():
             return [reply.code]
         case _:
             return [group.code for group in reply.groups]
@@ -417,15 +431,15 @@ class WatchedCoordinator(Coordinator):
         super().__init__(config, new_id)
         self._desk = desk
 
-    def handle(self, event: Event, now: int) -> list[Command]:
+    def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
         commands = super().handle(event, now)
         self._desk.handled(self, event, commands, now)
         return commands
 
     def peek(self, now: int) -> dict[str, str]:
         """The state of every group, as an admin is told."""
-        commands = super().handle(Requested(PROBE, ListGroups()), now)
+        commands = super().handle(RequestReceived(PROBE, ListGroups()), now)
         (answer,) = commands
-        assert isinstance(answer, Answer)
-        assert isinstance(answer.reply, ListGroupsReply)
+        assert isinstance(answer, SendResponse)
+        assert isinstance(answer.reply, ListGroupsResult)
         return {one.group: one.state for one in answer.reply.groups}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rota.assignors.registry import resolve_all
-from rota.group.event import Happened
-from rota.model.config import GroupConfig, MemberConfig
-from rota.model.entry import GroupSaved
-from rota.model.topic import TopicPartition
-from rota.sim.network import Nature
-from rota.sim.process import Program
-from rota.sim.trace import What
-from rota.sim.world import World
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.coordinator.events import Happened
+from rota.engine.model.config import GroupConfig, MemberConfig
+from rota.engine.model.journal_entry import GroupMetadataEntry
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.network import NetworkModel
+from rota.engine.simulator.process import ProcessConfig
+from rota.engine.simulator.trace import TraceEventType
+from rota.engine.simulator.world import World
 
 GROUP = "g"
+#: The first member does not wait for others.
 PROMPT = GroupConfig(initial_rebalance_delay=0)
-"""The first member does not wait for others."""
 
 
-def program(name: str, strategy: str = "range", **options: Any) -> Program:
+def program(name: str, strategy: str = "range", **options: Any) -> ProcessConfig:
     """A process of the group; options of the configuration or of the program."""
     own = {"processing", "listener_time", "listener", "topics", "pattern"}
     settings: dict[str, Any] = {
@@ -28,10 +28,10 @@ def program(name: str, strategy: str = "range", **options: Any) -> Program:
         "auto_commit": False,
         **{key: value for key, value in options.items() if key not in own},
     }
-    return Program(
+    return ProcessConfig(
         name=name,
         config=MemberConfig(group=GROUP, **settings),
-        assignors=lambda: resolve_all(strategy),
+        assignors=lambda: resolve_strategies(strategy),
         **{"topics": ("t",), **{key: value for key, value in options.items() if key in own}},
     )
 
@@ -41,7 +41,7 @@ def settled(
     strategy: str = "range",
     topics: Mapping[str, int] | None = None,
     *,
-    nature: Nature | None = None,
+    nature: NetworkModel | None = None,
     config: GroupConfig = PROMPT,
     metadata_age: int = 0,
     seed: int = 0,
@@ -62,7 +62,7 @@ def notes(world: World, what: Happened, since: int = 0) -> list[tuple[int, str]]
     """When the coordinator noted this, and its words."""
     found = []
     for record in world.trace:
-        if record.what is What.NOTE and record.at >= since:
+        if record.what is TraceEventType.NOTE and record.at >= since:
             assert isinstance(record.detail, tuple)
             if record.detail[0] == what.value:
                 found.append((record.at, str(record.detail[2])))
@@ -74,7 +74,7 @@ def calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int,
     return [
         (record.detail[0].removeprefix("on_partitions_"), numbers(record.detail[1]))
         for record in world.trace
-        if record.what is What.LISTENER and record.who == name and record.at >= since
+        if record.what is TraceEventType.LISTENER and record.who == name and record.at >= since
         if isinstance(record.detail, tuple)
     ]
 
@@ -88,9 +88,9 @@ def owned(world: World) -> dict[str, tuple[int, ...]]:
     return {name: numbers(process.owned) for name, process in world.processes.items()}
 
 
-def saved(world: World) -> list[GroupSaved]:
+def saved(world: World) -> list[GroupMetadataEntry]:
     """The generations in the journal."""
-    return [entry for entry in world.journal if isinstance(entry, GroupSaved)]
+    return [entry for entry in world.journal if isinstance(entry, GroupMetadataEntry)]
 
 
 def run_checked(world: World, until: int, check: Callable[[World], None] | None = None) -> None:

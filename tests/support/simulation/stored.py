@@ -5,34 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from rota.formats import assignment, subscription
-from rota.model.entry import (
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.journal_entry import (
     ClassicEntry,
-    GroupForgotten,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetForgotten,
-    SavedMember,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
 )
-from rota.model.membership import NO_GENERATION, Subscription
-from rota.model.topic import TopicPartition
+from rota.engine.model.member import NO_GENERATION, Subscription
+from rota.engine.model.topic import TopicPartition
 from tests.support.simulation.rule import Broken, must
 
 COOPERATIVE = "cooperative-sticky"
 
 
-def _nobody(group: str) -> GroupSaved:
-    return GroupSaved(group=group, protocol_type="", generation=0, protocol=None, leader=None)
+def _nobody(group: str) -> GroupMetadataEntry:
+    return GroupMetadataEntry(
+        group=group, protocol_type="", generation=0, protocol=None, leader=None
+    )
 
 
 @dataclass(slots=True)
 class StoredGroup:
-    saved: GroupSaved
+    saved: GroupMetadataEntry
+    #: Tells generations of one number apart: one that was not stored may come again.
     incarnation: int = 0
-    """Tells generations of one number apart: one that was not stored may come again."""
-    offsets: dict[TopicPartition, OffsetCommitted] = field(default_factory=dict)
+    offsets: dict[TopicPartition, OffsetCommitEntry] = field(default_factory=dict)
 
-    def member(self, member_id: str) -> SavedMember | None:
+    def member(self, member_id: str) -> GroupMetadataMember | None:
         return next((one for one in self.saved.members if one.member_id == member_id), None)
 
 
@@ -45,23 +47,23 @@ class Stored:
     def apply(self, entry: ClassicEntry, incarnation: int) -> None:
         known = self.groups.get(entry.group)
         match entry:
-            case GroupSaved():
+            case GroupMetadataEntry():
                 _check_members(entry)
                 if known is None:
                     self.groups[entry.group] = StoredGroup(entry, incarnation)
                 else:
                     _check_successor(known.saved, entry)
                     known.saved, known.incarnation = entry, incarnation
-            case GroupForgotten():
+            case GroupMetadataTombstone():
                 gone = self.groups.pop(entry.group, None)
                 must(gone is not None, "tombstone", "of a group that there was not:", entry.group)
                 if gone is not None and gone.offsets:
                     raise Broken("tombstone", f"of {entry.group}, whose offsets stay")
-            case OffsetCommitted():
+            case OffsetCommitEntry():
                 if known is None:
                     known = self.groups[entry.group] = StoredGroup(_nobody(entry.group))
                 known.offsets[TopicPartition(entry.topic, entry.partition)] = entry
-            case OffsetForgotten():
+            case OffsetCommitTombstone():
                 tp = TopicPartition(entry.topic, entry.partition)
                 there = known.offsets.pop(tp, None) if known else None
                 must(there, "tombstone", "of an offset that there was not:", entry)
@@ -77,7 +79,7 @@ class Stored:
         return found
 
 
-def _check_members(entry: GroupSaved) -> None:
+def _check_members(entry: GroupMetadataEntry) -> None:
     ids = [member.member_id for member in entry.members]
     static = [member.static_id for member in entry.members if member.static_id is not None]
     must(len(set(ids)) == len(ids), "ids are unique", entry.group, ids)
@@ -87,7 +89,7 @@ def _check_members(entry: GroupSaved) -> None:
         _check_assignment(entry)
 
 
-def _check_successor(old: GroupSaved, new: GroupSaved) -> None:
+def _check_successor(old: GroupMetadataEntry, new: GroupMetadataEntry) -> None:
     """A generation follows a lower one; or it is the same, and one static member was replaced.
 
     A group that begins while an admin commits is told of twice, as one of nobody.
@@ -108,12 +110,12 @@ def _check_successor(old: GroupSaved, new: GroupSaved) -> None:
     must(same, "a generation is stored once", new.group, new.generation)
 
 
-def _check_assignment(entry: GroupSaved) -> None:
+def _check_assignment(entry: GroupMetadataEntry) -> None:
     """Nobody shares a partition; a cooperative round gives nothing that another still holds."""
     owners: dict[TopicPartition, str] = {}
     for member in entry.members:
         if member.assignment:
-            for tp in assignment.decode(member.assignment).partitions:
+            for tp in consumer_protocol.decode_assignment(member.assignment).partitions:
                 other = owners.setdefault(tp, member.member_id)
                 one = other == member.member_id
                 must(one, "one owner in a generation", f"{tp} for {other} and {member.member_id}")
@@ -128,11 +130,11 @@ def _check_assignment(entry: GroupSaved) -> None:
             )
 
 
-def _holders(entry: GroupSaved) -> dict[TopicPartition, str | None]:
+def _holders(entry: GroupMetadataEntry) -> dict[TopicPartition, str | None]:
     """Who says to own what: the claim of the highest generation, if there is one alone."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in entry.members:
-        told: Subscription = subscription.decode(member.subscription)
+        told: Subscription = consumer_protocol.decode_subscription(member.subscription)
         since = NO_GENERATION if told.generation is None else told.generation
         for tp in told.owned:
             known = best.get(tp)

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from rota.assignors.registry import resolve_all
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.model.config import GroupConfig, MemberConfig
+from rota.engine.model.request import DeleteGroups, OffsetDelete
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.network import FaultRates
+from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.errors import Code
-from rota.model.config import GroupConfig, MemberConfig
-from rota.model.request import DeleteGroups, DeleteOffsets
-from rota.model.topic import TopicPartition
-from rota.sim.network import Odds
-from rota.sim.process import Process, Program
 from tests.support.simulation.liveness import CALM, check_settled, nudge
 from tests.support.simulation.plan import SECOND, GroupPlan, Kind, Plan
 from tests.support.simulation.play import Watched, run
@@ -33,7 +33,7 @@ PLAN = Plan(
     groups=(GroupPlan(GROUP, (("cooperative-sticky",),), "exact", 3, 0.3),),
     topics={"t0": 3, "t1": 2},
     config=GroupConfig(min_session_timeout=SECOND, initial_rebalance_delay=500),
-    odds=Odds(),
+    odds=FaultRates(),
     latency=2,
     append=5,
     metadata_age=0,
@@ -44,7 +44,7 @@ PLAN = Plan(
 )
 
 
-def program(name: str, *, static: bool = False, **settings: int) -> Program:
+def program(name: str, *, static: bool = False, **settings: int) -> ProcessConfig:
     config = MemberConfig(
         group=GROUP,
         client_id=name,
@@ -54,10 +54,10 @@ def program(name: str, *, static: bool = False, **settings: int) -> Program:
         max_poll_interval=settings.get("poll", 10 * SECOND),
         auto_commit=False,
     )
-    return Program(
+    return ProcessConfig(
         name=name,
         config=config,
-        assignors=functools.partial(resolve_all, "cooperative-sticky"),
+        assignors=functools.partial(resolve_strategies, "cooperative-sticky"),
         topics=("t0", "t1"),
     )
 
@@ -69,7 +69,7 @@ def stage(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
         yield watched(plan, Counter(), stack)
 
 
-def _do(arena: Arena, name: str, act: Callable[[Process], object]) -> Callable[[], None]:
+def _do(arena: Arena, name: str, act: Callable[[SimulatedProcess], object]) -> Callable[[], None]:
     """Something is done to a process, if it still runs."""
 
     def done() -> None:
@@ -79,7 +79,7 @@ def _do(arena: Arena, name: str, act: Callable[[Process], object]) -> Callable[[
     return done
 
 
-def _commit(wait: int | None) -> Callable[[Process], None]:
+def _commit(wait: int | None) -> Callable[[SimulatedProcess], None]:
     return lambda one: one.commit(wait=wait)
 
 
@@ -92,20 +92,20 @@ def tell(arena: Arena) -> None:
     arena.at(8 * SECOND, _do(arena, "a", _commit(3 * SECOND)))
     arena.at(9 * SECOND, _do(arena, "b", _commit(None)))
     arena.at(12 * SECOND, lambda: arena.set_partitions({"t1": 5}))
-    arena.at(30 * SECOND, _do(arena, "s", Process.crash))
+    arena.at(30 * SECOND, _do(arena, "s", SimulatedProcess.crash))
     arena.at(31 * SECOND, functools.partial(_start, arena, static))
     arena.at(35 * SECOND, _do(arena, "s", _commit(3 * SECOND)))
-    arena.at(40 * SECOND, _do(arena, "b", Process.leave))
+    arena.at(40 * SECOND, _do(arena, "b", SimulatedProcess.leave))
     arena.at(55 * SECOND, functools.partial(arena.delete_topic, "t0"))
-    arena.at(70 * SECOND, _do(arena, "a", Process.leave))
-    arena.at(72 * SECOND, _do(arena, "s", Process.crash))
-    offsets = DeleteOffsets(group=GROUP, partitions=(TopicPartition("t1", 0),))
+    arena.at(70 * SECOND, _do(arena, "a", SimulatedProcess.leave))
+    arena.at(72 * SECOND, _do(arena, "s", SimulatedProcess.crash))
+    offsets = OffsetDelete(group=GROUP, partitions=(TopicPartition("t1", 0),))
     arena.at(90 * SECOND, lambda: arena.ask(offsets))
     arena.at(92 * SECOND, lambda: arena.ask(DeleteGroups(groups=(GROUP,))))
     arena.at(94 * SECOND, functools.partial(arena.start, program("c")))
 
 
-def _start(arena: Arena, one: Program) -> None:
+def _start(arena: Arena, one: ProcessConfig) -> None:
     if one.name not in arena.processes:
         arena.start(one)
 

@@ -6,42 +6,48 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from rota.engine.model.request import GroupRequest
+from rota.engine.simulator.network import Delivery, FaultRates, FaultyNetwork
+from rota.engine.simulator.seeded_random import SeededRandom
 from rota.errors import Code
-from rota.model.request import Request
-from rota.sim.chance import Chance
-from rota.sim.network import Fate, Odds, Shaky
 
+#: What a log says when it cannot be written: no leader, too few replicas, a full disk.
 FAILURES = (
     Code.NOT_LEADER_OR_FOLLOWER,
     Code.NOT_ENOUGH_REPLICAS,
     Code.REQUEST_TIMED_OUT,
     Code.KAFKA_STORAGE_ERROR,
 )
-"""What a log says when it cannot be written: no leader, too few replicas, a full disk."""
-CLEAR = Odds()
+CLEAR = FaultRates()
 
 
-class Weather(Shaky):
+class Weather(FaultyNetwork):
     """As :class:`Shaky`, with more ways for an append to fail and to be slow."""
 
     def __init__(
-        self, odds: Odds, chance: Chance, tally: Counter[str], *, latency: int, append: int
+        self,
+        odds: FaultRates,
+        chance: SeededRandom,
+        tally: Counter[str],
+        *,
+        latency: int,
+        append: int,
     ) -> None:
         super().__init__(odds, chance, latency=latency, append=append)
         self._draws = chance
         self._tally = tally
         self._append_time = append
         self._appends = 0
+        #: Appends that fail whatever the odds, by their number.
         self.failures: dict[int, Code] = {}
-        """Appends that fail whatever the odds, by their number."""
-        self.loses: Callable[[str, Request | None], bool] = lambda sender, request: False
-        """Requests that are lost whatever the odds."""
+        #: Requests that are lost whatever the odds.
+        self.loses: Callable[[str, GroupRequest | None], bool] = lambda sender, request: False
 
     def clear_up(self) -> None:
         """Nothing goes wrong from now on."""
         self.odds = CLEAR
 
-    def request(self, sender: str, request: Request | None, now: int) -> Fate:
+    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
         fate = super().request(sender, request, now)
         if self.loses(sender, request):
             fate = replace(fate, lost=True)

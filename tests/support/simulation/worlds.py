@@ -10,29 +10,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from rota.assignors.registry import resolve_all
-from rota.group.event import TimerKey
-from rota.member.event import Call
-from rota.model.config import MemberConfig
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import Reply
-from rota.model.request import (
-    CommitOffsets,
-    Request,
-)
-from rota.model.topic import TopicPartition
-from rota.sim import node, process
-from rota.sim.chance import Chance
-from rota.sim.process import Listener, Process, Program
-from rota.sim.trace import What
-from rota.sim.world import World
+from rota.engine.assignors.registry import resolve_strategies
+from rota.engine.coordinator.events import GroupTimerKey
+from rota.engine.member.events import ListenerMethod
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.request import GroupRequest, OffsetCommit
+from rota.engine.model.response import GroupResponse
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.simulator import broker, process
+from rota.engine.simulator.process import ListenerBehavior, ProcessConfig, SimulatedProcess
+from rota.engine.simulator.seeded_random import SeededRandom
+from rota.engine.simulator.trace import TraceEventType
+from rota.engine.simulator.world import World
 from tests.support.simulation.ownership import Floor, WatchedMachine
 from tests.support.simulation.plan import SECOND, GroupPlan, Plan
 from tests.support.simulation.safety import Desk, WatchedCoordinator
 from tests.support.simulation.weather import Weather
 
+#: A group of nobody, whose offsets are written when something has to be.
 PROBES = "probes"
-"""A group of nobody, whose offsets are written when something has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Wish:
 class _Admin:
     """Whoever asks: the answer is looked at by the checks alone."""
 
-    def answered(self, reply: Reply) -> None:
+    def answered(self, reply: GroupResponse) -> None:
         """Nothing follows."""
 
 
@@ -57,26 +53,26 @@ class Arena(World):
         self.plan = plan
         self.desk = desk
         self.tally = desk.tally
-        self.chance = Chance(plan.seed, 2)
+        self.chance = SeededRandom(plan.seed, 2)
         self.weather = Weather(
             plan.odds,
-            Chance(plan.seed, 3),
+            SeededRandom(plan.seed, 3),
             desk.tally,
             latency=plan.latency,
             append=plan.append,
         )
+        #: What each process wants; None while it wants nothing.
         self.wishes: dict[str, Wish | None] = {}
-        """What each process wants; None while it wants nothing."""
+        #: Processes that were frozen, stalled or slow: they may be thrown out.
         self.disturbed: set[str] = set()
-        """Processes that were frozen, stalled or slow: they may be thrown out."""
+        #: Processes that have unsubscribed at some time.
         self.quitters: set[str] = set()
-        """Processes that have unsubscribed at some time."""
         self.closing: set[str] = set()
+        #: When an application last had enough.
         self.last_exit = 0
-        """When an application last had enough."""
         self.armed = False
+        #: For how long processes polled slowly, in all.
         self.slow_time = 0
-        """For how long processes polled slowly, in all."""
         self.sessions: list[int] = []
         self.rebalances: list[int] = []
         self._names = 0
@@ -93,17 +89,17 @@ class Arena(World):
 
     # processes
 
-    def new_program(self, group: GroupPlan, **changes: Any) -> Program:
+    def new_program(self, group: GroupPlan, **changes: Any) -> ProcessConfig:
         chance = self.chance
         self._names += 1
         name = f"{group.name}{self._names}"
         names = chance.pick(group.lists)
         wish = self.new_wish()
         config, longest = self._new_config(group, name)
-        program = Program(
+        program = ProcessConfig(
             name=name,
             config=config,
-            assignors=functools.partial(resolve_all, names, solver=group.solver),
+            assignors=functools.partial(resolve_strategies, names, solver=group.solver),
             topics=wish.topics,
             pattern=wish.pattern,
             processing=0 if chance.happens(0.6) else chance.between(50, longest),
@@ -130,7 +126,7 @@ class Arena(World):
         )
         return config, poll // (12 if hasty else 4)
 
-    def _committing(self, name: str) -> Listener:
+    def _committing(self, name: str) -> ListenerBehavior:
         """A listener that commits when partitions are taken away, as applications do."""
 
         def commit() -> None:
@@ -139,8 +135,8 @@ class Arena(World):
                 self.tally["commit inside a listener"] += 1
                 self[name].commit(wait=SECOND)
 
-        def listener(call: Call, partitions: tuple[TopicPartition, ...]) -> None:
-            if call is Call.REVOKED and partitions:
+        def listener(call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> None:
+            if call is ListenerMethod.REVOKED and partitions:
                 self.at(self.now, commit)
 
         return listener
@@ -153,7 +149,7 @@ class Arena(World):
             return Wish(tuple(names))
         return Wish(tuple(name for name in names if self.chance.happens(0.7)) or (names[0],))
 
-    def start(self, program: Program) -> Process:
+    def start(self, program: ProcessConfig) -> SimulatedProcess:
         self.wishes[program.name] = Wish(program.topics, program.pattern)
         self.catch_up()  # what is told of it so far is of the one before
         self.closing.discard(program.name)
@@ -162,8 +158,8 @@ class Arena(World):
         return super().start(program)
 
     def pick(
-        self, fits: Callable[[Process], bool] = lambda _: True, *, frozen: bool = False
-    ) -> Process | None:
+        self, fits: Callable[[SimulatedProcess], bool] = lambda _: True, *, frozen: bool = False
+    ) -> SimulatedProcess | None:
         """A process that can do something."""
         self.catch_up()
         able = [
@@ -176,21 +172,21 @@ class Arena(World):
     def catch_up(self) -> None:
         """Learns from the trace who closes."""
         for record in self.trace[self._read :]:
-            if record.what in (What.LEAVING, What.RAISED):
+            if record.what in (TraceEventType.LEAVING, TraceEventType.RAISED):
                 self.closing.add(record.who)
                 self.last_exit = record.at
-            if record.what is What.RAISED:
+            if record.what is TraceEventType.RAISED:
                 self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
         self._read = len(self.trace)
 
     # requests of its own
 
     @property
-    def timers(self) -> Iterable[TimerKey]:
+    def timers(self) -> Iterable[GroupTimerKey]:
         """The coordinator's timers that run."""
         return self._node.timers
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: GroupRequest) -> None:
         """An admin asks."""
         if self.coordinator is not None:
             self._node.request(_Admin(), request)
@@ -198,7 +194,7 @@ class Arena(World):
     def probe(self) -> None:
         """Something is written, whatever else happens."""
         at = OffsetAndMetadata(self.now)
-        self.ask(CommitOffsets(group=PROBES, offsets={TopicPartition("probe", 0): at}))
+        self.ask(OffsetCommit(group=PROBES, offsets={TopicPartition("probe", 0): at}))
 
     def reset_connections(self) -> None:
         """All connections break, and both sides know."""
@@ -212,8 +208,8 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:
     desk = Desk(tally)
     floor = Floor(desk)
     for module, name, made in (
-        (node, "Coordinator", functools.partial(WatchedCoordinator, desk)),
-        (process, "Machine", functools.partial(WatchedMachine, floor)),
+        (broker, "Coordinator", functools.partial(WatchedCoordinator, desk)),
+        (process, "MemberStateMachine", functools.partial(WatchedMachine, floor)),
     ):
         stack.enter_context(mock.patch.object(module, name, made))
     return Arena(plan, desk, floor)

@@ -10,10 +10,9 @@ from typing import Protocol
 import pytest
 from playwright.sync_api import Browser
 
-from rota.report import gold
-from rota.report.gold import Gold
-from rota.report.page import write
-from rota.report.story import tell
+from rota.report.gold_tables import GoldTables, read_gold_tables
+from rota.report.page.document import write_page
+from rota.report.story import build_story
 from tests.support import gold_tables
 from tests.support.chromium import chromium, present
 from tests.support.gold_history import HOUR, History
@@ -23,8 +22,8 @@ UNREAD = [
     ("records of an unknown version", 3, ["partition 7, offset 12: version 99"]),
     ("torn records", 1_234, ["partition 1, offset 5"]),
 ]
+#: Names of groups that cannot be seen, and how they are shown.
 UNSEEN = {"": "(no name)", "  ": "\\u{20}\\u{20}", "\u200b\u2060": "\\u{200b}\\u{2060}"}
-"""Names of groups that cannot be seen, and how they are shown."""
 
 
 def _unseen(folder: Path) -> Path:
@@ -84,8 +83,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def find(name: str) -> Path:
         if name not in known:
             folder = MADE[name](tmp_path_factory.mktemp(name))
-            read = gold.read(str(folder))
-            write(tell(read), read, folder / "report.html")
+            read = read_gold_tables(str(folder))
+            write_page(build_story(read), read, folder / "report.html")
             known[name] = folder
         return known[name]
 
@@ -93,9 +92,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def tables(made: Callable[[str], Path]) -> Callable[[str], Gold]:
+def tables(made: Callable[[str], Path]) -> Callable[[str], GoldTables]:
     """What is in the tables of a report."""
-    return lambda name: gold.read(str(made(name)))
+    return lambda name: read_gold_tables(str(made(name)))
 
 
 @pytest.fixture

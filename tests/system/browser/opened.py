@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Locator, Page
 from tests.support.waiting import until
 
 Scheme = Literal["light", "dark"]
+#: Milliseconds that something may take to come.
 PATIENCE = 15_000
-"""Milliseconds that something may take to come."""
 WIDE = (1280, 900)
 PHONE = (390, 844)
 _TIP = re.compile(
@@ -72,8 +72,8 @@ class Opened:
     page: Page
     address: str
     requests: list[str] = field(default_factory=list)
+    #: Errors and warnings in the console, errors of scripts, dialogs.
     complaints: list[str] = field(default_factory=list)
-    """Errors and warnings in the console, errors of scripts, dialogs."""
 
     def watch(self) -> None:
         self.page.on("request", lambda request: self.requests.append(request.url))

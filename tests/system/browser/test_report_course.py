@@ -16,19 +16,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rota.report.gold import Gold
+from rota.report.gold_tables import GoldTables
 from tests.support.gold_tables import LAGS
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import Opened
 
+#: Pixels between the largest amount and the frame.
 HEADROOM = 4
-"""Pixels between the largest amount and the frame."""
+#: Pixels: how wide a bar is that has room (or one more, of which two are halves), and how high the
+#: tick at the fewest.
 WIDE_BAR, TICK = 7, 3
-"""Pixels: how wide a bar is that has room (or one more, of which two are halves), and how high the
-tick at the fewest.
-"""
+#: Pixels that a place may be off: it is rounded once or twice.
 NEAR = 1.6
-"""Pixels that a place may be off: it is rounded once or twice."""
 _SPY = """() => {
   window.written = [];
   const write = CanvasRenderingContext2D.prototype.fillText;
@@ -47,14 +46,14 @@ class Chart:
     left: int
     right: int
     top: int
+    #: The frame's lines.
     bottom: int
-    """The frame's lines."""
     begin: datetime
     end: datetime
+    #: The largest amount in sight.
     most: float
-    """The largest amount in sight."""
+    #: What is written, where, and how it is set.
     texts: Sequence[tuple[str, float, float, str]]
-    """What is written, where, and how it is set."""
 
     def x(self, at: datetime) -> float:
         share = (at - self.begin) / (self.end - self.begin)
@@ -158,7 +157,7 @@ def _are_drawn(window: Opened, shown: Chart, expected: dict[int, tuple[int, int]
 
 
 def test_every_rebalance_has_a_bar_as_high_as_it_moved_and_a_tick_at_the_fewest(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, "aged")
     told = rows(tables("course").rebalances, "aged")
@@ -171,7 +170,7 @@ def test_every_rebalance_has_a_bar_as_high_as_it_moved_and_a_tick_at_the_fewest(
 
 
 def test_of_a_stretch_only_its_bars_are_drawn_against_its_own_most(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, "aged")
     told = rows(tables("course").rebalances, "aged")
@@ -187,7 +186,7 @@ def test_of_a_stretch_only_its_bars_are_drawn_against_its_own_most(
 
 
 def test_two_rebalances_within_seconds_are_told_apart_when_they_are_near(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, "aged")
     told = rows(tables("course").rebalances, "aged")
@@ -211,7 +210,7 @@ def test_two_rebalances_within_seconds_are_told_apart_when_they_are_near(
 
 
 def test_the_scale_of_moves_says_what_is_at_which_height(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, "aged")
     shown = chart(window, "moves", _most(rows(tables("course").rebalances, "aged")))
@@ -225,7 +224,7 @@ def test_the_scale_of_moves_says_what_is_at_which_height(
 
 @pytest.mark.parametrize("canvas", ["moves", "lag"])
 def test_times_stand_where_they_are(
-    canvas: str, report: Opener, tables: Callable[[str], Gold]
+    canvas: str, report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, "aged")
     for _ in range(2):
@@ -248,7 +247,7 @@ LAG = {
 
 @pytest.mark.parametrize("group", list(LAG))
 def test_lag_is_as_high_as_the_most_of_the_partitions_at_that_time(
-    group: str, report: Opener, tables: Callable[[str], Gold]
+    group: str, report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, group)
     most = max(amount for amount, _ in LAG[group])
@@ -286,7 +285,7 @@ def test_the_scale_of_lag_says_what_is_at_which_height(
 
 @pytest.mark.parametrize("group", list(LAG))
 def test_the_tip_says_the_lag_that_is_drawn(
-    group: str, report: Opener, tables: Callable[[str], Gold]
+    group: str, report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = opened(report, group)
     shown = chart(window, "lag", 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rota.report.gold import Gold
+from rota.report.gold_tables import GoldTables
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import Colour, Opened, Point, owner_told
 
@@ -22,7 +22,7 @@ def rows(table: Any, group: str) -> Rows:
 
 
 def test_a_group_is_told_with_its_advice_in_order(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report()
     (told,) = rows(tables("small").advice, "orders-app")
@@ -90,7 +90,7 @@ def test_both_charts_stand_side_by_side_on_one_axis(report: Opener) -> None:
 
 
 def test_bands_have_the_owners_and_the_colours_of_the_tables(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window, gold = report(), tables("small")
     window.open("audit")
@@ -154,7 +154,7 @@ def _owner(tenures: Rows, partition: int, at: datetime) -> str | None:
     return None
 
 
-def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], Gold]) -> None:
+def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], GoldTables]) -> None:
     window = report()
     window.open("audit")
     box = window.box("#was")
@@ -175,6 +175,7 @@ def test_the_tip_names_owner_and_times(report: Opener, tables: Callable[[str], G
 
 
 _COST = r"moved [\d,]+, needed [\d,]+, stopped [\d,]+"
+#: What a line of a tip may be: every number has its mark, but for the time that is pointed at.
 _LINES = (
     r"[\d,]+ rebalances \((?P<mark>\w+)\), [^()]+ \([\w ,]+\): " + _COST + r" \((?P=mark)\)",
     rf"Rebalance [^()]+ \((stated|inferred|sampled)\): {_COST}; "
@@ -185,7 +186,6 @@ _LINES = (
     r"lag, \S+ \S+Z: .+ \(sampled\)",
     r"\S+ \S+Z",
 )
-"""What a line of a tip may be: every number has its mark, but for the time that is pointed at."""
 
 
 @pytest.mark.parametrize("group", ["orders-app", "audit"])
@@ -380,7 +380,7 @@ def test_zooming_out_of_the_whole_by_wheel_leaves_the_page_as_it_is(report: Open
     assert window.page.evaluate("[scrollY, devicePixelRatio]") == before
 
 
-def test_all_policies_are_compared(report: Opener, tables: Callable[[str], Gold]) -> None:
+def test_all_policies_are_compared(report: Opener, tables: Callable[[str], GoldTables]) -> None:
     window = report()
     window.open("orders-app")
     whatif = rows(tables("small").whatif, "orders-app")
@@ -415,7 +415,7 @@ def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) 
 
 
 def test_every_rebalance_is_listed_with_its_cause_and_mark(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report()
     window.open("orders-app")
@@ -445,7 +445,7 @@ def _took(rebalance: dict[str, Any]) -> str:
     return f"{round(seconds, 1):g} s st"
 
 
-def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], Gold]) -> None:
+def test_rebalances_are_paged_by_fifty(report: Opener, tables: Callable[[str], GoldTables]) -> None:
     window = report("many")
     group = window.rows()[0]
     many = len(rows(tables("many").rebalances, group))
@@ -491,7 +491,9 @@ def test_lag_rises_while_nothing_is_committed(report: Opener) -> None:
         assert minute + 2 <= lag <= minute + 5
 
 
-def test_moves_are_drawn_against_the_fewest(report: Opener, tables: Callable[[str], Gold]) -> None:
+def test_moves_are_drawn_against_the_fewest(
+    report: Opener, tables: Callable[[str], GoldTables]
+) -> None:
     window = report()
     window.open("orders-app")
     assert window.at("canvas#moves").is_visible()

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from rota.report import story
-from rota.report.gold import Gold
-from rota.report.moment import span
+from rota.report.gold_tables import GoldTables
+from rota.report.story import format_seconds
 from tests.support.gold_tables import SCRIPT
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import PHONE, WIDE, Opened
 
 COLUMNS = ("name", "damage", "rebalances", "stopped", "moved", "needed", "lag", "verdict", "policy")
+#: Columns of the list, and of gold/advice.
 COUNTS = {
     "damage": "damage",
     "rebalances": "rebalances",
@@ -25,7 +26,6 @@ COUNTS = {
     "moved": "moved",
     "needed": "moved_min",
 }
-"""Columns of the list, and of gold/advice."""
 
 
 _COLOURS = """(canvas) => {
@@ -34,12 +34,12 @@ _COLOURS = """(canvas) => {
 }"""
 
 
-def advice(gold: Gold) -> list[dict[str, Any]]:
+def advice(gold: GoldTables) -> list[dict[str, Any]]:
     return sorted(gold.advice.to_pylist(), key=lambda row: (-row["damage"], row["group"]))
 
 
 def test_the_first_line_is_that_of_the_worst_group(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     worst = advice(tables("small"))[0]
     assert worst["group"] == "orders-app"
@@ -49,7 +49,7 @@ def test_the_first_line_is_that_of_the_worst_group(
 
 
 def test_every_group_is_there_with_the_numbers_of_the_tables(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window, expected = report(), advice(tables("small"))
     assert window.rows() == [row["group"] for row in expected]
@@ -65,7 +65,7 @@ def test_every_group_is_there_with_the_numbers_of_the_tables(
 
 
 def test_lag_is_the_most_seconds_from_commit_to_commit(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report()
     assert window.cell("quiet", "lag") == "unknown"
@@ -171,7 +171,9 @@ def test_what_could_not_be_read_is_counted_with_examples(report: Opener) -> None
     assert window.at("#unread").is_visible()
 
 
-def test_the_evidence_is_told_on_both_views(report: Opener, tables: Callable[[str], Gold]) -> None:
+def test_the_evidence_is_told_on_both_views(
+    report: Opener, tables: Callable[[str], GoldTables]
+) -> None:
     window = report()
     (run,) = tables("small").evidence.to_pylist()
     said = window.text("#evidence")
@@ -183,7 +185,7 @@ def test_the_evidence_is_told_on_both_views(report: Opener, tables: Callable[[st
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_column_is_sorted_both_ways(
-    column: str, report: Opener, tables: Callable[[str], Gold]
+    column: str, report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report("many")
     orders = []
@@ -210,17 +212,17 @@ def _values(window: Opened, column: str) -> list[str]:
     return [window.cell(group, column) for group in window.rows()]
 
 
-def _ordered(gold: Gold, column: str, order: str | None) -> list[str]:
+def _ordered(gold: GoldTables, column: str, order: str | None) -> list[str]:
     """What the cells of a column must be, from the top down."""
     rows, backwards = advice(gold), order == "descending"
     if column in COUNTS:
         values = sorted((row[COUNTS[column]] for row in rows), reverse=backwards)
         return [f"{value:,.0f}" for value in values]
     if column == "lag":
-        behind = (group.lag for group in story.tell(gold).groups if group.lag is not None)
+        behind = (group.lag for group in story.build_story(gold).groups if group.lag is not None)
         most = (one.most_seconds for one in behind if one.most_seconds is not None)
         known = sorted(most, reverse=backwards)
-        return list(map(span, known))
+        return list(map(format_seconds, known))
     names = {"name": "group"}
     texts = [
         row["policy"] * (row["verdict"] == "change")
@@ -264,7 +266,7 @@ def test_of_many_groups_the_first_fifty_are_shown_and_more_on_demand(report: Ope
 
 
 def test_what_is_not_shown_is_sorted_and_found_too(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report("crowd")
     least = min(advice(tables("crowd")), key=lambda row: row["damage"])["group"]
@@ -281,7 +283,7 @@ def test_what_is_not_shown_is_sorted_and_found_too(
 
 @pytest.mark.nightly
 def test_a_thousand_groups_are_a_small_file_that_opens(
-    report: Opener, made: Callable[[str], Path], tables: Callable[[str], Gold]
+    report: Opener, made: Callable[[str], Path], tables: Callable[[str], GoldTables]
 ) -> None:
     assert (made("large") / "report.html").stat().st_size <= 20_000_000
     window = report("large")
@@ -299,7 +301,7 @@ def test_a_thousand_groups_are_a_small_file_that_opens(
 
 
 def test_the_list_is_complete_without_scripts(
-    report: Opener, tables: Callable[[str], Gold]
+    report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report(javascript=False)
     assert window.at("#groups tbody tr").count() == 6

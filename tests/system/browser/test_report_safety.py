@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rota.report.gold import Gold
+from rota.report.gold_tables import GoldTables
 from tests.support.gold_tables import HOSTILE, SCRIPT
 from tests.system.browser.conftest import Opener
 from tests.system.browser.opened import owner_told
@@ -70,7 +70,7 @@ def test_hostile_groups_are_listed_as_they_are_called(report: Opener) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_group_is_shown_as_it_is_called(
-    name: str, report: Opener, tables: Callable[[str], Gold]
+    name: str, report: Opener, tables: Callable[[str], GoldTables]
 ) -> None:
     window = report("hostile")
     window.open(name)

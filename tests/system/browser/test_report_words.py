@@ -9,12 +9,12 @@ import pytest
 from tests.system.browser.conftest import UNSEEN, Opener
 from tests.system.browser.opened import PHONE, Opened
 
+#: How high the text of each element stands; a line is about 20 pixels.
 _HEIGHTS = """(selector) => [...document.querySelectorAll(selector)].map((one) => {
   const range = document.createRange();
   range.selectNodeContents(one);
   return range.getBoundingClientRect().height;
 })"""
-"""How high the text of each element stands; a line is about 20 pixels."""
 _BROKEN = r"""() => {
   const broken = [];
   for (const step of document.querySelectorAll('#steps li')) {

@@ -35,8 +35,8 @@ class Cluster(ABC):
     secure: str
     ca: Path
     front: Proxy
+    #: Where the broker behind the proxy keeps its logs.
     data: Path
-    """Where the broker behind the proxy keeps its logs."""
     is_up: bool = True
 
     @property

@@ -19,8 +19,8 @@ class Kind:
     name: str
     start: Callable[[News], Driver]
     options: dict[str, Any] = field(default_factory=dict)
+    #: It hands out what a fetch brought twice now and then, in the middle of its ownership.
     repeats: bool = False
-    """It hands out what a fetch brought twice now and then, in the middle of its ownership."""
 
     def __str__(self) -> str:
         return self.name

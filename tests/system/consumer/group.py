@@ -32,8 +32,8 @@ from tests.system.consumer.history import (
     Tried,
 )
 
+#: A beat is how soon a member hears of a rebalance.
 SESSION = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
-"""A beat is how soon a member hears of a rebalance."""
 
 
 class Admin(Confluent):
@@ -53,8 +53,8 @@ class Scene:
 
     cluster: Cluster
     crew: Crew
+    #: Where all go; the plain listener by default.
     servers: str = ""
-    """Where all go; the plain listener by default."""
     security: Mapping[str, str] | None = None
     admin: Admin = field(init=False)
 
@@ -89,14 +89,14 @@ class Member:
     name: str
     kind: Kind
     link: Link
+    #: The process, if it is the member's own.
     doomed: Driver | None = None
-    """The process, if it is the member's own."""
     owned: set[TopicPartition] = field(default_factory=set)
     generation: int = -1
     rebalances: int = 0
     handed: int = 0
+    #: The errors of its commits.
     refused: list[str] = field(default_factory=list)
-    """The errors of its commits."""
     error: str | None = None
 
     def __str__(self) -> str:

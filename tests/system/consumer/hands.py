@@ -12,8 +12,7 @@ from typing import Any
 
 import rota
 from rota import TopicPartition
-from rota.consumer.listener import RebalanceListener
-from rota.consumer.record import ConsumerRecord
+from rota.consumer.records import ConsumerRecord, RebalanceListener
 from tests.support.waiting import until
 from tests.system.consumer.crew import ASYNC, Kind
 

@@ -15,11 +15,11 @@ from typing import TypeAlias, assert_never
 from rota import TopicPartition
 from tests.system.crash.history import NEVER, Highest
 
+#: A generation that the member could not tell.
 UNKNOWN = -1
-"""A generation that the member could not tell."""
 
+#: The values that were acknowledged, by their offsets.
 Written: TypeAlias = Mapping[TopicPartition, Mapping[int, str]]
-"""The values that were acknowledged, by their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Ended:
     member: str
     at: float
     killed: bool = False
+    #: It stood still or was cut off before, and may not have heard yet what it had lost.
     unaware: bool = False
-    """It stood still or was cut off before, and may not have heard yet what it had lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +109,26 @@ class Tenure:
     ended: float = NEVER
     lost: bool = False
     handed: list[Handed] = field(default_factory=list)
+    #: Offsets that were sought.
     jumps: set[int] = field(default_factory=set)
-    """Offsets that were sought."""
 
 
 @dataclass(slots=True)
 class History:
     """All that happened to one group."""
 
+    #: Of each member in the order they happened; of several in any.
     events: list[Event] = field(default_factory=list)
-    """Of each member in the order they happened; of several in any."""
     written: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
     observed: list[Observed] = field(default_factory=list)
+    #: Before these offsets, records were removed from the log.
     removed: dict[TopicPartition, int] = field(default_factory=dict)
-    """Before these offsets, records were removed from the log."""
+    #: Where the group began to read, if not at 0.
     begins: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the group began to read, if not at 0."""
+    #: The static ids of members: who has one takes the place of the one before.
     seats: dict[str, str] = field(default_factory=dict)
-    """The static ids of members: who has one takes the place of the one before."""
+    #: Members whose library hands out what a fetch brought twice now and then.
     repeaters: set[str] = field(default_factory=set)
-    """Members whose library hands out what a fetch brought twice now and then."""
 
     def problems(self) -> list[str]:
         """Every promise that was broken; empty if none was."""
@@ -154,8 +154,8 @@ class Course:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.tenures: list[Tenure] = []
+        #: What members did with partitions that were not theirs.
         self.strays: list[str] = []
-        """What members did with partitions that were not theirs."""
         self._owned: dict[str, dict[TopicPartition, Tenure]] = defaultdict(dict)
         for event in events:
             self._follow(event)

@@ -12,13 +12,13 @@ from tests.system.consumer.group import Group, Scene
 from tests.system.interop.security_case import login
 
 EVERYONE = (ASYNC, JAVA, BLOCKING, KAFKA_PYTHON, CONFLUENT)
+#: Who has each strategy.
 MIXES: dict[str, tuple[Kind, ...]] = {
     "range": EVERYONE,
     "roundrobin": EVERYONE,
     "cooperative-sticky": EVERYONE,
     "sticky": (BLOCKING, JAVA, ASYNC),
 }
-"""Who has each strategy."""
 
 
 def mixed(strategy: str, scene: Scene) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rota import TopicPartition
+from rota.engine.model.topic import OffsetAndMetadata
 from rota.errors import InconsistentProtocol, NoOffset
-from rota.model.offset import OffsetAndMetadata
 from tests.support.clients.scene import fresh, plain_record
 from tests.support.waiting import until
 from tests.system.consumer.crew import ASYNC, BLOCKING, JAVA, Kind

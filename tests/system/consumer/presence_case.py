@@ -14,8 +14,8 @@ from tests.system.consumer.group import Group, Scene
 from tests.system.consumer.hands import Diary, consumer, poll_until, read
 
 SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+#: Seconds; more than two sessions.
 BLOCKED = 5.0
-"""Seconds; more than two sessions."""
 
 
 def handler_blocks(kind: Kind, scene: Scene) -> None:

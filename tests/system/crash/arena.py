@@ -18,6 +18,7 @@ from tests.system.crash.history import History
 from tests.system.crash.load import Client, Reader, Writer, create_topic, read_all
 
 PARTITIONS = 3
+#: Segments fill up, the groups' journal is compacted and checkpoints are written all the time.
 BUSY = {
     "log.segment.bytes": 1 << 20,
     "offsets.topic.segment.bytes": 2_000,
@@ -27,7 +28,6 @@ BUSY = {
     "log.flush.offset.checkpoint.interval.ms": 100,
     "log.retention.check.interval.ms": 100,
 }
-"""Segments fill up, the groups' journal is compacted and checkpoints are written all the time."""
 
 
 def new_seed() -> int:

@@ -15,8 +15,8 @@ from itertools import accumulate
 from typing import TypeAlias
 
 NEVER = float("inf")
+#: Offsets and values of each partition, as they were read in the end.
 Final: TypeAlias = Mapping[int, Sequence[tuple[int, str]]]
-"""Offsets and values of each partition, as they were read in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Written:
     """A value was sent, and perhaps acknowledged with its offset."""
 
     writer: int
+    #: Of the writer's values, ascending in the order they were sent.
     number: int
-    """Of the writer's values, ascending in the order they were sent."""
     value: str
     partition: int
     began: float
@@ -59,8 +59,8 @@ class Committed:
 class Asked:
     """The group's offset, or the end of a partition, was asked for."""
 
+    #: ``committed`` or ``end``.
     what: str
-    """``committed`` or ``end``."""
     partition: int
     offset: int
     began: float

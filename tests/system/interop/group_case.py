@@ -16,8 +16,8 @@ from tests.support.waiting import until
 
 PARTITIONS = 6
 SESSION = 3_000
+#: Milliseconds: a member hears of a rebalance this soon, not after three seconds.
 HEARTBEAT = 300
-"""Milliseconds: a member hears of a rebalance this soon, not after three seconds."""
 
 
 @dataclass(slots=True)

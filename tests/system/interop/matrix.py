@@ -29,8 +29,8 @@ SECTIONS: Mapping[str, Mapping[str, Callable[[Scene], None]]] = {
     "Command-line tools": tool_case.CASES,
 }
 
+#: One group with a member of each of these.
 MIXED = (KAFKA_PYTHON, AIOKAFKA, CONFLUENT, JAVA_3, JAVA_4, FRANZ)
-"""One group with a member of each of these."""
 MIXED_STRATEGIES = ("range", "roundrobin")
 
 

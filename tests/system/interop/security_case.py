@@ -13,8 +13,8 @@ from tests.support.clients.registry import CONFLUENT
 from tests.support.clients.scene import Scene, fresh, plain_record
 from tests.support.cluster import MECHANISMS, PASSWORD, USER
 
+#: What a client's error must say for a user to know that it is the password.
 CLEAR = re.compile("authenticat|SASL_AUTHENTICATION|invalid credentials", re.IGNORECASE)
-"""What a client's error must say for a user to know that it is the password."""
 
 
 def login(mechanism: str, password: str = PASSWORD) -> Mapping[str, str]:

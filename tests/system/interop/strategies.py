@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rota.assignors.interface import PartitionAssignor
-from rota.model.membership import RebalanceProtocol, Subscription
-from rota.model.topic import TopicPartition
+from rota.engine.assignors.interface import PartitionAssignor
+from rota.engine.model.member import RebalanceProtocol, Subscription
+from rota.engine.model.topic import TopicPartition
 
 
 class FirstTakesAll(PartitionAssignor):

@@ -19,10 +19,10 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.protocol.metadata import MetadataResponse_v1
 
 from rota.adapters.aiokafka import adapt
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import NO_GENERATION, Subscription
 from rota.errors import BrokenRule, InputError
-from rota.formats import subscription as subscription_format
-from rota.model.membership import NO_GENERATION, Subscription
 from tests.system.interop.strategies import FirstTakesAll, Forgetful
 
 Strategies = Sequence[AbstractPartitionAssignor | type[AbstractPartitionAssignor]]
@@ -168,8 +168,8 @@ class TestSticky:
         group = {name: Seat(["t"], adapt("sticky", solver=solver)) for name in "ab"}
         given = rebalance(group, "sticky", {"t": 4})
         for name, seat in group.items():
-            stated = subscription_format.decode(seat.sent("sticky"))
-            owned = Sticky().ownership(stated)
+            stated = consumer_protocol.decode_subscription(seat.sent("sticky"))
+            owned = StickyAssignor().ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == NO_GENERATION
 
@@ -192,6 +192,6 @@ class TestSticky:
         before = rebalance(group, "sticky", {"t": 6})
         assert rebalance(group, "sticky", {"t": 6}) == before
         stated = Subscription(topics=("t",), user_data=Own.metadata({"t"}).user_data)
-        owned = Sticky().ownership(stated)
+        owned = StickyAssignor().ownership(stated)
         assert set(map(tuple, owned.partitions)) == before["b"]
         assert owned.note is None

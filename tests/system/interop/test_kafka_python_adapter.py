@@ -12,13 +12,12 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from rota.adapters.kafka_python import adapt
-from rota.assignors.interface import PartitionAssignor
-from rota.assignors.sticky import Sticky
+from rota.engine.assignors.interface import PartitionAssignor
+from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import Assignment
+from rota.engine.model.topic import Partitions
 from rota.errors import BrokenRule, InputError, UnknownSolver, UnknownStrategy
-from rota.formats import assignment as assignment_format
-from rota.formats import subscription as subscription_format
-from rota.model.membership import Assignment
-from rota.model.topic import Partitions
 from tests.system.interop.kafka_python_group import (
     assignments,
     complete,
@@ -149,10 +148,10 @@ class TestStickyFamily:
         )
         rebalance({"a": made}, "cooperative-sticky", metadata({"t": 2}), 7)
         sent = subscription(made, "cooperative-sticky")
-        stated = subscription_format.decode(sent)
+        stated = consumer_protocol.decode_subscription(sent)
         assert stated.owned.by_topic() == {"t": (0, 1)}
         assert (stated.generation, stated.rack) == (7, "r1")
-        assert sent == subscription_format.encode(stated)  # as Java writes it
+        assert sent == consumer_protocol.encode_subscription(stated)  # as Java writes it
 
     def test_old_claim_of_a_member_that_was_thrown_out_does_not_hold(
         self, stack: ExitStack, solver: str
@@ -214,11 +213,11 @@ class TestStickyFamily:
         group = {name: stack.enter_context(consumer(["t"], strategies)) for name in "ab"}
         given = rebalance(group, "sticky", metadata({"t": 4}), 3)
         for name, member in group.items():
-            stated = subscription_format.decode(subscription(member, "sticky"))
-            owned = Sticky().ownership(stated)
+            stated = consumer_protocol.decode_subscription(subscription(member, "sticky"))
+            owned = StickyAssignor().ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == 3
 
 
 def _assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
-    return assignment_format.encode(Assignment(Partitions.of(sorted(partitions))))
+    return consumer_protocol.encode_assignment(Assignment(Partitions.of(sorted(partitions))))

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from rota.model.config import GroupConfig
+from rota.engine.model.config import GroupConfig
 from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.kafka import KafkaBroker

@@ -10,27 +10,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.problem import Problem
-from rota.assignors.rules import assign_checked
-from rota.assignors.uniform.table import TopicTable
-from rota.formats.javahash import java_sorted
-from rota.model.membership import GroupSubscription, Member
-from rota.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.problem import Problem
+from rota.engine.assignors.rules import assign_checked
+from rota.engine.assignors.uniform import TopicIterationOrder
+from rota.engine.formats.hashing import sort_like_java
+from rota.engine.model.member import GroupSubscription, Member
+from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
+#: More topics than these make a member's table grow.
 SMALLEST_TABLE = 12
-"""More topics than these make a member's table grow."""
 
+#: By member and topic.
 Owners = dict[str, dict[str, list[int]]]
-"""By member and topic."""
 
 
 @dataclass(frozen=True)
 class Moment:
     """A group when a target is computed; members own the target before it."""
 
+    #: Of the topics that are there; a name that is not has been subscribed to all the same.
     counts: dict[str, int]
-    """Of the topics that are there; a name that is not has been subscribed to all the same."""
     ids: dict[str, bytes]
     members: tuple[Member, ...]
 
@@ -65,18 +65,18 @@ class Moment:
             for topic, uuid in self.ids.items()
         ]
         problem = self.problem
-        named = TopicTable(problem, self.ids).walk
+        named = TopicIterationOrder(problem, self.ids).walk
         rank = {problem.layout.topics[topic]: at for at, topic in enumerate(named)}
 
         def shown(member: Member) -> str:
-            # as a member has them that was given all at once: see rota.assignors.uniform.table
+            # as a member has them that was given all at once: see rota.engine.assignors.uniform
             owned = sorted(member.owned, key=lambda one: (-rank.get(one.topic, 0), one.partition))
             claims = "+".join(f"{position[one.topic]}.{one.partition}" for one in owned)
             asked = "+".join(str(position[topic]) for topic in member.topics)
             return f"{member.id},{member.static_id or ''},{member.rack or ''},{asked},{claims}"
 
         by_id = {member.id: member for member in self.members}
-        ids = java_sorted(by_id)
+        ids = sort_like_java(by_id)
         listed = ";".join(shown(by_id[name]) for name in ids)
         return f"{';'.join(topics)}|{ids.index(latest) if latest else ''}|{listed}"
 
@@ -172,7 +172,7 @@ class _History:
             every = self._some(list(self._ids))
             so_far = moment.members[0].topics
             if len(so_far) > SMALLEST_TABLE:  # a table stays as large as it was: not known
-                every = tuple(java_sorted({*every, *so_far}))
+                every = tuple(sort_like_java({*every, *so_far}))
             return replace(moment, members=tuple(replace(m, topics=every) for m in moment.members))
         changing = self._random.choice(moment.members)
         again = replace(changing, topics=self._random.choice(self._choices))
@@ -181,7 +181,7 @@ class _History:
     def _some(self, topics: list[str]) -> tuple[str, ...]:
         some = self._random.random() > 0.03
         return tuple(
-            java_sorted(self._random.sample(topics, self._random.randint(some, len(topics))))
+            sort_like_java(self._random.sample(topics, self._random.randint(some, len(topics))))
         )
 
     def _count(self) -> int:

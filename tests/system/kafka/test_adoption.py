@@ -16,8 +16,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import rota
+from rota.broker.storage.log_directory import DirectoryLock
 from rota.errors import InputError, Unreachable
-from rota.storage.folder import Lock
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
 
@@ -85,7 +85,7 @@ def let_go(data: Path) -> Path:
 
     def free() -> bool:
         try:
-            Lock(data).release()
+            DirectoryLock(data).release()
         except Unreachable:
             return False
         return True

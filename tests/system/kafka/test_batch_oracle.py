@@ -6,9 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-from rota.formats import batch, journal
-from rota.formats.batch import Codec, Marker, Record
-from rota.model.entry import OffsetCommitted
+from rota.engine.formats import journal, record_batch, record_batch_columns
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, ControlRecordType
+from rota.engine.model.journal_entry import OffsetCommitEntry
 from tests.support import kafka as broker
 from tests.support.process import run_command
 from tests.system.kafka.oracle import PATIENCE
@@ -26,11 +26,11 @@ def dump(folder: Path, data: bytes, *options: str) -> list[str]:
     return run_command(*command, seconds=PATIENCE).checked().lines[2:]
 
 
-def records(first: int, codec: Codec) -> list[Record]:
+def records(first: int, codec: CompressionType) -> list[BatchRecord]:
     """Small and large ones, gaps, nulls, headers, times that go back."""
     sizes = [0, 1, 63, 64, 8_191, 8_192, 70_000]
     return [
-        Record(
+        BatchRecord(
             first + place + place // 3,
             NOW + 1_000 * (place % 4) - place,
             None if place == 2 else b"%s-%d" % (codec.name.encode(), place),
@@ -42,14 +42,14 @@ def records(first: int, codec: Codec) -> list[Record]:
 
 
 @cache
-def written() -> list[tuple[list[Record], bytes]]:
+def written() -> list[tuple[list[BatchRecord], bytes]]:
     """A batch for each codec, as a transaction and not, then the broker's time."""
-    found: list[tuple[list[Record], bytes]] = []
+    found: list[tuple[list[BatchRecord], bytes]] = []
     offset = 0
-    for codec in Codec:
+    for codec in CompressionType:
         for transactional in (False, True):
             made = records(offset, codec)
-            raw = batch.encode(
+            raw = record_batch.encode_batch(
                 made,
                 base_offset=offset,
                 last_offset=made[-1].offset + 2,
@@ -62,8 +62,8 @@ def written() -> list[tuple[list[Record], bytes]]:
             )
             found.append((made, raw))
             offset = made[-1].offset + 3
-    made = records(offset, Codec.NONE)
-    found.append((made, batch.encode(made, append_time=NOW + 77)))
+    made = records(offset, CompressionType.NONE)
+    found.append((made, record_batch.encode_batch(made, append_time=NOW + 77)))
     return found
 
 
@@ -76,20 +76,20 @@ RECORD = re.compile(
 def test_every_record_is_read_by_kafka(tmp_path: Path) -> None:
     lines = iter(dump(tmp_path, b"".join(raw for _, raw in written()), "--print-data-log"))
     for made, raw in written():
-        header = batch.read_header(raw)
+        header = record_batch.read_batch_header(raw)
         said = next(lines)
         assert said.endswith("isvalid: true"), said
         assert f"count: {len(made)} " in said
         assert f"lastOffset: {header.last_offset} " in said
         assert f"isTransactional: {str(header.transactional).lower()} " in said
         assert f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch}" in said
-        assert f"compresscodec: {Codec(header.codec).name.lower()} " in said
+        assert f"compresscodec: {CompressionType(header.codec).name.lower()} " in said
         for record in made:
             check_record(next(lines), record, header)
     assert list(lines) == []
 
 
-def check_record(line: str, record: Record, header: batch.Header) -> None:
+def check_record(line: str, record: BatchRecord, header: record_batch.BatchHeader) -> None:
     found = RECORD.fullmatch(line)
     assert found, line
     base = header.base_sequence
@@ -110,9 +110,15 @@ def test_markers_and_emptied_batches_are_read_by_kafka(tmp_path: Path) -> None:
     transaction = {"producer_id": 9, "producer_epoch": 2, "timestamp": NOW}
     data = b"".join(
         [
-            batch.encode([], base_offset=0, last_offset=6, producer_id=9, producer_epoch=2),
-            batch.marker(Marker.COMMIT, offset=7, coordinator_epoch=5, **transaction),
-            batch.marker(Marker.ABORT, offset=8, **transaction),
+            record_batch.encode_batch(
+                [], base_offset=0, last_offset=6, producer_id=9, producer_epoch=2
+            ),
+            record_batch.encode_end_transaction_marker(
+                ControlRecordType.COMMIT, offset=7, coordinator_epoch=5, **transaction
+            ),
+            record_batch.encode_end_transaction_marker(
+                ControlRecordType.ABORT, offset=8, **transaction
+            ),
         ]
     )
     empty, *lines = dump(tmp_path, data, "--print-data-log")
@@ -126,7 +132,7 @@ def test_markers_and_emptied_batches_are_read_by_kafka(tmp_path: Path) -> None:
 
 def test_a_journal_that_rota_wrote_is_read_by_kafka(tmp_path: Path) -> None:
     commits = [
-        OffsetCommitted(
+        OffsetCommitEntry(
             group=f"group-{number % 3}",
             topic="orders",
             partition=number,
@@ -135,8 +141,8 @@ def test_a_journal_that_rota_wrote_is_read_by_kafka(tmp_path: Path) -> None:
         )
         for number in range(20)
     ]
-    made = [Record(at, NOW, *journal.encode(entry)) for at, entry in enumerate(commits)]
-    data = b"".join(batch.encode(made[at : at + 3]) for at in range(0, len(made), 3))
+    made = [BatchRecord(at, NOW, *journal.encode_entry(entry)) for at, entry in enumerate(commits)]
+    data = b"".join(record_batch.encode_batch(made[at : at + 3]) for at in range(0, len(made), 3))
     lines = [line for line in dump(tmp_path, data, "--offsets-decoder") if line[0] == "|"]
     for entry, line in zip(commits, lines, strict=True):
         assert f'"group":"{entry.group}","topic":"orders","partition":{entry.partition}' in line
@@ -144,8 +150,8 @@ def test_a_journal_that_rota_wrote_is_read_by_kafka(tmp_path: Path) -> None:
 
 
 def test_what_kafka_finds_invalid_is_told(tmp_path: Path) -> None:
-    good = batch.encode([Record(0, NOW, b"key", b"value")])
+    good = record_batch.encode_batch([BatchRecord(0, NOW, b"key", b"value")])
     broken = good[:-2] + b"?" + good[-1:]
     assert "isvalid: false" in dump(tmp_path, good + broken)[1]
-    (problem,) = batch.decode(good + broken).problems
-    assert (problem.position, problem.flaw) == (len(good), batch.Flaw.CHECKSUM)
+    (problem,) = record_batch_columns.decode_batches(good + broken).problems
+    assert (problem.position, problem.flaw) == (len(good), record_batch.BatchProblemKind.CHECKSUM)

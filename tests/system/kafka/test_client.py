@@ -18,18 +18,18 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from rota.client.connection import Connection
+from rota.client.connection import BrokerConnection
+from rota.engine.model.config import SaslConfig, TlsConfig
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthenticationFailed, Code, NotKafka, Unreachable, Untrusted
-from rota.model.client import Login, Tls
-from rota.model.topic import TopicPartition
-from rota.wire.api import Api
-from rota.wire.message import (
+from rota.protocol.messages import (
+    Api,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
     MetadataRequest,
-    spoken,
+    supported_versions,
 )
 from tests.support.client import address, client, config, run, soon
 from tests.support.kafka import KafkaBroker, free_ports
@@ -49,8 +49,8 @@ JAAS = {
     "scram-sha-256": f"{SECURITY}.scram.ScramLoginModule required;",
     "scram-sha-512": f"{SECURITY}.scram.ScramLoginModule required;",
 }
+#: Milliseconds after which the listener SHORT wants a new login.
 SESSION = 1500
-"""Milliseconds after which the listener SHORT wants a new login."""
 MECHANISMS = pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 
 
@@ -93,8 +93,8 @@ class Kafka:
         self.broker = KafkaBroker(folder, settings)
 
     @property
-    def tls(self) -> Tls:
-        return Tls(authorities=self.authority.cert_pem.bytes().decode())
+    def tls(self) -> TlsConfig:
+        return TlsConfig(authorities=self.authority.cert_pem.bytes().decode())
 
     def add_user(self, name: str, password: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.at["PLAINTEXT"]})
@@ -115,8 +115,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         running.broker.stop()
 
 
-def alice(mechanism: str, password: str = "secret") -> Login:
-    return Login(mechanism=mechanism, username="alice", password=password)
+def alice(mechanism: str, password: str = "secret") -> SaslConfig:
+    return SaslConfig(mechanism=mechanism, username="alice", password=password)
 
 
 async def reached(at: str, **fields: Any) -> str:
@@ -145,9 +145,11 @@ def test_without_anything(kafka: Kafka) -> None:
 def test_every_version_is_agreed_on(kafka: Kafka) -> None:
     async def main() -> None:
         at = kafka.at["PLAINTEXT"]
-        connection = await Connection.open(address(at), config(at), soon(30))
+        connection = await BrokerConnection.open(address(at), config(at), soon(30))
         for api in Api:
-            assert connection.version(api) == min(spoken(api).high, connection.versions[api].high)
+            assert connection.version(api) == min(
+                supported_versions(api).high, connection.versions[api].high
+            )
         await connection.abort()
 
     run(main())
@@ -169,7 +171,7 @@ def test_a_wrong_password(kafka: Kafka, mechanism: str) -> None:
 
 
 def test_a_mechanism_that_it_has_not(kafka: Kafka) -> None:
-    odd = Login(mechanism="SCRAM-SHA-1", username="alice", password="secret")
+    odd = SaslConfig(mechanism="SCRAM-SHA-1", username="alice", password="secret")
     said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], login=odd))
     assert "SCRAM-SHA-1 is not one of those it has: " in said
     assert "SCRAM-SHA-512" in said
@@ -184,7 +186,7 @@ def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: Kafka) -> Non
 
 def test_by_tls(kafka: Kafka) -> None:
     assert run(reached(kafka.at["TLS"], tls=kafka.tls)) == kafka.at["TLS"]
-    said = run(refused(Untrusted, kafka.at["TLS"], tls=Tls()))
+    said = run(refused(Untrusted, kafka.at["TLS"], tls=TlsConfig()))
     assert "signed by nobody that is trusted here" in said
 
 
@@ -193,14 +195,14 @@ def test_by_a_clients_certificate(kafka: Kafka, tmp_path: Path) -> None:
     own = kafka.authority.issue_cert("client@example.org")
     own.private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
     trusted = kafka.tls.authorities
-    known = Tls(authorities=trusted, identity_file=str(tmp_path / "own.pem"))
+    known = TlsConfig(authorities=trusted, identity_file=str(tmp_path / "own.pem"))
     assert run(reached(at, tls=known)) == at
     said = run(refused(Untrusted, at, tls=kafka.tls))
     assert "client's certificate" in said
     stranger = trustme.CA().issue_cert("client@example.org")
     chain = stranger.cert_chain_pems[0].bytes().decode()
     key = stranger.private_key_pem.bytes().decode()
-    said = run(refused(Untrusted, at, tls=Tls(authorities=trusted, chain=chain, key=key)))
+    said = run(refused(Untrusted, at, tls=TlsConfig(authorities=trusted, chain=chain, key=key)))
     assert "certificate" in said
 
 

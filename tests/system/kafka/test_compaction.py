@@ -16,12 +16,19 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.log import Log
+from rota.broker.storage.log_directory import DirectoryLock
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    ControlRecordType,
+    encode_end_transaction_marker,
+    read_batch_header,
+)
+from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
+from rota.engine.formats.record_batch_scan import find_batches
+from rota.engine.model.config import DAY, TopicConfig
 from rota.errors import Unreachable
-from rota.formats.batch import Marker, Record, decode, marker, read_header, records, walk
-from rota.model.config import DAY, TopicConfig
-from rota.storage.disk import RealDisk
-from rota.storage.folder import Lock
-from rota.storage.log import Log
 from tests.support import kafka as broker
 from tests.support.compacted_log import batch, compacted
 from tests.support.kafka import KafkaBroker
@@ -30,8 +37,8 @@ from tests.support.waiting import until
 from tests.system.kafka.oracle import PATIENCE
 
 TOPIC = "compacted"
+#: Milliseconds between rounds of records; after half of it a segment is full.
 STEP = 2_000
-"""Milliseconds between rounds of records; after half of it a segment is full."""
 WAIT = 60
 CONFIG = {
     "cleanup.policy": "compact",
@@ -127,9 +134,11 @@ def batches(folder: Path) -> list[tuple[Any, ...]]:
     found = []
     for path in segments(folder):
         data = path.read_bytes()
-        for position, size in walk(data):
-            head = read_header(data, position)
-            inside: list[Record] = list(records(decode(data[position : position + size])))
+        for position, size in find_batches(data):
+            head = read_batch_header(data, position)
+            inside: list[BatchRecord] = list(
+                iterate_records(decode_batches(data[position : position + size]))
+            )
             found.append(
                 (
                     *(head.base_offset, head.last_offset, head.count, hex(head.attributes)),
@@ -184,7 +193,7 @@ def test_rota_keeps_what_a_real_kafka_keeps(
 def test_a_running_kafkas_folder_is_not_touched(kafka: tuple[KafkaBroker, Path]) -> None:
     _, data = kafka
     with pytest.raises(Unreachable, match=r"the folder .*data is in use by another process"):
-        Lock(data)
+        DirectoryLock(data)
 
 
 def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path) -> None:
@@ -195,7 +204,9 @@ def test_kafkas_tool_reads_snapshots_and_indexes_of_transactions(tmp_path: Path)
     pieces = [
         batch(0, [("a", "1"), ("b", "1")], producer_id=7, **fields),
         batch(2, [("c", "1")], producer_id=9, **fields),
-        marker(Marker.ABORT, offset=3, timestamp=99, producer_id=7, producer_epoch=2),
+        encode_end_transaction_marker(
+            ControlRecordType.ABORT, offset=3, timestamp=99, producer_id=7, producer_epoch=2
+        ),
     ]
     (log / f"{0:020}.log").write_bytes(b"".join(pieces))
     now = int(time.time() * 1_000)

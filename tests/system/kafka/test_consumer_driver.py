@@ -10,13 +10,12 @@ from functools import partial
 
 import pytest
 
+from rota.engine.member.events import PollBegan
+from rota.engine.member.state import MemberState
+from rota.engine.model.request import DescribeGroups, OffsetFetch
+from rota.engine.model.response import DescribedGroup, DescribeGroupsResult, OffsetFetchResult
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import CommitFailed, Fenced, InconsistentProtocol
-from rota.member.event import PollBegan
-from rota.member.state import State
-from rota.model.offset import OffsetAndMetadata
-from rota.model.reply import DescribedGroup, DescribeGroupsReply, FetchOffsetsReply
-from rota.model.request import DescribeGroups, FetchOffsets
-from rota.model.topic import TopicPartition
 from tests.support.consumer_driver import Application
 from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.kafka import KafkaBroker
@@ -40,7 +39,7 @@ def application(broker: KafkaBroker, group: str, **settings: object) -> Applicat
 
 def described(app: Application, group: str) -> DescribedGroup:
     reply = asyncio.run(app.driver.ask(DescribeGroups(groups=(group,))))
-    assert isinstance(reply, DescribeGroupsReply)
+    assert isinstance(reply, DescribeGroupsResult)
     return reply.groups[0]
 
 
@@ -48,11 +47,11 @@ def test_join_commit_ask_and_leave(broker: KafkaBroker, group: str) -> None:
     with application(broker, group) as app:
         app.join()
         assert app.commit_and_wait(SEVEN) is None
-        request = FetchOffsets(group=group, partitions=(P0, TopicPartition(TOPIC, 1)), stable=True)
+        request = OffsetFetch(group=group, partitions=(P0, TopicPartition(TOPIC, 1)), stable=True)
         reply = asyncio.run(app.driver.ask(request))
-        assert reply == FetchOffsetsReply(offsets={**SEVEN, TopicPartition(TOPIC, 1): None})
-        everything = asyncio.run(app.driver.ask(FetchOffsets(group=group)))
-        assert everything == FetchOffsetsReply(offsets=SEVEN)
+        assert reply == OffsetFetchResult(offsets={**SEVEN, TopicPartition(TOPIC, 1): None})
+        everything = asyncio.run(app.driver.ask(OffsetFetch(group=group)))
+        assert everything == OffsetFetchResult(offsets=SEVEN)
         app.close()
     with application(broker, group) as other:
         assert described(other, group).state == "Empty"
@@ -73,7 +72,7 @@ def test_who_is_busy_for_longer_than_a_session_stays_a_member(
 def test_who_polls_too_late_hears_why(broker: KafkaBroker, group: str) -> None:
     with application(broker, group, max_poll_interval=500) as app:
         app.join()
-        app.wait(lambda: app.state is State.UNJOINED)
+        app.wait(lambda: app.state is MemberState.UNJOINED)
         error = app.commit_and_wait(SEVEN)
         assert isinstance(error, CommitFailed)
         assert "max.poll.interval.ms = 500" in str(error)
@@ -108,6 +107,6 @@ def test_who_has_the_static_id_last_fences_the_other(broker: KafkaBroker, group:
     with made() as app, made() as other:
         app.join()
         other.join()
-        app.wait(lambda: app.state is State.FENCED)
+        app.wait(lambda: app.state is MemberState.FENCED)
         assert isinstance(app.commit_and_wait(SEVEN), Fenced)
         assert other.commit_and_wait(SEVEN) is None

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from rota.engine.formats.hashing import hash_map_order
+from rota.engine.model.response import JoinGroupResult
 from rota.errors import Code
-from rota.formats.javahash import hash_map_order
-from rota.model.reply import JoinReply
 from tests.support.coordinator.actor import CONFIG, DELAY, Actor, supports
 from tests.support.coordinator.difference import RULES
 from tests.support.coordinator.live import Live
@@ -121,7 +121,7 @@ def test_turned_away(broker: KafkaBroker) -> None:
         d.enter()
         a.join()
         reply = b.join()
-        assert isinstance(reply, JoinReply)
+        assert isinstance(reply, JoinGroupResult)
         assert reply.code == Code.GROUP_MAX_SIZE_REACHED
         at_once = [each.name for each in (a, c, d) if each.generation > b.generation]
         stage.wait(patience)

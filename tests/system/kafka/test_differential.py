@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import rota
-from rota.broker.build import handlers
+from rota.broker.startup import all_handlers
 from tests.support.differential_side import Answered, Side
 from tests.support.kafka import KafkaBroker
 from tests.support.paths import ROOT
@@ -88,7 +88,7 @@ def test_every_api_in_every_version_is_asked(ours: Side) -> None:
     if not ours.answers:
         pytest.skip("the script was not played")
     asked = {each.label.split(" | ")[1] for each in ours.answers}
-    for handler in handlers().values():
+    for handler in all_handlers().values():
         name = "".join(word.capitalize() for word in handler.api.name.split("_"))
         for version in range(handler.lowest, handler.highest + 1):
             assert f"{name} v{version}" in asked

@@ -12,9 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import NoOffset
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 from tests.support.fetching import Reader, values
 from tests.support.kafka import KafkaBroker
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from rota.engine.formats import consumer_protocol
+from rota.engine.formats.consumer_protocol import FEW_MEMBERS
+from rota.engine.formats.hashing import hash_map_order
+from rota.engine.model.member import Assignment, Subscription
+from rota.engine.model.topic import Partitions
 from rota.errors import FormatError
-from rota.formats import assignment, subscription, userdata
-from rota.formats.javahash import hash_map_order
-from rota.formats.lockstep import FEW
-from rota.model.membership import Assignment, Subscription
-from rota.model.topic import Partitions
 from tests.system.kafka import oracle
 
 CASES = 2_000
@@ -94,14 +94,20 @@ def test_subscriptions_have_javas_bytes() -> None:
         for version, s in cases
     ]
     for number, ((version, case), answer) in enumerate(zip(cases, ask(questions), strict=True)):
-        assert shown(subscription.encode(case, version)) == answer, f"case {number} of seed 1"
+        assert shown(consumer_protocol.encode_subscription(case, version)) == answer, (
+            f"case {number} of seed 1"
+        )
 
 
 def test_subscriptions_are_read_as_java_reads_them() -> None:
-    written = [subscription.encode(case, version) for version, case in subscriptions()]
+    written = [
+        consumer_protocol.encode_subscription(case, version) for version, case in subscriptions()
+    ]
     answers = ask([f"read-subscription {shown(data)}" for data in written])
     for number, (data, answer) in enumerate(zip(written, answers, strict=True)):
-        assert subscription_fields(subscription.decode(data)) == answer, f"case {number} of seed 1"
+        assert subscription_fields(consumer_protocol.decode_subscription(data)) == answer, (
+            f"case {number} of seed 1"
+        )
 
 
 def test_assignments_have_javas_bytes_and_are_read_alike() -> None:
@@ -110,7 +116,7 @@ def test_assignments_have_javas_bytes_and_are_read_alike() -> None:
         (rng.choice((0, 1, 2, 3, 7)), Assignment(partitions(rng), some_bytes(rng)))
         for _ in range(CASES)
     ]
-    written = [assignment.encode(case, version) for version, case in cases]
+    written = [consumer_protocol.encode_assignment(case, version) for version, case in cases]
     wrote = ask(
         [
             f"write-assignment {version} {shown(case.user_data)} {pairs(case.partitions)}"
@@ -120,21 +126,23 @@ def test_assignments_have_javas_bytes_and_are_read_alike() -> None:
     read = ask([f"read-assignment {shown(data)}" for data in written])
     for number, data in enumerate(written):
         assert shown(data) == wrote[number], f"case {number} of seed 2"
-        ours = assignment.decode(data)
+        ours = consumer_protocol.decode_assignment(data)
         assert f"{shown(ours.user_data)} {pairs(ours.partitions)}" == read[number]
 
 
 def test_sticky_user_data_has_javas_bytes_and_is_read_alike() -> None:
     rng = random.Random(3)
     cases = [(rng.choice((-1, 0, 7, 2**31 - 1)), partitions(rng)) for _ in range(CASES)]
-    written = [userdata.encode_sticky(owned, generation) for generation, owned in cases]
+    written = [
+        consumer_protocol.encode_sticky_user_data(owned, generation) for generation, owned in cases
+    ]
     wrote = ask([f"write-sticky {generation} {pairs(owned)}" for generation, owned in cases])
     # a version 0 is a version 1 without its generation
     inputs = [data[:-4] if number % 3 == 0 else data for number, data in enumerate(written)]
     read = ask([f"read-sticky {shown(data)}" for data in inputs])
     for number, data in enumerate(written):
         assert shown(data) == wrote[number], f"case {number} of seed 3"
-        ours = userdata.decode_sticky(inputs[number])
+        ours = consumer_protocol.decode_sticky_user_data(inputs[number])
         assert ours.note is None
         assert f"{ours.generation} {pairs(ours.partitions)}" == read[number]
 
@@ -143,7 +151,9 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
     rng = random.Random(7)
     inputs = []
     for _ in range(CASES):
-        data = userdata.encode_sticky(partitions(rng), rng.choice((-1, 0, 7, 2**31 - 1)))
+        data = consumer_protocol.encode_sticky_user_data(
+            partitions(rng), rng.choice((-1, 0, 7, 2**31 - 1))
+        )
         version0 = data[:-4]
         inputs.append(
             rng.choice((data, version0, version0[:-1]))
@@ -154,8 +164,11 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
     read = ask([f"read-sticky {shown(data)}" for data in inputs])
     tails = 0
     for number, (data, answer) in enumerate(zip(inputs, read, strict=True)):
-        ours = userdata.decode_sticky(data)
-        assert userdata.decode_sticky_all([data] * FEW) == [ours] * FEW
+        ours = consumer_protocol.decode_sticky_user_data(data)
+        assert (
+            consumer_protocol.decode_all_sticky_user_data([data] * FEW_MEMBERS)
+            == [ours] * FEW_MEMBERS
+        )
         if ours.note is None or "not UTF-8" not in ours.note:  # there Java puts other characters
             same = f"{ours.generation} {pairs(ours.partitions)}"
             assert same == answer, f"case {number} of seed 7"
@@ -165,12 +178,14 @@ def test_sticky_user_data_with_a_tail_or_cut_is_read_as_java_reads_it() -> None:
 
 def test_cooperative_user_data_has_javas_bytes_and_is_read_alike() -> None:
     generations = [-1, 0, 1, 2**31 - 1, *random.Random(4).sample(range(2**31), 50)]
-    written = [userdata.encode_cooperative(generation) for generation in generations]
+    written = [
+        consumer_protocol.encode_cooperative_user_data(generation) for generation in generations
+    ]
     assert [shown(data) for data in written] == ask([f"write-cooperative {g}" for g in generations])
     inputs = [*written, b"", b"\0\0\1", *(data + b"\0new" for data in written)]
     answers = ask([f"read-cooperative {shown(data)}" for data in inputs])
     for data, answer in zip(inputs, answers, strict=True):
-        assert f"{userdata.decode_cooperative(data)[0]} -" == answer
+        assert f"{consumer_protocol.decode_cooperative_user_data(data)[0]} -" == answer
 
 
 def test_hash_map_order_is_javas() -> None:
@@ -189,7 +204,7 @@ def test_what_java_refuses_is_refused() -> None:
     rng = random.Random(6)
     damaged = []
     for version, case in subscriptions():
-        draft = bytearray(subscription.encode(case, version))
+        draft = bytearray(consumer_protocol.encode_subscription(case, version))
         for _ in range(rng.randint(1, 3)):
             draft[rng.randrange(len(draft))] = rng.choice((0, 1, 127, 255, rng.randrange(256)))
         damaged.append(bytes(draft[: rng.randint(0, len(draft))] if rng.random() < 0.3 else draft))
@@ -198,7 +213,7 @@ def test_what_java_refuses_is_refused() -> None:
     for number, (data, answer) in enumerate(zip(damaged, answers, strict=True)):
         expected = "error" if answer.startswith("error") else answer
         try:
-            ours = subscription_fields(subscription.decode(data))
+            ours = subscription_fields(consumer_protocol.decode_subscription(data))
         except FormatError as error:
             # bytes that are not UTF-8 Java reads as replacement characters; here they are refused
             ours = expected if "not UTF-8" in str(error) else "error"

@@ -37,8 +37,8 @@ from tests.system.interop.group_case import Group
 from tests.system.interop.tool_case import run, server
 
 BROKERS = ("kafka", "rota")
+#: When the first record was made; one a second in each partition.
 START = 1_700_000_000_000
-"""When the first record was made; one a second in each partition."""
 
 
 @contextlib.contextmanager

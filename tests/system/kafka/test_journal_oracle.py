@@ -12,9 +12,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from rota.engine.formats import journal
+from rota.engine.model.journal_entry import (
+    GroupMetadataEntry,
+    JournalEntry,
+    OffsetCommitEntry,
+    UnparsedEntry,
+)
 from rota.errors import FormatError
-from rota.formats import journal
-from rota.model.entry import Entry, Foreign, GroupSaved, OffsetCommitted
 from tests.support import record_json
 from tests.support.journal_entries import damaged, entries, expiring, lasting, made
 from tests.system.kafka import oracle
@@ -37,7 +42,7 @@ def some(strategy: st.SearchStrategy[T], count: int) -> list[T]:
 
 
 @cache
-def any_entries() -> list[Entry]:
+def any_entries() -> list[JournalEntry]:
     return some(entries, CASES)
 
 
@@ -45,16 +50,16 @@ def ask(lines: Sequence[str]) -> list[str]:
     return oracle.ask("JournalOracle", lines)
 
 
-def written_version(entry: Entry) -> int:
+def written_version(entry: JournalEntry) -> int:
     match entry:
-        case OffsetCommitted():
+        case OffsetCommitEntry():
             return 4 if entry.expire_timestamp == -1 else 1
-        case GroupSaved():
+        case GroupMetadataEntry():
             return 3
     return 0
 
 
-def question(verb: str, entry: Entry, version: int, number: int | None = None) -> str:
+def question(verb: str, entry: JournalEntry, version: int, number: int | None = None) -> str:
     """The entry as JSON for Kafka to write; by another record type if one is given."""
     own_number, key = record_json.key(entry)
     value = record_json.value(entry)
@@ -74,11 +79,11 @@ def record(answer: str) -> tuple[bytes, bytes | None]:
 def test_entries_have_kafkas_bytes() -> None:
     answers = ask([question("write", entry, written_version(entry)) for entry in any_entries()])
     for entry, answer in zip(any_entries(), answers, strict=True):
-        assert journal.encode(entry) == record(answer), entry
+        assert journal.encode_entry(entry) == record(answer), entry
     assert {type(entry) for entry in any_entries()} == set(record_json.KEYS)
 
 
-def offset_as_of(entry: OffsetCommitted, version: int) -> OffsetCommitted:
+def offset_as_of(entry: OffsetCommitEntry, version: int) -> OffsetCommitEntry:
     """What a version carries of an offset."""
     return replace(
         entry,
@@ -88,7 +93,7 @@ def offset_as_of(entry: OffsetCommitted, version: int) -> OffsetCommitted:
     )
 
 
-def group_as_of(entry: GroupSaved, version: int) -> GroupSaved:
+def group_as_of(entry: GroupMetadataEntry, version: int) -> GroupMetadataEntry:
     """What a version carries of a group; version 0 has one timeout for both."""
     return replace(
         entry,
@@ -112,7 +117,7 @@ def test_offsets_of_every_version_are_read(version: int) -> None:
     for entry, answer in zip(
         cases, ask([question("write", entry, version) for entry in cases]), strict=True
     ):
-        assert journal.decode(*record(answer)) == offset_as_of(entry, version)
+        assert journal.decode_record(*record(answer)) == offset_as_of(entry, version)
 
 
 def test_offsets_under_the_first_brokers_keys_are_read() -> None:
@@ -121,22 +126,24 @@ def test_offsets_under_the_first_brokers_keys_are_read() -> None:
     for entry, answer in zip(cases, answers, strict=True):
         key, value = record(answer)
         assert key[:2] == b"\0\0"
-        assert journal.decode(key, value) == offset_as_of(entry, 0)
+        assert journal.decode_record(key, value) == offset_as_of(entry, 0)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_groups_of_every_version_are_read(version: int) -> None:
-    cases = some(made(GroupSaved), CASES // 5)
+    cases = some(made(GroupMetadataEntry), CASES // 5)
     for entry, answer in zip(
         cases, ask([question("write", entry, version) for entry in cases]), strict=True
     ):
-        assert journal.decode(*record(answer)) == group_as_of(entry, version)
+        assert journal.decode_record(*record(answer)) == group_as_of(entry, version)
 
 
 def test_unknown_tags_are_skipped_in_every_structure() -> None:
     cases = [entry for entry in any_entries() if record_json.value(entry) is not None]
     cases = [entry for entry in cases if written_version(entry) != 1]
-    versions = [4 if isinstance(entry, GroupSaved) else written_version(entry) for entry in cases]
+    versions = [
+        4 if isinstance(entry, GroupMetadataEntry) else written_version(entry) for entry in cases
+    ]
     asked = [
         question("tagged", entry, version) for entry, version in zip(cases, versions, strict=True)
     ]
@@ -144,7 +151,7 @@ def test_unknown_tags_are_skipped_in_every_structure() -> None:
         key, value = record(answer)
         assert value
         assert bytes.fromhex("09 03 010203 e807 c801") in value
-        assert journal.decode(key, value) == entry
+        assert journal.decode_record(key, value) == entry
 
 
 def agrees(java: object, ours: object) -> bool:
@@ -156,13 +163,13 @@ def agrees(java: object, ours: object) -> bool:
     return java == ours
 
 
+#: What Java lets pass: it puts in replacement characters, and ignores tails and tags' sizes.
 STRICTER = ("not UTF-8", "too many", " tag ", "a varint past 32 bits")
-"""What Java lets pass: it puts in replacement characters, and ignores tails and tags' sizes."""
 
 
-def read_or_reason(case: tuple[bytes, bytes | None]) -> Entry | str:
+def read_or_reason(case: tuple[bytes, bytes | None]) -> JournalEntry | str:
     try:
-        return journal.decode(*case)
+        return journal.decode_record(*case)
     except FormatError as error:
         return str(error)
 
@@ -177,7 +184,7 @@ def test_damaged_records_are_read_as_java_reads_them_or_refused() -> None:
         if isinstance(ours, str):
             refused += 1
             assert answer.startswith("error") or any(word in ours for word in STRICTER)
-        elif not isinstance(ours, Foreign):
+        elif not isinstance(ours, UnparsedEntry):
             read += 1
             number, key, _, value = answer.split(" ")
             assert (int(number), json.loads(bytes.fromhex(key))) == record_json.key(ours)

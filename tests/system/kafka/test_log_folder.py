@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rota.formats import journal
-from rota.formats.batch import Codec
-from rota.model.config import TopicConfig
-from rota.model.entry import GroupForgotten, OffsetCommitted
-from rota.storage.disk import RealDisk
-from rota.storage.log import Log
+from rota.broker.storage.disk import RealDisk
+from rota.broker.storage.log import Log
+from rota.engine.formats import journal
+from rota.engine.formats.record_batch import CompressionType
+from rota.engine.model.config import TopicConfig
+from rota.engine.model.journal_entry import GroupMetadataTombstone, OffsetCommitEntry
 from tests.support import kafka as broker
 from tests.support import partition_log as partition
 from tests.support.process import run_command
@@ -30,13 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ) as log:
         for n in range(COMMITS):
             entries = [
-                OffsetCommitted(
+                OffsetCommitEntry(
                     group="g", topic="t", partition=part, offset=n, commit_timestamp=1_000 + n
                 )
                 for part in range(n % 3 + 1)
             ]
-            log.append_records([journal.encode(entry) for entry in entries], 1_000 + n)
-        log.append_records([journal.encode(GroupForgotten(group="g"))], 9_000)
+            log.append_records([journal.encode_entry(entry) for entry in entries], 1_000 + n)
+        log.append_records([journal.encode_entry(GroupMetadataTombstone(group="g"))], 9_000)
     return data / name
 
 
@@ -79,7 +79,7 @@ def produced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sequence = 0
     for row in range(300):
         values = [b"%d" % row, bytes(row), b"x" * (row * 7 % 900)]
-        codec = list(Codec)[row % len(Codec)]
+        codec = list(CompressionType)[row % len(CompressionType)]
         fields: dict[str, int] = {}
         if row % 2:
             fields = {"producer_id": 5, "producer_epoch": 1, "base_sequence": sequence}
@@ -109,7 +109,7 @@ def test_kafka_reads_every_record_of_a_topic(produced: Path) -> None:
     assert len(batches) == 300
     assert all("isvalid: true" in batch for batch in batches)
     assert sum("producerId: 5 producerEpoch: 1" in batch for batch in batches) == 150
-    for codec in Codec:
+    for codec in CompressionType:
         assert sum(f"compresscodec: {codec.name.lower()}" in batch for batch in batches) == 60
 
 

@@ -14,17 +14,15 @@ from confluent_kafka import Producer
 from pyarrow import parquet
 
 from rota.client.admin import Admin
-from rota.client.cluster import Client
-from rota.client.overview import Overview
-from rota.pipeline.cluster import Cluster, asked
-from rota.pipeline.poll import Poll, Polled
-from rota.pipeline.sample import read_samples
-from rota.pipeline.spool import path
-from rota.replay.fact import Generation, Kind, Mark, Ownership
-from rota.replay.sample import Sample
-from rota.replay.sampled import SampleReading
-from rota.replay.timeline import Timeline, read, steps
-from rota.tables import COMMITS, SAMPLES
+from rota.client.cluster import ClusterClient
+from rota.client.group_description import GroupDescription
+from rota.engine.history.facts import Generation, GenerationMark, GroupType, PartitionOwnership
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.history.samples import GroupSample, SampleReader
+from rota.pipeline.cluster import LiveCluster, ask_cluster
+from rota.pipeline.poll import PollResult, PollSettings, poll_log_path, read_samples
+from rota.pipeline.tables import COMMITS, SAMPLES
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
@@ -85,13 +83,13 @@ class Fleet:
 
     def _settle(self) -> None:
         """Until all members have what they shall have; it is not asked in the loop of polls."""
-        cluster = Cluster(settings={"bootstrap.servers": self.servers})
+        cluster = LiveCluster(settings={"bootstrap.servers": self.servers})
         until(
             "all members have their partitions",
-            lambda: self.thread.submit(asked, cluster, self._is_settled).result(60),
+            lambda: self.thread.submit(ask_cluster, cluster, self._is_settled).result(60),
         )
 
-    async def _is_settled(self, client: Client) -> bool:
+    async def _is_settled(self, client: ClusterClient) -> bool:
         admin = Admin(client, 30)
         seen = [await admin.look(group) for group in self.members]
         return all(
@@ -100,7 +98,7 @@ class Fleet:
         )
 
 
-def _has_settled(group: Overview | None, names: Sequence[str]) -> bool:
+def _has_settled(group: GroupDescription | None, names: Sequence[str]) -> bool:
     if group is None or group.state != ("Stable" if names else "Empty"):
         return False
     members = group.members or ()
@@ -118,22 +116,22 @@ def _has_settled(group: Overview | None, names: Sequence[str]) -> bool:
 class Watched:
     """What polling saw, and what the broker has written."""
 
-    polled: Polled
+    polled: PollResult
     times: list[int]
     data: Path
 
-    def sampled(self, group: str) -> tuple[list[Generation], list[Ownership]]:
-        rows = parquet.read_table(path(Path(self.polled.folder), SAMPLES))
-        samples: list[Sample] = list(read_samples(rows.combine_chunks().to_batches()))
-        reading = SampleReading(group)
+    def sampled(self, group: str) -> tuple[list[Generation], list[PartitionOwnership]]:
+        rows = parquet.read_table(poll_log_path(Path(self.polled.folder), SAMPLES))
+        samples: list[GroupSample] = list(read_samples(rows.combine_chunks().to_batches()))
+        reading = SampleReader(group)
         mine = sorted((one for one in samples if one.group == group), key=lambda one: one.at)
         return list(reading.generations(mine)), reading.rest()
 
-    def journal(self, group: str) -> Timeline:
-        return read(group, list(entries(self.data, group)), self._names())
+    def journal(self, group: str) -> GroupHistory:
+        return read_history(group, list(entries(self.data, group)), self._names())
 
     def _names(self) -> dict[bytes, str]:
-        rows = parquet.read_table(path(Path(self.polled.folder), COMMITS)).to_pylist()
+        rows = parquet.read_table(poll_log_path(Path(self.polled.folder), COMMITS)).to_pylist()
         return {row["topic_id"]: row["topic"] for row in rows}
 
 
@@ -155,7 +153,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
                 partial(fleet.leaves, "a"),
                 partial(fleet.leaves, "b"),
             )
-            polled = poll(servers, Poll(every=0.05), folder / "seen", script)
+            polled = poll(servers, PollSettings(every=0.05), folder / "seen", script)
         yield Watched(polled, script.times, folder / "data")
     finally:
         broker.stop()
@@ -189,8 +187,8 @@ def test_owners_at_the_times_of_samples(watched: Watched, group: str) -> None:
 @GROUPS
 def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: str) -> None:
     made, _ = watched.sampled(group)
-    assert made[0].mark is Mark.FOUND
-    taken = steps(made)
+    assert made[0].mark is GenerationMark.FOUND
+    taken = find_rebalances(made)
     assert [len(step.after.members) for step in taken] == [2, 1, 0]
     truth = watched.journal(group).generations
     for one in made:
@@ -200,7 +198,7 @@ def test_rebalances_that_were_seen_are_in_the_journal(watched: Watched, group: s
             if _content(each) == _content(one) and (one.not_before or 0) <= each.at <= one.at
         ]
         assert same
-        if one.kind is Kind.CONSUMER:
+        if one.kind is GroupType.CONSUMER:
             assert one.generation in {each.generation for each in same}
 
 
@@ -220,6 +218,6 @@ def _content(generation: Generation) -> list[tuple[object, ...]]:
 
 @GROUPS
 def test_offsets_are_those_that_were_committed(watched: Watched, group: str) -> None:
-    rows = parquet.read_table(path(Path(watched.polled.folder), COMMITS)).to_pylist()
+    rows = parquet.read_table(poll_log_path(Path(watched.polled.folder), COMMITS)).to_pylist()
     last = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
     assert last == dict.fromkeys(range(PARTITIONS), 10)

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
 )
 
 from rota.cli.main import main
-from rota.client.cluster import Client
-from rota.pipeline.cluster import Cluster, asked
-from rota.pipeline.survey import Survey, Surveyor
+from rota.client.cluster import ClusterClient
+from rota.pipeline.cluster import LiveCluster, ask_cluster
+from rota.pipeline.poll import ClusterSnapshot, SnapshotReader
 from tests.support.cluster import PASSWORD, USER
 from tests.support.waiting import until
 from tests.system.kafka.test_groups_command import guarded
@@ -27,8 +27,8 @@ from tests.system.kafka.test_groups_command import guarded
 __all__ = ["guarded"]
 
 pytest.importorskip("pyspark")
+#: Seconds: the broker makes its journal for the first commit.
 WAIT = 90
-"""Seconds: the broker makes its journal for the first commit."""
 SETTINGS = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "PLAIN",
@@ -37,11 +37,11 @@ SETTINGS = {
 }
 
 
-def surveyed(servers: str) -> Survey:
-    async def ask(client: Client) -> Survey:
-        return await Surveyor(client, (), 30).survey()
+def surveyed(servers: str) -> ClusterSnapshot:
+    async def ask(client: ClusterClient) -> ClusterSnapshot:
+        return await SnapshotReader(client, (), 30).survey()
 
-    return asked(Cluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
+    return ask_cluster(LiveCluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
 
 
 @pytest.mark.nightly

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from rota.assignors.interface import Assignor
-from rota.assignors.range import Range
-from rota.assignors.roundrobin import RoundRobin
-from rota.model.membership import GroupSubscription, Member
-from rota.model.topic import Cluster
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.model.member import GroupSubscription, Member
+from rota.engine.model.topic import Cluster
 from tests.system.kafka import oracle
 
 NAMES = ("a", "B", "b", "t1", "t10", "t2", "orders", "__consumer_offsets")
@@ -106,7 +106,7 @@ def _parsed(line: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("cases", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)], ids=str)
-@pytest.mark.parametrize("assignor", [Range(), RoundRobin()], ids=lambda a: a.name)
+@pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor()], ids=lambda a: a.name)
 def test_as_java(assignor: Assignor, cases: int) -> None:
     compare(assignor, [f"{assignor.name}-{number}" for number in range(cases)])
 

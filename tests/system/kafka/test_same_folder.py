@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 import rota
-from rota.formats.batch import Codec, Record, encode
-from rota.wire.message import NO_ID
+from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
+from rota.protocol.messages import ZERO_UUID
 from tests.support import kafka as java
 from tests.support.differential_side import Side
 from tests.system.kafka.differential.admin import make, topic
@@ -54,7 +54,7 @@ def fill(side: Side) -> None:
         topic("cut"),
     )
     for number in range(120):
-        codec = list(Codec)[number % len(Codec)]
+        codec = list(CompressionType)[number % len(CompressionType)]
         value = bytes(number % 251 for _ in range(30_000))
         quietly(side, "many", number % 3, batch(value, b"second", at=NOW + number, codec=codec))
     for number in range(10):
@@ -72,8 +72,8 @@ def fill(side: Side) -> None:
 
 
 def numbered(sequence: int) -> bytes:
-    records = [Record(0, NOW, b"k", b"%d" % sequence)]
-    return encode(records, producer_id=77, producer_epoch=0, base_sequence=sequence)
+    records = [BatchRecord(0, NOW, b"k", b"%d" % sequence)]
+    return encode_batch(records, producer_id=77, producer_epoch=0, base_sequence=sequence)
 
 
 def commit(side: Side, group: str, offset: int) -> int:
@@ -159,7 +159,7 @@ def content(side: Side) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     answer = side.quiet("Metadata", 12, topics=None, allow_auto_topic_creation=False)
     for each in answer.topics:
-        seen[each.name] = (str(each.topic_id or NO_ID), len(each.partitions))
+        seen[each.name] = (str(each.topic_id or ZERO_UUID), len(each.partitions))
         for number in range(len(each.partitions)):
             begin, end = (bound(side, each.name, number, special) for special in (-2, -1))
             seen[f"{each.name}-{number}"] = (begin, end, records(side, each.name, number, begin))

@@ -10,28 +10,29 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rota.client import duration, jaas, properties
-from rota.client.key import REQUIRED, Fate, Key, Kind
-from rota.client.setting import read
-from rota.client.table import KEYS
+from rota.client import config, security_config
+from rota.client.config import read_settings
+from rota.client.config_keys import KEYS, REQUIRED, ConfigKey, KeySupport, KeyType
+from rota.engine.history import client_settings
+from rota.engine.history.client_settings import CLIENT_LIBRARIES
+from rota.engine.model import duration
+from rota.engine.model.config import MAX_INT, MAX_LONG
 from rota.errors import InputError
-from rota.model.config import INT, LONG
-from rota.replay import library
-from rota.replay.dialect import LIBRARIES
 from tests.system.kafka import oracle
 
 CASES = 3_000
 
-HIGHEST = {Kind.INT: INT, Kind.LONG: LONG}
+HIGHEST = {KeyType.INT: MAX_INT, KeyType.LONG: MAX_LONG}
 
+#: Keys that ConsumerConfig does not have.
 BEYOND = {
     "assign.budget.ms": "Rota's own",
     "deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",
     "key.deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",
     "value.deserializer.encoding": "read by Kafka's StringDeserializer, not by the consumer",
 }
-"""Keys that ConsumerConfig does not have."""
 
+#: Keys with Kafka's default, ours, and why.
 OTHER_DEFAULT = {
     "receive.buffer.bytes": ("65536", "-1", "Linux grows the buffer with need, up to megabytes"),
     "max.partition.fetch.bytes": (
@@ -49,9 +50,9 @@ OTHER_DEFAULT = {
         "the same strategies by their names",
     ),
 }
-"""Keys with Kafka's default, ours, and why."""
 
 NEGATIVE = "a negative time has no meaning"
+#: Numbers that Kafka gives no lower bound.
 OTHER_LEAST: Mapping[str, tuple[int, str]] = {
     "session.timeout.ms": (1, NEGATIVE),
     "heartbeat.interval.ms": (1, NEGATIVE),
@@ -59,22 +60,21 @@ OTHER_LEAST: Mapping[str, tuple[int, str]] = {
     "socket.connection.setup.timeout.max.ms": (0, NEGATIVE),
     "connections.max.idle.ms": (-1, "-1 is never, as Kafka's selector has it; less means nothing"),
 }
-"""Numbers that Kafka gives no lower bound."""
 
+#: What Kafka has and Rota refuses.
 FEWER_CHOICES: Mapping[str, tuple[str, ...]] = {
     "client.dns.lookup": ("resolve_canonical_bootstrap_servers_only",),
     "group.protocol": ("CONSUMER",),
 }
-"""What Kafka has and Rota refuses."""
 
+#: Texts that Kafka checks only when a connection is made.
 OWN_CHOICES = {"ssl.endpoint.identification.algorithm": "Java's engine refuses others later on"}
-"""Texts that Kafka checks only when a connection is made."""
 
+#: Where the table alone does not check what Kafka's validator does.
 ELSEWHERE = {
     "auto.offset.reset": "its durations are compared below",
     "group.instance.id": "empty is refused by MemberConfig",
 }
-"""Where the table alone does not check what Kafka's validator does."""
 
 
 def ask(lines: Sequence[str]) -> list[str]:
@@ -141,12 +141,12 @@ def test_defaults_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None
 def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None:
     for name, (_, _, validator) in theirs.items():
         key = KEYS[name]
-        if name in ELSEWHERE or (key.fate is Fate.REFUSED and "[" in validator):
+        if name in ELSEWHERE or (key.fate is KeySupport.REFUSED and "[" in validator):
             continue
         if bounds := re.fullmatch(r"\[([-\d.]+),\.\.\.,?([-\d.]*)\]", validator):
             assert key.least == float(bounds[1]), name
             assert key.bounds[1] == (float(bounds[2]) if bounds[2] else HIGHEST[key.kind]), name
-        elif key.kind in {Kind.INT, Kind.LONG, Kind.SHORT, Kind.DOUBLE}:
+        elif key.kind in {KeyType.INT, KeyType.LONG, KeyType.SHORT, KeyType.DOUBLE}:
             least, _ = OTHER_LEAST.get(name, (None, ""))
             assert key.least == least, name
         elif choices := re.fullmatch(r"(\(case insensitive\) )?\[(.*)\]", validator):
@@ -160,13 +160,13 @@ def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(theirs: Their
             assert not key.choices or name in OWN_CHOICES, name
 
 
-def samples(key: Key, rng: random.Random) -> list[str]:
+def samples(key: ConfigKey, rng: random.Random) -> list[str]:
     some = ["", " ", "0", "1", "-1", "+7", " 42\t", "007", "1e3", "1.5", "0x10", "1_000", "NaN"]
     some += ["true", "FALSE", " True ", "yes", "latest", "a,b", "a, b ,c", "a,,b", "a,a", ",", "x"]
     some += [str(2**31), str(2**31 - 1), str(-(2**31)), str(2**63), str(2**63 - 1), "٣", "100000"]
     some += [choice for word in key.choices for choice in (word, word.upper(), word.title())]
     some += [str(rng.randrange(-(2**33), 2**33)) for _ in range(5)]
-    if key.kind is Kind.DOUBLE:  # Java has letters for its types, and its own words for infinity
+    if key.kind is KeyType.DOUBLE:  # Java has letters for its types, and its own words for infinity
         some = [each for each in some if each.strip().lower() != "nan"]
     return some
 
@@ -177,8 +177,8 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
         key
         for name, key in KEYS.items()
         if name not in {*BEYOND, *ELSEWHERE, *OTHER_LEAST, *FEWER_CHOICES, *OWN_CHOICES}
-        and key.kind is not Kind.CLASS
-        and key.fate is not Fate.REFUSED
+        and key.kind is not KeyType.CLASS
+        and key.fate is not KeySupport.REFUSED
     )
     cases = [(key, each) for key in compared for each in samples(key, rng)]
     assert len(cases) > CASES
@@ -195,7 +195,7 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
             assert value is not None
             assert expected is not None
             assert value.lower() == expected.lower(), (key.name, given)
-        elif key.kind is Kind.DOUBLE and "error" not in {value, expected}:
+        elif key.kind is KeyType.DOUBLE and "error" not in {value, expected}:
             assert float(value or "") == float(expected or ""), (key.name, given)
         else:
             assert value == expected, (key.name, given)
@@ -226,9 +226,9 @@ def test_what_follows_from_other_settings_is_what_kafka_makes_of_them() -> None:
         assert theirs == expected, (asked, given)
         if expected == "error":
             with pytest.raises(InputError):
-                read(where | given)
+                read_settings(where | given)
             continue
-        found = read(where | given)
+        found = read_settings(where | given)
         ours = {
             "enable.auto.commit": found.member is not None and found.member.auto_commit,
             "client.id": found.client.client_id,
@@ -257,12 +257,12 @@ def test_properties_files_are_read_as_java_reads_them() -> None:
     for given, answer in zip(cases, answers, strict=True):
         if answer.startswith("error"):
             with pytest.raises(InputError, match="hexadecimal"):
-                properties.parse(given)
+                config.parse_properties(given)
         elif HALF.search(given) is None:  # half of a pair, which Java writes as "?"
-            assert properties.parse(given) == paired(answer), repr(given)
+            assert config.parse_properties(given) == paired(answer), repr(given)
 
 
-PLAIN = jaas.PLAIN_MODULE
+PLAIN = security_config.PLAIN_MODULE
 WORDS = [
     *("username", "password", "=", "=", ";", ";", " ", " ", "\n", '"a b"', "'c'", '"d\\"e"', "a-b"),
     *('"\\101\\n\\q"', "word", "x_$1", "12", "-5", "!", '"', "'", "// note\n", "/* note */"),
@@ -293,9 +293,9 @@ def test_jaas_lines_are_read_as_kafka_reads_them() -> None:
     assert accepted > CASES / 10
 
 
-def parsed(line: str) -> tuple[list[jaas.Entry], str]:
+def parsed(line: str) -> tuple[list[security_config.JaasEntry], str]:
     try:
-        return jaas.parse(line), ""
+        return security_config.parse_jaas(line), ""
     except InputError as error:
         return [], str(error)
 
@@ -322,21 +322,21 @@ def test_durations_are_read_as_java_reads_them() -> None:
     for given, answer in zip(cases, ask(lines), strict=True):
         if answer.startswith("error"):
             with pytest.raises(InputError):
-                duration.milliseconds(given, "auto.offset.reset")
+                duration.parse_iso_duration(given, "auto.offset.reset")
         else:
             seconds, nanoseconds = map(int, answer.split())
             expected = -(-(seconds * 10**9 + nanoseconds) // 10**6)
-            if expected > LONG:  # Java fails later, when it is taken from the time
+            if expected > MAX_LONG:  # Java fails later, when it is taken from the time
                 with pytest.raises(InputError, match="too long"):
-                    duration.milliseconds(given, "auto.offset.reset")
+                    duration.parse_iso_duration(given, "auto.offset.reset")
                 continue
-            assert duration.milliseconds(given, "auto.offset.reset") == expected, given
+            assert duration.parse_iso_duration(given, "auto.offset.reset") == expected, given
             read_well += 1
     assert read_well > CASES / 10
 
 
 def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out() -> None:
-    one = LIBRARIES[library.JAVA]
+    one = CLIENT_LIBRARIES[client_settings.JAVA]
     joined, left = str(one.served("range")), one.unserved("range", 600_000)
 
     def asked(advised: str, **kept: str) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from rota.model.topic import TopicPartition
-from rota.spark.lookup import Lookup
-from rota.spark.loss import DataLost
-from rota.spark.plan import Range
-from rota.spark.reading.read import read
+from rota.engine.model.topic import TopicPartition
+from rota.spark.lookup import OffsetLookup
+from rota.spark.plan import OffsetRange
+from rota.spark.query import DataLost
+from rota.spark.task import read_ranges
 from tests.support.kafka import KafkaBroker
 from tests.support.spark_topic import close_kept, options_of, rows
 from tests.support.waiting import until
@@ -41,7 +41,9 @@ def nothing_kept() -> Iterator[None]:
 
 def end_of(topic: Topic, given: dict[str, object] | None = None) -> int:
     """Where a query would stop now."""
-    with Lookup(options_of(topic.bootstrap, {"subscribe": topic.name, **(given or {})})) as lookup:
+    with OffsetLookup(
+        options_of(topic.bootstrap, {"subscribe": topic.name, **(given or {})})
+    ) as lookup:
         return lookup.latest([topic[0]])[topic[0]]
 
 
@@ -152,8 +154,8 @@ def test_a_broker_that_is_killed_and_comes_back(kafka: KafkaBroker) -> None:
     for partition in (0, 1):
         topic.fill(*(str(number) for number in range(30)), partition=partition)
     given: dict[str, object] = {"kafka.max.partition.fetch.bytes": 200}
-    task = tuple(Range(TopicPartition(topic.name, number), 0, 30) for number in (0, 1))
-    reading = read(task, options_of(topic.bootstrap, given))
+    task = tuple(OffsetRange(TopicPartition(topic.name, number), 0, 30) for number in (0, 1))
+    reading = read_ranges(task, options_of(topic.bootstrap, given))
     found = next(reading).to_pylist()
     back = threading.Thread(target=kafka.restart)
     back.start()

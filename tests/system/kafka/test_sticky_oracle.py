@@ -17,16 +17,17 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from rota.assignors.claims import held_by_another
-from rota.assignors.cooperative import CooperativeSticky
-from rota.assignors.interface import Solution
-from rota.assignors.kafka import general
-from rota.assignors.kafka.hashing import walk
-from rota.assignors.kafka.held import holders
-from rota.assignors.problem import Problem
-from rota.assignors.sticky import Sticky, StickyFamily
-from rota.model.membership import UNASSIGNED, Member
-from rota.model.topic import IntArray
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.kafka import assignment_builders
+from rota.engine.assignors.kafka.assignment_builders import (
+    find_owned_partitions,
+    member_hash_map_order,
+)
+from rota.engine.assignors.problem import Problem, find_owned_by_another
+from rota.engine.assignors.sticky import AbstractStickyAssignor, StickyAssignor
+from rota.engine.model.member import UNASSIGNED, Member
+from rota.engine.model.topic import IntArray
 from tests.support.java import launcher
 from tests.support.paths import ROOT
 from tests.support.process import RunningCommand
@@ -48,6 +49,8 @@ ILLEGAL_STATE = "IllegalStateException"
 NULL_POINTER = "NullPointerException"
 Fault = tuple[str, str]
 
+#: How often the 10,000 groups of a strategy meet each fault and its effect: sticky,
+#: cooperative-sticky; None where it cannot. docs/java-faults.md has a copy.
 FAULTS: dict[Fault, tuple[int | None, int | None]] = {
     (EMPTY, DOES_NOT_SUBSCRIBE): (8, 11),
     (EMPTY, ANOTHER): (0, 1),
@@ -62,12 +65,10 @@ FAULTS: dict[Fault, tuple[int | None, int | None]] = {
     (WITHHELD, "no owner for a round"): (None, 5),
     (NEVER_ENDS, NO_ANSWER): (0, 0),
 }
-"""How often the 10,000 groups of a strategy meet each fault and its effect: sticky,
-cooperative-sticky; None where it cannot. docs/java-faults.md has a copy."""
 
-STRATEGIES: dict[str, StickyFamily] = {
-    "sticky": Sticky(solver="kafka"),
-    "cooperative-sticky": CooperativeSticky(solver="kafka"),
+STRATEGIES: dict[str, AbstractStickyAssignor] = {
+    "sticky": StickyAssignor(solver="kafka"),
+    "cooperative-sticky": CooperativeStickyAssignor(solver="kafka"),
 }
 
 
@@ -87,7 +88,9 @@ def ask(cases: list[Case]) -> list[str]:
 
 def never_ends(case: Case) -> bool:
     """By Rota's own account: does Kafka go round in a circle here?"""
-    return general.ENDLESS in STRATEGIES[case.strategy].solve(case.problem).notes
+    return (
+        assignment_builders.KAFKA_NEVER_ENDS in STRATEGIES[case.strategy].solve(case.problem).notes
+    )
 
 
 def ask_alone(case: Case, seconds: float) -> str:
@@ -127,7 +130,9 @@ def causes(case: Case, problem: Problem) -> list[str]:
     """What in the input leads Kafka astray, claims beyond a topic's end apart."""
     found = []
     topics = {member.id: set(member.topics) for member in case.members}
-    walked = [topics[problem.members[position]] for position in walk(problem.members)]
+    walked = [
+        topics[problem.members[position]] for position in member_hash_map_order(problem.members)
+    ]
     named = [asked for asked in walked if asked]
     if walked and not walked[0] and walked[len(walked) - len(named) :] == [named[0]] * len(named):
         found.append(EMPTY)
@@ -143,7 +148,7 @@ def check_valid(problem: Problem, solution: Solution) -> None:
     assert ((target >= 0) & (target < len(problem.members))).all()
     assert problem.subscribes[problem.class_of[target], problem.layout.topic_of].all()
     if solution.target is not None:
-        withheld = held_by_another(problem, target)
+        withheld = find_owned_by_another(problem, target)
         assert (solution.owners == np.where(withheld, UNASSIGNED, target)).all()
 
 
@@ -199,9 +204,9 @@ def differences(case: Case, answer: str) -> list[Fault]:
     differs = java != solution.owners
     found = []
     if case.strategy == "cooperative-sticky":
-        handed = held_by_another(problem, java) & (java == solution.target)
+        handed = find_owned_by_another(problem, java) & (java == solution.target)
         found += [(HANDED_OVER, "two owners at once")] * bool((differs & handed).any())
-        _, doubled = holders(problem, walk(problem.members))
+        _, doubled = find_owned_partitions(problem, member_hash_map_order(problem.members))
         withheld = (java == UNASSIGNED) & doubled & problem.equal
         found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
         differs &= ~(handed | withheld)

@@ -9,11 +9,10 @@ from itertools import chain, islice, pairwise
 import numpy as np
 import pytest
 
-from rota.assignors.interface import ColumnarAssignor
-from rota.assignors.server import ServerRange
-from rota.assignors.uniform import Uniform
-from rota.model.membership import UNASSIGNED
-from rota.model.topic import IntArray
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.uniform import ServerRangeAssignor, UniformAssignor
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
 from tests.system.kafka import oracle
 from tests.system.kafka.target_cases import Moment, moments
 
@@ -39,7 +38,11 @@ def owners_in(answer: str, moment: Moment) -> IntArray:
 
 
 def assignor_for(strategy: str, moment: Moment | None = None) -> ColumnarAssignor:
-    return ServerRange() if strategy == "range" else Uniform(moment.ids if moment else None)
+    return (
+        ServerRangeAssignor()
+        if strategy == "range"
+        else UniformAssignor(moment.ids if moment else None)
+    )
 
 
 def compare(strategy: str, *, equal: bool, first_seed: int, count: int) -> None:
@@ -82,7 +85,7 @@ def agreement(history: list[Moment], answer: str) -> Counter[str]:
     moment = None
     for again, shown in zip(history, answer.split("\t"), strict=True):
         moment = again if moment is None else again.following(moment)
-        kafka, rota = owners_in(shown, moment), moment.solved(Uniform(moment.ids))
+        kafka, rota = owners_in(shown, moment), moment.solved(UniformAssignor(moment.ids))
         counted["targets"] += 1
         counted["moves"] += moves(moment, kafka) == moves(moment, rota)
         counted["loads"] += loads(moment, kafka) == loads(moment, rota)
@@ -94,7 +97,7 @@ def agreement(history: list[Moment], answer: str) -> Counter[str]:
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "mixed"])
 def test_a_coordinator_with_a_history_may_choose_other_partitions(equal: bool) -> None:
     """Its tables keep an order of insertion that no journal tells; docs/differences.md."""
-    histories = [list(moments(seed, Uniform(), equal=equal)) for seed in range(250)]
+    histories = [list(moments(seed, UniformAssignor(), equal=equal)) for seed in range(250)]
     answers = ask(["\t".join(("uniform", *steps(history))) for history in histories])
     counted = sum(map(agreement, histories, answers), Counter[str]())
     print(dict(counted))

@@ -14,22 +14,21 @@ from typing import Any
 import pytest
 
 from rota.errors import FormatError
-from rota.wire.api import Api
-from rota.wire.message import (
-    Head,
-    read_head,
+from rota.protocol.messages import (
+    Api,
+    RequestHeader,
     read_request,
+    read_request_header,
     read_response,
     write_request,
     write_response,
 )
-from rota.wire.record import Record
-from rota.wire.schema import Field
+from rota.protocol.schemas import FieldSpec, MessageBase
 from tests.support.wire_messages import classes, every_version, some_message
 from tests.system.kafka import oracle
 
+#: Messages of each API and version, and of each direction.
 CASES = 12
-"""Messages of each API and version, and of each direction."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Case:
     version: int
     kind: str
     message: Any
+    #: Without its length.
     frame: bytes
-    """Without its length."""
 
     def question(self, seed: int = 0, frame: bytes | None = None) -> str:
         data = self.frame if frame is None else frame
@@ -60,7 +59,7 @@ def cases(seed: int = 7) -> list[Case]:
         request, response = classes(api)
         for number in range(CASES):
             correlation = rng.randrange(-(2**31), 2**31)
-            head = Head(api, version, correlation, CLIENT_IDS[number % len(CLIENT_IDS)], 0)
+            head = RequestHeader(api, version, correlation, CLIENT_IDS[number % len(CLIENT_IDS)], 0)
             asked = some_message(request, version, rng)
             frame = bytes(write_request(head, asked))
             found.append(Case(api, version, "request", asked, checked(frame)))
@@ -84,7 +83,7 @@ def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
     if case.kind == "response":
         correlation, found = read_response(case.api, case.version, frame)
         return {"correlation_id": correlation}, found
-    head = read_head(frame)
+    head = read_request_header(frame)
     found = read_request(Api(head.api), head.version, frame, head.size)
     return {
         "request_api_key": head.api,
@@ -98,7 +97,9 @@ def written(case: Case, header: dict[str, Any], message: Any) -> bytes:
     if case.kind == "response":
         frame = write_response(case.api, case.version, header["correlation_id"], message)
     else:
-        head = Head(case.api, case.version, header["correlation_id"], header["client_id"], 0)
+        head = RequestHeader(
+            case.api, case.version, header["correlation_id"], header["client_id"], 0
+        )
         frame = write_request(head, message)
     return checked(bytes(frame))
 
@@ -116,7 +117,7 @@ def snake(found: Any) -> Any:
     return [snake(each) for each in found] if isinstance(found, list) else found
 
 
-def fields(record: Record, version: int) -> dict[str, Any]:
+def fields(record: MessageBase, version: int) -> dict[str, Any]:
     found = {}
     for field in record.STRUCT.fields:
         value = getattr(record, field.name)
@@ -129,14 +130,16 @@ def fields(record: Record, version: int) -> dict[str, Any]:
     return found
 
 
-def is_default(field: Field, value: Any) -> bool:
-    return bool(value == field.default or (isinstance(value, Record) and value == type(value)()))
+def is_default(field: FieldSpec, value: Any) -> bool:
+    return bool(
+        value == field.default or (isinstance(value, MessageBase) and value == type(value)())
+    )
 
 
-def value_shown(field: Field, value: Any, version: int) -> Any:
+def value_shown(field: FieldSpec, value: Any, version: int) -> Any:
     if isinstance(value, list):
         return [value_shown(field, each, version) for each in value]
-    if isinstance(value, Record):
+    if isinstance(value, MessageBase):
         return fields(value, version)
     if field.kind == "uuid":
         return base64.urlsafe_b64encode(value).decode().rstrip("=")

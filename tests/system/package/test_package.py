@@ -23,12 +23,12 @@ from tests.support.process import CommandResult, run_command
 
 NAME = f"rota-{rota.__version__}"
 INFO = f"{NAME}.dist-info"
+#: Of files beside modules that Rota reads while it runs.
 DATA = {".json", ".html", ".css", ".js"}
-"""Of files beside modules that Rota reads while it runs."""
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "Makefile"}
 FOLDERS = {"src", "tests", "bench", "docs", "examples", ".ci", ".github"}
+#: What hatchling puts into every sdist.
 OWN = {"pyproject.toml", "PKG-INFO", ".gitignore"}
-"""What hatchling puts into every sdist."""
 #: Seconds that a build, an installation or a demo may take.
 LONG = 1_800
 REFUSED = {".venv", "__pycache__", ".java", ".go", ".clients", ".hypothesis", "rota-demo", "dist"}

@@ -10,11 +10,12 @@ from tests.support.process import run_python
 
 SCRIPT = """
 import rota
-from rota.client.cluster import Client
-from rota.spark.reading.read import read
-from rota.wire import schema
+from rota.client.cluster import ClusterClient
+from rota.protocol import schemas
+from rota.spark.task import read_ranges
 assert "rota.zip" in rota.__file__, rota.__file__
-print(schema.load("ConsumerGroupDescribeRequest").key, schema.load("FetchRequest").key)
+load = schemas.load_schema
+print(load("ConsumerGroupDescribeRequest").key, load("FetchRequest").key)
 """
 
 

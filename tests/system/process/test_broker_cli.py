@@ -12,8 +12,7 @@ import pytest
 import trustme
 
 import rota
-from rota.wire.api import Api
-from rota.wire.message import MetadataRequest
+from rota.protocol.messages import Api, MetadataRequest
 from tests.support.command import ROTA, run_rota
 from tests.support.echo_server import allow_files, is_closed
 from tests.support.process import RunningCommand, environment, run_python

@@ -10,8 +10,8 @@ import pytest
 
 import rota
 from rota.broker.embedded import Broker
+from rota.engine.model.topic import TopicPartition
 from rota.errors import RotaError
-from rota.model.topic import TopicPartition
 from tests.support.process import run_command, wait_for_child
 from tests.support.waiting import until
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
+from rota.engine.member.events import PollBegan
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import RotaError
-from rota.member.event import PollBegan
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
 from tests.support.consumer_driver import Application, no_thread_left, quick_broker
 from tests.support.process import wait_for_child
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.support.process import environment, run_python
 
 DIGEST = """
-from rota.assignors import exact
+from rota.engine.assignors.exact import solver
 from tests.support.seeded_groups import random_problem
 for seed in range(40):
     problem = random_problem(seed, racks=seed % 2 == 1)
-    print(problem.notes, exact.solve(problem, lambda: False).owners.tolist())
+    print(problem.notes, solver.solve_exactly(problem, lambda: False).owners.tolist())
 """
 
 

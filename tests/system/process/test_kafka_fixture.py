@@ -108,7 +108,7 @@ def test_tests_without_the_fixture_do_not_load_the_broker(pytester: pytest.Pytes
         import sys
 
         def test_it():
-            assert "rota.testing.plugin" in sys.modules
+            assert "rota.adapters.pytest_plugin" in sys.modules
             assert not [name for name in sys.modules if name.startswith("rota.broker")]
             assert "asyncio" not in sys.modules or "numpy" not in sys.modules
         """

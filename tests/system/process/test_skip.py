@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import hashlib
 
-from rota.sim.policy import Policy
-from rota.sim.scenario import read_scenario
-from rota.sim.script import Script
-from rota.sim.world import World
+from rota.engine.simulator.scenario import read_scenario
+from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.world import World
 from tests.support.process import environment, run_python
 from tests.support.simulation.days import day
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:
-    world = Script(read_scenario(text), Policy(), seed, skip=skip).run()
+    world = ScenarioRunner(read_scenario(text), SimulationPolicy(), seed, skip=skip).run()
     world.check_invariants()
     return world
 

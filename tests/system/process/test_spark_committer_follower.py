@@ -11,13 +11,13 @@ pytest.importorskip("pyspark")
 
 PROGRAM = """
 import threading, time
-from rota.spark.commit.exit import at_exit
+from rota.spark.commit import call_at_exit
 
 def query():
     time.sleep(0.3)
     print("the query has ended", flush=True)
 
-at_exit(lambda: print("the last is committed", flush=True))
+call_at_exit(lambda: print("the last is committed", flush=True))
 threading.Thread(target=query).start()
 """
 

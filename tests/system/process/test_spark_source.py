@@ -11,7 +11,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
 
 from rota.errors import InputError
-from rota.spark.source import sized
+from rota.spark.source import make_source_class
 from tests.support.process import run_python
 
 SCRIPT = """
@@ -22,7 +22,7 @@ print(source.__module__, source.__name__, source.parallelism, source.name())
 
 
 def test_the_class_is_sent_with_what_it_knows(tmp_path: Path) -> None:
-    sent: bytes = CloudPickleSerializer().dumps(sized(7))  # type: ignore[no-untyped-call]
+    sent: bytes = CloudPickleSerializer().dumps(make_source_class(7))  # type: ignore[no-untyped-call]
     assert len(sent) < 1_000
     file = tmp_path / "source"
     file.write_bytes(sent)
@@ -34,7 +34,7 @@ def test_the_class_is_sent_with_what_it_knows(tmp_path: Path) -> None:
 def test_a_stream_that_cannot_be_says_so_when_it_is_asked() -> None:
     given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
     # PySpark covers what streamReader raises with an UnboundLocalError of its own
-    reader = sized(2)(given).streamReader(StructType())
+    reader = make_source_class(2)(given).streamReader(StructType())
     serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     travelled = serializer.loads(serializer.dumps(reader))
     for asked in (reader.initialOffset, reader.getDefaultReadLimit, travelled.initialOffset):

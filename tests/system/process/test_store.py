@@ -13,11 +13,11 @@ from tests.support.process import run_python
 pytest.importorskip("pyspark")
 
 from rota.pipeline import store
-from rota.tables import TABLES
+from rota.pipeline.tables import TABLES
 
 
 def publish(out: Path) -> None:
-    with store.begin(str(out)) as tables:
+    with store.begin_run(str(out)) as tables:
         tables.write_nothing(*TABLES)
         tables.publish()
 
@@ -26,10 +26,10 @@ def test_a_killed_run_holds_no_lock(tmp_path: Path) -> None:
     script = """
         import os, signal, sys
         from rota.pipeline import store
-        with store.begin(sys.argv[1]):
+        with store.begin_run(sys.argv[1]):
             os.kill(os.getpid(), signal.SIGKILL)
     """
     done = run_python(textwrap.dedent(script), tmp_path)
     assert done.code == -signal.SIGKILL, done.err
     publish(tmp_path)
-    assert len(list((tmp_path / store.RUNS).iterdir())) == 1
+    assert len(list((tmp_path / store.RUNS_FOLDER).iterdir())) == 1

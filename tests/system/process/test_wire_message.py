@@ -8,5 +8,5 @@ from tests.support.process import run_python
 
 
 def test_the_librarys_clients_are_not_imported() -> None:
-    code = "import sys, rota.wire.message; print('kafka' in sys.modules)"
+    code = "import sys, rota.protocol.messages; print('kafka' in sys.modules)"
     assert run_python(code).checked().out.strip() == "False"

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from rota.pipeline.session import session
+from rota.pipeline.session import open_session
 from tests.support.clients.link import Driver
 from tests.support.examples import NIGHTLY
 from tests.support.spark_start import FEW_ROWS, make_archive, spark_variables
@@ -42,7 +42,7 @@ def small_queries(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def spark(small_queries: None) -> Iterator[SparkSession]:
-    with session("local[2]") as started:
+    with open_session("local[2]") as started:
         # Rota's session sets four for each core
         started.conf.set("spark.sql.shuffle.partitions", "2")
         yield started

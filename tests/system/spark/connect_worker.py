@@ -14,11 +14,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import rota.spark
-from rota.pipeline import java
-from rota.pipeline.cluster import Cluster
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.run import run
-from rota.pipeline.session import SETTINGS
+from rota.pipeline import session
+from rota.pipeline.cluster import LiveCluster
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.session import SESSION_SETTINGS
+from rota.pipeline.stages import run_pipeline
 from tests.system.spark.played import Quiet
 
 TOPIC = {"subscribe": "orders"}
@@ -34,9 +34,9 @@ class ConnectWorker:
 
     def run(self, segments: str, servers: str, log: str, out: str) -> None:
         """The pipeline, over folders and a cluster."""
-        cluster = Cluster(settings={"bootstrap.servers": servers})
-        evidence = Evidence(segments=(segments,), cluster=cluster, server_logs=(log,))
-        run(evidence, out, Options(), Quiet(), self._spark)
+        cluster = LiveCluster(settings={"bootstrap.servers": servers})
+        evidence = EvidenceSources(segments=(segments,), cluster=cluster, server_logs=(log,))
+        run_pipeline(evidence, out, RunOptions(), Quiet(), self._spark)
 
     def read(self, servers: str) -> list[str]:
         """The values of a topic."""
@@ -73,10 +73,12 @@ def serve(work: Path) -> None:
     """Until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Spark prints must not come between the answers
-    os.environ["JAVA_HOME"] = str(java.home(work, java.find(), work / "complaints"))
+    os.environ["JAVA_HOME"] = str(
+        session.make_java_home(work, session.find_java(), work / "complaints")
+    )
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in SETTINGS.items():
+    for name, value in SESSION_SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     assert type(spark).__module__ == "pyspark.sql.connect.session"

@@ -11,13 +11,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import rota
-from rota.pipeline.cluster import JOURNAL, Cluster, Live, look
-from rota.pipeline.demo import STILL
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.follow import follow
-from rota.pipeline.round import Round
+from rota.pipeline.cluster import JOURNAL_TOPIC, LiveCluster, LiveJournal, find_journal
+from rota.pipeline.demo import READ_ONLY_BROKER
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.follow import MicroBatchResult, follow_cluster
+from rota.pipeline.tables import REBALANCES
 from rota.spark import register
-from rota.tables import REBALANCES
 from tests.support.waiting import until
 from tests.system.spark.played import Quiet, rows
 
@@ -34,7 +33,7 @@ class Told(Quiet):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rounds: list[Round] = []
+        self.rounds: list[MicroBatchResult] = []
         self.problems: list[BaseException] = []
 
     def until(self, what: str, look: Callable[[], object]) -> None:
@@ -49,19 +48,19 @@ class Told(Quiet):
     def waiting(self, why: str) -> None:
         pass
 
-    def round(self, done: Round) -> None:
+    def round(self, done: MicroBatchResult) -> None:
         self.rounds.append(done)
 
 
 @contextmanager
-def served(segments: Path) -> Iterator[Live]:
+def served(segments: Path) -> Iterator[LiveJournal]:
     """The folders of a journal as a cluster that stands still."""
-    with rota.Broker(segments, config=STILL, adopt=True) as broker:
+    with rota.Broker(segments, config=READ_ONLY_BROKER, adopt=True) as broker:
         broker.clock.freeze()
-        yield look(Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
+        yield find_journal(LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
 
 
-def cuts(live: Live, shares: list[float]) -> list[Offsets]:
+def cuts(live: LiveJournal, shares: list[float]) -> list[Offsets]:
     """Where each partition is after each share of its records."""
     sizes = {partition: end - live.begins[partition] for partition, end in live.ends.items()}
     return [
@@ -70,13 +69,13 @@ def cuts(live: Live, shares: list[float]) -> list[Offsets]:
     ]
 
 
-def piece(spark: SparkSession, live: Live, begin: Offsets, end: Offsets) -> DataFrame:
+def piece(spark: SparkSession, live: LiveJournal, begin: Offsets, end: Offsets) -> DataFrame:
     """The records from here to there, as a batch of a stream has them."""
     register(spark)
     told = live.options()
     for name, places in (("startingOffsets", begin), ("endingOffsets", end)):
         listed = {str(partition): offset for partition, offset in places.items()}
-        told[name] = json.dumps({JOURNAL: listed})
+        told[name] = json.dumps({JOURNAL_TOPIC: listed})
     records: DataFrame = spark.read.format("rota").options(**told).load()
     return records
 
@@ -115,15 +114,17 @@ def member(broker: rota.Broker, group: str) -> Iterator[None]:
 
 @contextmanager
 def following(
-    spark: SparkSession, cluster: Cluster, out: Path, options: Options | None = None
+    spark: SparkSession, cluster: LiveCluster, out: Path, options: RunOptions | None = None
 ) -> Iterator[Told]:
     """Follow a cluster until the block ends."""
     told, stop = Told(), threading.Event()
 
     def work() -> None:
         try:
-            asked = options or Options()
-            follow(Evidence(cluster=cluster), str(out), asked, told, spark, stop=stop)
+            asked = options or RunOptions()
+            follow_cluster(
+                EvidenceSources(cluster=cluster), str(out), asked, told, spark, stop=stop
+            )
         except BaseException as error:  # noqa: BLE001 (it is raised where it is looked for)
             told.problems.append(error)
 

@@ -12,11 +12,9 @@ from typing import Any
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.run import run
-from rota.pipeline.stage import Stage
-from rota.pipeline.summary import Summary
-from rota.tables import EVIDENCE, TABLES, Table
+from rota.pipeline.evidence import EvidenceSources, RunOptions, RunSummary
+from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.tables import EVIDENCE, TABLES, Table
 from tests.support.recorded_segment import RECORDED, journal_segments
 
 LOG = RECORDED / "coordinator.jsonl.gz"
@@ -36,7 +34,7 @@ class Ran:
     """A run that is done."""
 
     out: Path
-    summary: Summary
+    summary: RunSummary
 
     def rows(self, table: Table) -> list[Row]:
         return rows(self.out, table)
@@ -45,14 +43,14 @@ class Ran:
 class Quiet:
     """Progress that nobody looks at; may do something when a stage begins."""
 
-    def __init__(self, at: Callable[[Stage], None] | None = None) -> None:
+    def __init__(self, at: Callable[[PipelineStage], None] | None = None) -> None:
         self._at = at
 
-    def began(self, stage: Stage) -> None:
+    def began(self, stage: PipelineStage) -> None:
         if self._at is not None:
             self._at(stage)
 
-    def ended(self, stage: Stage, note: str) -> None:
+    def ended(self, stage: PipelineStage, note: str) -> None:
         pass
 
 
@@ -86,7 +84,7 @@ def write_segment(folder: Path, partition: int, data: bytes, offset: int = 0) ->
 def run_recorded(
     spark: SparkSession, segments: Path, out: Path, *, log: bool = False, ends: bool = False
 ) -> Ran:
-    evidence = Evidence(
+    evidence = EvidenceSources(
         segments=(str(segments),),
         server_logs=(str(LOG),) if log else (),
         ends=(str(ENDS),) if ends else (),
@@ -94,8 +92,10 @@ def run_recorded(
     return ran(spark, evidence, out)
 
 
-def ran(spark: SparkSession, evidence: Evidence, out: Path, options: Options | None = None) -> Ran:
-    return Ran(out, run(evidence, str(out), options or Options(), Quiet(), spark))
+def ran(
+    spark: SparkSession, evidence: EvidenceSources, out: Path, options: RunOptions | None = None
+) -> Ran:
+    return Ran(out, run_pipeline(evidence, str(out), options or RunOptions(), Quiet(), spark))
 
 
 def rows(out: Path, table: Table) -> list[Row]:
@@ -117,10 +117,10 @@ def check_table(ran: Ran, table: Table) -> None:
     assert keys.most_common(1)[0][1] == 1, (table.name, keys.most_common(1))
 
 
+#: Columns of gold/evidence that tell on which way the evidence came.
 WAYS = ("cluster", "lookups")
-"""Columns of gold/evidence that tell on which way the evidence came."""
+#: What a cluster could not be asked for.
 LOOKED_UP = "ends of topics"
-"""What a cluster could not be asked for."""
 
 
 def everything(out: Path, tables: Sequence[Table] = TABLES) -> dict[str, list[Row]]:

@@ -16,21 +16,25 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rota.cli.main import Exit, main
-from rota.cli.summary import as_json, print_summary
+from rota.cli.main import ExitCode, main
+from rota.cli.report_summary import print_summary, story_json
+from rota.engine.formats import journal
+from rota.engine.model.journal_entry import (
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitTombstone,
+)
 from rota.errors import Unreachable
-from rota.formats import journal
-from rota.model.entry import Entry, GroupForgotten, OffsetForgotten
-from rota.pipeline.evidence import Evidence
-from rota.pipeline.summary import Summary
-from rota.report import gold
-from rota.report.story import tell
-from rota.tables import EVIDENCE, TABLES, Table
+from rota.pipeline.evidence import EvidenceSources, RunSummary
+from rota.pipeline.tables import EVIDENCE, TABLES, Table
+from rota.report import gold_tables
+from rota.report.story import build_story
 from tests.support.journal_folder import START, Raw, batch_of, commit, member, saved, write
 from tests.system.spark.played import ran
 
+#: Bytes of a string, in Kafka.
 LONGEST = 32_767
-"""Bytes of a string, in Kafka."""
+#: Names that Kafka takes: any UTF-8.
 NAMES = [
     "plain",
     "",
@@ -42,10 +46,9 @@ NAMES = [
     "<script>alert(1)</script>",
     "x" * LONGEST,
 ]
-"""Names that Kafka takes: any UTF-8."""
 
-OFFSET_KEY, OFFSET_VALUE = journal.encode(commit("undecodable"))
-GROUP_KEY, GROUP_VALUE = journal.encode(saved("undecodable", 1, member("a", 0)))
+OFFSET_KEY, OFFSET_VALUE = journal.encode_entry(commit("undecodable"))
+GROUP_KEY, GROUP_VALUE = journal.encode_entry(saved("undecodable", 1, member("a", 0)))
 assert OFFSET_VALUE is not None
 assert GROUP_VALUE is not None
 BAD_KEYS: list[Raw] = [
@@ -70,8 +73,8 @@ STRANGE: list[Raw] = [
     (struct.pack(">hh", 99, 1) + b"g", b"of a type that nobody knows"),
     (struct.pack(">hh", 11, 1) + b"g", b"of a share group"),
 ]
+#: Times of a clock that goes back, of none, and of one that has gone mad.
 BACK = [START + 60_000, START + 50_000, START, -1, START + 70_000, 1 << 62]
-"""Times of a clock that goes back, of none, and of one that has gone mad."""
 
 
 def fill(folder: Path) -> None:
@@ -79,9 +82,10 @@ def fill(folder: Path) -> None:
     write(folder, 1, batch_of(*BAD_KEYS, *BAD_VALUES, *STRANGE, saved("still", 1, member("a", 0))))
     odd = member("odd", 1, asked=b"\xff\xff garbage")
     write(folder, 2, batch_of(saved("odd-member", 1, member("a", 0), odd)))
-    reborn: list[Entry] = [
+    reborn: list[JournalEntry] = [
         saved("reborn", 1, member("a", 0)), saved("reborn", 2), commit("reborn"),
-        OffsetForgotten(group="reborn", topic="t", partition=0), GroupForgotten(group="reborn"),
+        OffsetCommitTombstone(group="reborn", topic="t", partition=0),
+        GroupMetadataTombstone(group="reborn"),
         saved("reborn", 1, member("b", 0)),
     ]  # fmt: skip
     write(folder, 3, batch_of(*reborn, at=[START + n for n in range(len(reborn))]))
@@ -94,7 +98,7 @@ def fill(folder: Path) -> None:
     damage(folder)
 
 
-def named(name: str) -> tuple[Entry, Entry]:
+def named(name: str) -> tuple[JournalEntry, JournalEntry]:
     return saved(name, 1, member("a", 0)), commit(name, 42)
 
 
@@ -139,13 +143,13 @@ SAMPLES = [
 
 
 @pytest.fixture(scope="module")
-def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RunSummary:
     folder = tmp_path_factory.mktemp("bad")
     fill(folder / "logs")
     (folder / "server.log").write_text(LOG)
     (folder / "noise.log").write_bytes(b"\xff\xfe\x00 no text at all \x80\n" * 20)
     (folder / "ends.jsonl").write_text("\n".join(SAMPLES))
-    evidence = Evidence(
+    evidence = EvidenceSources(
         segments=(str(folder / "logs"),),
         server_logs=(str(folder / "server.log"), str(folder / "noise.log")),
         ends=(str(folder / "ends.jsonl"),),
@@ -153,18 +157,18 @@ def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summa
     return ran(spark, evidence, folder / "out").summary
 
 
-def rows(done: Summary, name: str) -> list[dict[str, Any]]:
+def rows(done: RunSummary, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pq.read_table(Path(done.out) / name).to_pylist()
     return found
 
 
-def unread(done: Summary, words: str) -> tuple[int, str]:
+def unread(done: RunSummary, words: str) -> tuple[int, str]:
     """How many things of a kind could not be read, and what is told of them."""
     (found,) = [each for each in done.unread if words in each.what]
     return found.count, "\n".join(found.examples)
 
 
-def test_groups_may_have_any_name(done: Summary) -> None:
+def test_groups_may_have_any_name(done: RunSummary) -> None:
     generations = {row["group"] for row in rows(done, "silver/generations")}
     assert set(NAMES) <= generations
     committed = {row["group"]: row["offset"] for row in rows(done, "silver/commits")}
@@ -172,7 +176,7 @@ def test_groups_may_have_any_name(done: Summary) -> None:
     assert set(NAMES) <= {row["group"] for row in rows(done, "gold/ownership")}
 
 
-def test_what_cannot_be_decoded_is_kept_and_counted(done: Summary) -> None:
+def test_what_cannot_be_decoded_is_kept_and_counted(done: RunSummary) -> None:
     kept = [row for row in rows(done, "bronze/journal") if row["journal_partition"] == 1]
     assert len(kept) == len(BAD_KEYS) + len(BAD_VALUES) + len(STRANGE) + 1
     offsets, examples = unread(done, "records of offsets")
@@ -184,23 +188,23 @@ def test_what_cannot_be_decoded_is_kept_and_counted(done: Summary) -> None:
     assert {row["group"] for row in rows(done, "silver/commits")}.isdisjoint({"undecodable"})
 
 
-def test_records_of_kinds_that_are_not_read_are_named(done: Summary) -> None:
+def test_records_of_kinds_that_are_not_read_are_named(done: RunSummary) -> None:
     for name in ("ShareGroupMetadata", "unknown"):
         assert unread(done, f"a kind that is not decoded ({name})") == (1, "")
 
 
-def test_the_account_tells_what_could_not_be_read(done: Summary) -> None:
+def test_the_account_tells_what_could_not_be_read(done: RunSummary) -> None:
     (row,) = rows(done, "gold/evidence")
     assert [(one["what"], one["count"], one["examples"]) for one in row["unread"]] == [
         (one.what, one.count, list(one.examples)) for one in done.unread
     ]
 
 
-def test_a_good_record_among_bad_ones_is_read(done: Summary) -> None:
+def test_a_good_record_among_bad_ones_is_read(done: RunSummary) -> None:
     assert [row["group"] for row in rows(done, "silver/generations") if row["group"] == "still"]
 
 
-def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: Summary) -> None:
+def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: RunSummary) -> None:
     (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "odd-member"]
     odd = next(each for each in found["members"] if each["client_id"] == "odd")
     assert odd["problem"]
@@ -210,7 +214,7 @@ def test_a_member_whose_subscription_cannot_be_read_keeps_its_partitions(done: S
     assert {row["partition"]: row["client_id"] for row in owners} == {0: "a", 1: "odd"}
 
 
-def test_a_group_made_again_has_another_life(done: Summary) -> None:
+def test_a_group_made_again_has_another_life(done: RunSummary) -> None:
     found = [row for row in rows(done, "gold/rebalances") if row["group"] == "reborn"]
     lives = {(row["life"], row["to_generation"], row["members_after"]) for row in found}
     assert lives == {(0, 1, 1), (0, 2, 0), (1, 1, 1)}
@@ -221,7 +225,7 @@ def test_a_group_made_again_has_another_life(done: Summary) -> None:
     ]
 
 
-def test_the_order_is_the_journals_not_the_clocks(done: Summary) -> None:
+def test_the_order_is_the_journals_not_the_clocks(done: RunSummary) -> None:
     found = [row for row in rows(done, "gold/rebalances") if row["group"] == "clock"]
     steps = {row["to_generation"]: row["from_generation"] for row in found}
     assert steps == {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5}
@@ -230,24 +234,24 @@ def test_the_order_is_the_journals_not_the_clocks(done: Summary) -> None:
         assert row["until"] is None or row["since"] <= row["until"], row["group"]
 
 
-def test_ten_thousand_members_are_one_generation(done: Summary) -> None:
+def test_ten_thousand_members_are_one_generation(done: RunSummary) -> None:
     (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "crowd"]
     assert len(found["members"]) == 10_000
     owners = [row for row in rows(done, "gold/ownership") if row["group"] == "crowd"]
     assert len({row["partition"] for row in owners}) == 10_000
 
 
-def test_the_last_generation_that_a_number_holds(done: Summary) -> None:
+def test_the_last_generation_that_a_number_holds(done: RunSummary) -> None:
     (found,) = [row for row in rows(done, "silver/generations") if row["group"] == "last"]
     assert found["generation"] == 2**31 - 1
 
 
-def test_metadata_may_be_long(done: Summary) -> None:
+def test_metadata_may_be_long(done: RunSummary) -> None:
     (found,) = [row for row in rows(done, "silver/commits") if row["group"] == "long"]
     assert len(found["metadata"]) == LONGEST
 
 
-def test_damage_costs_the_batches_that_it_hit(done: Summary) -> None:
+def test_damage_costs_the_batches_that_it_hit(done: RunSummary) -> None:
     kept = {
         (row["journal_partition"], row["journal_offset"])
         for row in rows(done, "bronze/journal")
@@ -263,7 +267,7 @@ def test_damage_costs_the_batches_that_it_hit(done: Summary) -> None:
         assert f"__consumer_offsets-{partition}/" in where
 
 
-def test_lines_of_another_version_are_counted(done: Summary) -> None:
+def test_lines_of_another_version_are_counted(done: RunSummary) -> None:
     count, line = unread(done, "log lines about a group")
     assert count == 1
     assert line.startswith("server.log line 2: ")
@@ -271,14 +275,14 @@ def test_lines_of_another_version_are_counted(done: Summary) -> None:
     assert done.lines == 1
 
 
-def test_samples_that_are_none_are_counted(done: Summary) -> None:
+def test_samples_that_are_none_are_counted(done: RunSummary) -> None:
     count, line = unread(done, "no samples of ends")
     assert count == 8
     assert line == "ends.jsonl line 2: no JSON"
     assert done.samples == 1
 
 
-def test_a_mad_clock_does_not_hide_the_verdicts(done: Summary) -> None:
+def test_a_mad_clock_does_not_hide_the_verdicts(done: RunSummary) -> None:
     """One record is of the year 9999; the samples end long before it."""
     found = [row for row in rows(done, "gold/status") if row["group"] == "plain"]
     assert [(row["topic"], row["verdict"], row["lag"]) for row in found] == [
@@ -287,17 +291,19 @@ def test_a_mad_clock_does_not_hide_the_verdicts(done: Summary) -> None:
     ]
 
 
-def test_what_was_found_can_be_printed(done: Summary, capsys: pytest.CaptureFixture[str]) -> None:
-    story, page = tell(gold.read(done.out)), Path(done.out, "report.html")
+def test_what_was_found_can_be_printed(
+    done: RunSummary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story, page = build_story(gold_tables.read_gold_tables(done.out)), Path(done.out, "report.html")
     print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"
     assert "no batch (zeros)" in " ".join(shown.split())
-    assert json.loads(json.dumps(as_json(story, page)))["groups"]
+    assert json.loads(json.dumps(story_json(story, page)))["groups"]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_what_must_be_there_is_there(done: Summary, table: Table) -> None:
+def test_what_must_be_there_is_there(done: RunSummary, table: Table) -> None:
     found = pq.read_table(Path(done.out) / table.name)
     assert found.column_names == [column.name for column in table.columns]
     for column in table.columns:
@@ -318,7 +324,7 @@ def test_a_folder_that_is_none_is_said_at_once(
     file.write_text("")
     for path in (tmp_path / "missing", file):
         code, line = told(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
-        assert code == Exit.UNREACHABLE
+        assert code == ExitCode.UNREACHABLE
         assert line == f"rota: --segments {path}: there is no such folder\n"
     assert not (tmp_path / "out").exists()
 
@@ -328,7 +334,7 @@ def test_a_folder_without_a_journal_is_bad_input(
 ) -> None:
     (tmp_path / "clicks-0").mkdir()
     code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert code == Exit.BAD_INPUT
+    assert code == ExitCode.BAD_INPUT
     assert "no folder __consumer_offsets-N" in line
 
 
@@ -339,7 +345,7 @@ def test_a_folder_that_may_not_be_read_is_named(
     file = write(tmp_path, 0, batch_of(commit("g")))
     file.chmod(0)
     code, line = told(capsys, "--segments", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert code == Exit.UNREACHABLE
+    assert code == ExitCode.UNREACHABLE
     assert str(file) in line
 
 
@@ -347,8 +353,8 @@ def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Pa
     write(tmp_path, 0, batch_of(commit("g")))
     missing = str(tmp_path / "missing.log")
     for option, evidence in (
-        ("--server-log", Evidence(segments=(str(tmp_path),), server_logs=(missing,))),
-        ("--ends", Evidence(segments=(str(tmp_path),), ends=(missing,))),
+        ("--server-log", EvidenceSources(segments=(str(tmp_path),), server_logs=(missing,))),
+        ("--ends", EvidenceSources(segments=(str(tmp_path),), ends=(missing,))),
     ):
         with pytest.raises(Unreachable, match=f"{option} {missing}: there is no such file"):
             ran(spark, evidence, tmp_path / "out")
@@ -359,7 +365,7 @@ def test_a_journal_with_nothing_in_it_gives_empty_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path, 0, b"")
-    empty = ran(spark, Evidence(segments=(str(tmp_path),)), tmp_path / "out")
+    empty = ran(spark, EvidenceSources(segments=(str(tmp_path),)), tmp_path / "out")
     assert empty.summary.records == 0
     for table in TABLES:
         if table is not EVIDENCE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rota.pipeline.bygroup import by_key
+from rota.pipeline.group_by import split_by_key
 
 
 def _batch(keys: list[bytes | None], rows: list[int]) -> pa.RecordBatch:
@@ -15,6 +15,6 @@ def test_rows_without_a_key_are_kept_apart() -> None:
     batches = [_batch([None, None, b"a", b"a"], [1, 2, 3, 4]), _batch([b"a", b"c"], [5, 6])]
     found = [
         (key, [row for part in parts for row in part.column("row").to_pylist()])
-        for key, parts in by_key(batches, "name")
+        for key, parts in split_by_key(batches, "name")
     ]
     assert found == [(None, [1, 2]), (b"a", [3, 4, 5]), (b"c", [6])]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.tables import EVIDENCE
+from rota.pipeline.tables import EVIDENCE
 from tests.support.clients.link import Driver
 from tests.support.spark_query import fill
 from tests.system.spark.played import LOG, Ran, everything, recorded_segments

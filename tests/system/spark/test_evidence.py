@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rota.formats import batch, journal
-from rota.formats.batch import Marker, Record
-from rota.model.entry import OffsetCommitted
-from rota.pipeline.evidence import Evidence, Options
-from rota.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
+from rota.engine.formats import journal, record_batch, record_batch_columns, record_batch_scan
+from rota.engine.formats.record_batch import BatchRecord, ControlRecordType
+from rota.engine.model.journal_entry import OffsetCommitEntry
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
 from tests.support.recorded_segment import journal_segments
 from tests.system.spark.played import LOG, Ran, Row, everything, ran, write_segment
 
@@ -21,7 +21,7 @@ NOW = 1_790_000_000_000
 
 def halves(data: bytes) -> tuple[bytes, bytes, int]:
     """A segment as two, and the first offset of the second."""
-    positions = batch.walk(data).positions.tolist()
+    positions = record_batch_scan.find_batches(data).positions.tolist()
     middle = positions[len(positions) // 2]
     return data[:middle], data[middle:], int.from_bytes(data[middle : middle + 8])
 
@@ -35,15 +35,15 @@ def test_copies_and_pieces_in_any_order_give_the_same_tables(
         write_segment(replica, partition, second, offset)
         write_segment(replica, partition, first)
     (replica / "__consumer_offsets-0" / "00000000000000000000.log.deleted").write_bytes(b"old")
-    evidence = Evidence(segments=(str(replica), str(segments), str(replica)))
+    evidence = EvidenceSources(segments=(str(replica), str(segments), str(replica)))
     found = ran(spark, evidence, tmp_path / "out")
     assert everything(found.out) == everything(unlogged.out)
 
 
 def compacted(data: bytes, until: int) -> bytes:
     """A segment as compaction leaves it: up to an offset only the last record of each key there."""
-    columns = batch.decode(data)
-    records = list(batch.records(columns))
+    columns = record_batch_columns.decode_batches(data)
+    records = list(record_batch_columns.iterate_records(columns))
     last = {record.key: record.offset for record in records if record.offset < until}
     kept = bytearray()
     for number, record in enumerate(records):
@@ -51,7 +51,7 @@ def compacted(data: bytes, until: int) -> bytes:
             continue
         of = int(columns.batch[number])
         info = columns.batches
-        kept += batch.encode(
+        kept += record_batch.encode_batch(
             [record],
             transactional=bool(info.transactional[of]),
             control=bool(info.control[of]),
@@ -66,9 +66,9 @@ def test_compaction_changes_no_fact_inside_the_window(
 ) -> None:
     chance = random.Random(7)
     for partition, data in journal_segments().items():
-        end = int(batch.decode(data).offset[-1])
+        end = int(record_batch_columns.decode_batches(data).offset[-1])
         write_segment(tmp_path / "logs", partition, compacted(data, chance.randint(0, end // 2)))
-    found = ran(spark, Evidence(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
+    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
     begin = {group: at for group, at, _ in found.summary.windows}
     assert any(not whole for _, _, whole in found.summary.windows)
     seen = {(row["group"], row["generation"]) for row in found.rows(GENERATIONS)}
@@ -86,8 +86,8 @@ def test_compaction_changes_no_fact_inside_the_window(
 
 
 def commit(group: str, partition: int, offset: int) -> tuple[bytes, bytes | None]:
-    return journal.encode(
-        OffsetCommitted(
+    return journal.encode_entry(
+        OffsetCommitEntry(
             group=group, topic="t", partition=partition, offset=offset, commit_timestamp=NOW
         )
     )
@@ -95,28 +95,28 @@ def commit(group: str, partition: int, offset: int) -> tuple[bytes, bytes | None
 
 def test_only_offsets_of_committed_transactions_count(spark: SparkSession, tmp_path: Path) -> None:
     def told(offset: int, producer: int, number: int) -> bytes:
-        record = Record(offset, NOW, *commit("g", number, 100 + offset))
-        return batch.encode(
+        record = BatchRecord(offset, NOW, *commit("g", number, 100 + offset))
+        return record_batch.encode_batch(
             [record], transactional=True, producer_id=producer, producer_epoch=3, base_sequence=0
         )
 
-    def ended(kind: Marker, offset: int, producer: int, epoch: int) -> bytes:
-        return batch.marker(
+    def ended(kind: ControlRecordType, offset: int, producer: int, epoch: int) -> bytes:
+        return record_batch.encode_end_transaction_marker(
             kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=epoch
         )
 
     log = [
         told(0, 7, 0),  # committed, by a marker of the next epoch
         told(1, 8, 1),  # aborted
-        batch.encode([Record(2, NOW, *commit("g", 2, 102))]),  # of no transaction
-        ended(Marker.ABORT, 3, 8, 3),
-        ended(Marker.COMMIT, 4, 7, 4),
+        record_batch.encode_batch([BatchRecord(2, NOW, *commit("g", 2, 102))]),  # of no transaction
+        ended(ControlRecordType.ABORT, 3, 8, 3),
+        ended(ControlRecordType.COMMIT, 4, 7, 4),
         told(5, 8, 3),  # the same producer, now committed
-        ended(Marker.COMMIT, 6, 8, 3),
+        ended(ControlRecordType.COMMIT, 6, 8, 3),
         told(7, 7, 4),  # open
     ]
     write_segment(tmp_path / "logs", 0, b"".join(log))
-    found = ran(spark, Evidence(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
+    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
     assert [row["partition"] for row in found.rows(COMMITS)] == [0, 2, 3]
     assert len(found.rows(JOURNAL)) == len(log)
 
@@ -126,15 +126,15 @@ def test_a_damaged_batch_costs_itself_alone(
 ) -> None:
     for partition, data in journal_segments().items():
         if partition == 12:
-            (position, size) = list(batch.walk(data))[5]
-            lost = len(batch.decode(data[position : position + size]))
+            (position, size) = list(record_batch_scan.find_batches(data))[5]
+            lost = len(record_batch_columns.decode_batches(data[position : position + size]))
             spoilt = bytearray(data)
             spoilt[position + size - 1] ^= 1
             spoilt += data[:50]  # and the last one is cut
             write_segment(tmp_path / "logs", partition, bytes(spoilt))
             continue
         write_segment(tmp_path / "logs", partition, data)
-    found = ran(spark, Evidence(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
+    found = ran(spark, EvidenceSources(segments=(str(tmp_path / "logs"),)), tmp_path / "out")
     assert found.summary.records == unlogged.summary.records - lost
     said = {unread.what: unread for unread in found.summary.unread}
     assert "checksum" in said["damaged batches"].examples[0]
@@ -144,8 +144,8 @@ def test_a_damaged_batch_costs_itself_alone(
 def test_redacted_tables_name_nobody(
     spark: SparkSession, segments: Path, logged: Ran, tmp_path: Path
 ) -> None:
-    evidence = Evidence(segments=(str(segments),), server_logs=(str(LOG),))
-    found = ran(spark, evidence, tmp_path, Options(redact=True))
+    evidence = EvidenceSources(segments=(str(segments),), server_logs=(str(LOG),))
+    found = ran(spark, evidence, tmp_path, RunOptions(redact=True))
     names = {
         str(member[name])
         for row in logged.rows(GENERATIONS)
@@ -172,8 +172,8 @@ def test_some_groups_and_some_time(
     every = [row for row in unlogged.rows(REBALANCES) if row["group"] in {"a-coop", "a-crash"}]
     times = sorted(row["at"] for row in every)
     since = int(times[len(times) // 2].timestamp() * 1000)
-    options = Options(groups=("a-c*",), since=since)
-    found = ran(spark, Evidence(segments=(str(segments),)), tmp_path, options)
+    options = RunOptions(groups=("a-c*",), since=since)
+    found = ran(spark, EvidenceSources(segments=(str(segments),)), tmp_path, options)
     wanted = [row for row in every if row["at"].timestamp() * 1000 >= since]
     assert found.rows(REBALANCES) == wanted
     assert {row["group"] for row in found.rows(OWNERSHIP)} == {"a-coop", "a-crash"}

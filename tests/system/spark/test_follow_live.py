@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 import rota
 from rota.errors import InputError
-from rota.pipeline.cluster import Cluster, look
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.follow import follow
-from rota.tables import ENDS, JOURNAL, LAG
+from rota.pipeline.cluster import LiveCluster, find_journal
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.follow import follow_cluster
+from rota.pipeline.tables import ENDS, JOURNAL, LAG
 from tests.support import waiting
 from tests.support.command import ROTA
 from tests.support.process import RunningCommand
@@ -34,8 +34,10 @@ def broker() -> Iterator[rota.Broker]:
         yield running
 
 
-def caught_up(out: Path, cluster: Cluster) -> bool:
-    return (out / JOURNAL.name).exists() and len(rows(out, JOURNAL)) == look(cluster).records
+def caught_up(out: Path, cluster: LiveCluster) -> bool:
+    return (out / JOURNAL.name).exists() and len(rows(out, JOURNAL)) == find_journal(
+        cluster
+    ).records
 
 
 def samples(out: Path, file: Path) -> Path:
@@ -49,7 +51,7 @@ def samples(out: Path, file: Path) -> Path:
 
 def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
+    cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=100)
     with member(broker, "first"), following(spark, cluster, out) as told:
         told.until("the first member is told of", lambda: rebalances(out, "first") == 1)
         with member(broker, "first"), member(broker, "second"):
@@ -64,14 +66,16 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
         told.until("all is told of", lambda: caught_up(out, cluster))
         assert told.rounds[0].records < 10, "only what is new"
     given = (str(samples(out, tmp_path / "ends.jsonl")),)
-    settings = Cluster(settings=cluster.settings)
-    once = ran(spark, Evidence(cluster=settings, ends=given), tmp_path / "once")
+    settings = LiveCluster(settings=cluster.settings)
+    once = ran(spark, EvidenceSources(cluster=settings, ends=given), tmp_path / "once")
     found, wanted = everything(out), everything(once.out)
     for name, table in wanted.items():
         assert found[name] == table, name
     assert wanted[LAG.name]
     with pytest.raises(InputError, match=r"--group was not given, and is x now"):
-        follow(Evidence(cluster=cluster), str(out), Options(groups=("x",)), Told(), spark)
+        follow_cluster(
+            EvidenceSources(cluster=cluster), str(out), RunOptions(groups=("x",)), Told(), spark
+        )
 
 
 def command(broker: rota.Broker, out: Path) -> RunningCommand:
@@ -85,7 +89,7 @@ def test_the_command_is_killed_and_ended(
     spark: SparkSession, broker: rota.Broker, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers})
+    cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers})
     with member(broker, "first"):
         for wait in (0.0, 1.0, 3.0):
             with command(broker, out) as running:
@@ -106,5 +110,5 @@ def test_the_command_is_killed_and_ended(
             assert json.loads(ended.lines[-1])["page"] == str(page)
             assert page.exists()
         given = (str(samples(out, tmp_path / "ends.jsonl")),)
-        once = ran(spark, Evidence(cluster=cluster, ends=given), tmp_path / "once")
+        once = ran(spark, EvidenceSources(cluster=cluster, ends=given), tmp_path / "once")
         assert everything(out) == everything(once.out)

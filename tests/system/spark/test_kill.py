@@ -11,10 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rota.pipeline import store
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.run import run
-from rota.pipeline.stage import Stage
-from rota.tables import REBALANCES
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.tables import REBALANCES
 from tests.support.examples import NIGHTLY
 from tests.support.process import run_python
 from tests.support.recorded_segment import journal_segments
@@ -44,7 +43,7 @@ def fewer(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def begun(spark: SparkSession, fewer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder after a run over the smaller journal."""
-    return ran(spark, Evidence(segments=(str(fewer),)), tmp_path_factory.mktemp("begun")).out
+    return ran(spark, EvidenceSources(segments=(str(fewer),)), tmp_path_factory.mktemp("begun")).out
 
 
 @pytest.fixture
@@ -58,37 +57,48 @@ def fresh(
     spark: SparkSession, few: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Row]]:
     """The tables of a run over the larger journal that was never killed."""
-    done = ran(spark, Evidence(segments=(str(few),)), tmp_path_factory.mktemp("fresh"))
+    done = ran(spark, EvidenceSources(segments=(str(few),)), tmp_path_factory.mktemp("fresh"))
     return everything(done.out)
 
 
 #: ``make nightly`` kills a run at all of them; each costs most of a run. ``make check``: before
 #: anything is written, when some tables are written, and when all are but none is shown.
-STAGES = list(Stage) if NIGHTLY else [Stage.START, Stage.GROUPS, Stage.PUBLISH]
+STAGES = (
+    list(PipelineStage)
+    if NIGHTLY
+    else [PipelineStage.START, PipelineStage.GROUPS, PipelineStage.PUBLISH]
+)
 
 
 def test_the_old_tables_stay_after_a_kill(spark: SparkSession, few: Path, out: Path) -> None:
     old = everything(out)
     for stage in STAGES:
 
-        def kill(at: Stage, *, when: Stage = stage) -> None:
+        def kill(at: PipelineStage, *, when: PipelineStage = stage) -> None:
             if at is when:
                 raise Killed
 
         with pytest.raises(Killed):
-            run(Evidence(segments=(str(few),)), str(out), Options(), Quiet(kill), spark)
+            run_pipeline(
+                EvidenceSources(segments=(str(few),)), str(out), RunOptions(), Quiet(kill), spark
+            )
         assert everything(out) == old, stage
-    ran(spark, Evidence(segments=(str(few),)), out)
+    ran(spark, EvidenceSources(segments=(str(few),)), out)
     assert everything(out) != old
-    shown = (out / store.CURRENT).readlink().name
-    assert {run.name for run in (out / store.RUNS).iterdir()} <= {shown, str(int(shown) - 1), "1"}
+    shown = (out / store.CURRENT_LINK).readlink().name
+    assert {run.name for run in (out / store.RUNS_FOLDER).iterdir()} <= {
+        shown,
+        str(int(shown) - 1),
+        "1",
+    }
 
 
 SCRIPT = """
     import os, signal, sys, threading, time
     from pathlib import Path
-    from rota.pipeline.evidence import Evidence, Options
-    from rota.pipeline.run import run
+    from rota.pipeline.evidence import EvidenceSources
+    from rota.pipeline.evidence import RunOptions
+    from rota.pipeline.stages import run_pipeline
 
     segments, out, stage, middle = sys.argv[1:]
 
@@ -108,11 +118,12 @@ SCRIPT = """
         def ended(self, at, note):
             pass
 
-    run(Evidence(segments=(segments,)), out, Options(master="local[2]"), Progress())
+    options = RunOptions(master="local[2]")
+    run_pipeline(EvidenceSources(segments=(segments,)), out, options, Progress())
 """
 
 
-def _killed(segments: Path, out: Path, stage: Stage, *, middle: bool) -> None:
+def _killed(segments: Path, out: Path, stage: PipelineStage, *, middle: bool) -> None:
     words = (segments, out, stage, "yes" if middle else "no")
     done = run_python(textwrap.dedent(SCRIPT), *words, seconds=600)
     assert done.code == -signal.SIGKILL, done.err
@@ -123,14 +134,14 @@ def _assert_the_next_run_heals(
     few: Path,
     out: Path,
     fresh: dict[str, list[Row]],
-    stage: Stage,
+    stage: PipelineStage,
     *,
     middle: bool,
 ) -> None:
     old = everything(out)
     _killed(few, out, stage, middle=middle)
     assert everything(out) == old
-    ran(spark, Evidence(segments=(str(few),)), out)
+    ran(spark, EvidenceSources(segments=(str(few),)), out)
     new = everything(out)
     assert new == fresh
     assert new[REBALANCES.name]
@@ -139,20 +150,23 @@ def _assert_the_next_run_heals(
 def test_a_process_killed_while_it_writes(
     spark: SparkSession, few: Path, out: Path, fresh: dict[str, list[Row]]
 ) -> None:
-    _assert_the_next_run_heals(spark, few, out, fresh, Stage.COMMITS, middle=True)
+    _assert_the_next_run_heals(spark, few, out, fresh, PipelineStage.COMMITS, middle=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("middle", [False, True])
-@pytest.mark.parametrize("stage", [each for each in Stage if each not in {Stage.FIND, Stage.START}])
+@pytest.mark.parametrize(
+    "stage",
+    [each for each in PipelineStage if each not in {PipelineStage.FIND, PipelineStage.START}],
+)
 def test_a_process_killed_at_any_stage(
     spark: SparkSession,
     few: Path,
     out: Path,
     fresh: dict[str, list[Row]],
-    stage: Stage,
+    stage: PipelineStage,
     middle: bool,
 ) -> None:
-    if middle and stage in {Stage.EVIDENCE, Stage.LAG, Stage.PUBLISH}:
+    if middle and stage in {PipelineStage.EVIDENCE, PipelineStage.LAG, PipelineStage.PUBLISH}:
         pytest.skip("writes nothing with Spark here")
     _assert_the_next_run_heals(spark, few, out, fresh, stage, middle=middle)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rota.replay.lag import lags
-from rota.replay.verdict import DELETED
-from rota.report import gold, story
+from rota.engine.history.lag import compute_lags
+from rota.engine.history.verdicts import DELETED_OFFSET
+from rota.report import gold_tables, story
 from tests.support.captured_lag import commits, ends, partitions, timeline
 from tests.system.spark.played import Ran
 
@@ -29,9 +29,9 @@ def milliseconds(at: datetime) -> int:
 @pytest.mark.parametrize("group", ["a-range", "a-stall", "a-deloff", "a-next", "a-migrate"])
 def test_every_commit_has_its_lag_and_its_owner(logged: Ran, group: str) -> None:
     made = commits()[group]
-    kept = made.offset != DELETED
+    kept = made.offset != DELETED_OFFSET
     partition, at, offset = (column[kept] for column in made)
-    found = lags(partition, at, offset, ends())
+    found = compute_lags(partition, at, offset, ends())
     owners = {
         (span.topic, span.partition, span.since): (span.until, span.member_id)
         for span in timeline(group).ownership
@@ -114,7 +114,7 @@ def test_the_report_tells_how_long_a_partition_stood_still(
     """a-poison: nothing is committed in payments-2 from second 90.8 to 203.1, as `commits` says."""
     found = rows(logged, "gold/lag", group)
     assert round(max(row["lag_seconds"] for row in found), 1) == at_commits
-    (told,) = story.tell(gold.read(str(logged.out)), [group]).groups
+    (told,) = story.build_story(gold_tables.read_gold_tables(str(logged.out)), [group]).groups
     assert told.lag is not None
     assert told.lag.most_seconds == pytest.approx(between, abs=0.1)
     assert not told.lag.at_least
@@ -131,7 +131,7 @@ def test_the_report_tells_how_long_a_partition_stood_still(
 
 def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged: Ran) -> None:
     """Deleted at second 64.8, and there again at 155.5."""
-    (told,) = story.tell(gold.read(str(logged.out)), ["a-deleted"]).groups
+    (told,) = story.build_story(gold_tables.read_gold_tables(str(logged.out)), ["a-deleted"]).groups
     assert told.lag is not None
     assert told.lag.most_seconds is not None
     assert told.lag.most_seconds < 10

@@ -13,21 +13,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rota
-from rota.cli.summary import as_json, print_summary
+from rota.cli.report_summary import print_summary, story_json
+from rota.engine.formats import record_batch_columns
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.simulator.day import GROUP_PLANS
 from rota.errors import Unreachable
-from rota.formats import batch
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
-from rota.pipeline import ingest, segment
-from rota.pipeline.cluster import Cluster, look
-from rota.pipeline.demo import Day, served, write_day
-from rota.pipeline.evidence import Evidence, Options
-from rota.pipeline.run import run
-from rota.pipeline.stage import Stage
-from rota.report import gold
-from rota.report.story import tell
-from rota.sim.shop import PLANS
-from rota.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
+from rota.pipeline import ingest
+from rota.pipeline.cluster import LiveCluster, find_journal
+from rota.pipeline.demo import DemoDay, serve_day, write_day
+from rota.pipeline.evidence import EvidenceSources, RunOptions
+from rota.pipeline.stages import PipelineStage, run_pipeline
+from rota.pipeline.tables import EVIDENCE, JOURNAL, LAG, OWNERSHIP, REBALANCES
+from rota.report import gold_tables
+from rota.report.story import build_story
 from tests.support.recorded_segment import journal_segments
 from tests.system.spark.played import Quiet, Ran, everything, ran, write_segment
 from tests.system.spark.test_evidence import compacted
@@ -38,34 +36,38 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded broker's journal; compaction has been at one of its partitions."""
     folder = tmp_path_factory.mktemp("logs")
     for number, (partition, data) in enumerate(sorted(journal_segments().items())):
-        middle = int(batch.decode(data).offset[-1]) // 2
+        middle = int(record_batch_columns.decode_batches(data).offset[-1]) // 2
         write_segment(folder, partition, data if number else compacted(data, middle))
     return folder
 
 
 @pytest.fixture(scope="module")
 def from_folders(spark: SparkSession, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return ran(spark, Evidence(segments=(str(logs),)), tmp_path_factory.mktemp("folders"))
+    return ran(spark, EvidenceSources(segments=(str(logs),)), tmp_path_factory.mktemp("folders"))
 
 
 @pytest.fixture(scope="module")
-def cluster(from_folders: Ran, logs: Path) -> Iterator[Cluster]:
+def cluster(from_folders: Ran, logs: Path) -> Iterator[LiveCluster]:
     """The same, served."""
-    day = Day(segments=logs, server_log=logs, ends=logs, start_ms=0, end_ms=0, groups=0, records=0)
-    with served(day) as running:
-        yield Cluster(settings=running.settings, lookups=100)
+    day = DemoDay(
+        segments=logs, server_log=logs, ends=logs, start_ms=0, end_ms=0, groups=0, records=0
+    )
+    with serve_day(day) as running:
+        yield LiveCluster(settings=running.settings, lookups=100)
 
 
 def test_a_live_cluster_gives_the_same_tables(
-    spark: SparkSession, logs: Path, from_folders: Ran, cluster: Cluster, tmp_path: Path
+    spark: SparkSession, logs: Path, from_folders: Ran, cluster: LiveCluster, tmp_path: Path
 ) -> None:
-    found = ran(spark, Evidence(cluster=cluster), tmp_path)
+    found = ran(spark, EvidenceSources(cluster=cluster), tmp_path)
     assert everything(tmp_path) == everything(from_folders.out)
     assert any(row["control"] for row in found.rows(JOURNAL)), "transactions' markers, too"
     whole = dict(found.summary.complete)
     assert whole == from_folders.summary.complete
     assert any(edge.offset for edge in whole.values()), "of the compacted one not all is there"
-    shown = as_json(tell(gold.read(str(tmp_path))), tmp_path / "report.html")["cluster"]
+    shown = story_json(
+        build_story(gold_tables.read_gold_tables(str(tmp_path))), tmp_path / "report.html"
+    )["cluster"]
     assert shown["partitions"] == 50
     assert shown["most_records"] >= found.summary.records
     assert shown["lookups"]["made"] == 0, "none of the topics is there"
@@ -74,12 +76,12 @@ def test_a_live_cluster_gives_the_same_tables(
 
 
 def test_a_part_of_it_beside_folders_redacted(
-    spark: SparkSession, logs: Path, from_folders: Ran, cluster: Cluster, tmp_path: Path
+    spark: SparkSession, logs: Path, from_folders: Ran, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     """What both have counts once, and the cluster is read once for all that is needed of it."""
-    evidence = Evidence(cluster=cluster, segments=(str(logs),))
-    last = segment.find([str(logs)]).last
-    options = Options(groups=("a-c*",), until=last, redact=True)
+    evidence = EvidenceSources(cluster=cluster, segments=(str(logs),))
+    last = ingest.find_segments([str(logs)]).last
+    options = RunOptions(groups=("a-c*",), until=last, redact=True)
     found = ran(spark, evidence, tmp_path, options)
     costs = ("group", "to_generation", "moved", "moved_min", "stopped", "members_after")
     theirs = [
@@ -96,27 +98,31 @@ def test_a_part_of_it_beside_folders_redacted(
     assert ours.isdisjoint(others)
 
 
-def test_tasks_load_no_broker(spark: SparkSession, cluster: Cluster) -> None:
+def test_tasks_load_no_broker(spark: SparkSession, cluster: LiveCluster) -> None:
     def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         names = [name for name in sys.modules if name.startswith("rota.")]
         yield pa.RecordBatch.from_pydict({"name": names})
 
-    rows = ingest.live_journal(spark, look(cluster)).mapInArrow(loaded, "name string").collect()
+    rows = (
+        ingest.read_live_journal(spark, find_journal(cluster))
+        .mapInArrow(loaded, "name string")
+        .collect()
+    )
     names = {row.name for row in rows}
-    assert "rota.spark.reading.read" in names
+    assert "rota.spark.task" in names
     assert not {name for name in names if name.startswith(("rota.broker", "rota.consumer"))}
 
 
 @pytest.mark.nightly
 def test_some_of_the_demo_over_the_wire(spark: SparkSession, tmp_path: Path) -> None:
-    plans = [plan for plan in PLANS if plan.group in {"fraud-scoring", "coupon-limits"}]
+    plans = [plan for plan in GROUP_PLANS if plan.group in {"fraud-scoring", "coupon-limits"}]
     day = write_day(tmp_path / "day", plans=plans)
-    rest = Evidence(server_logs=(str(day.server_log),), ends=(str(day.ends),))
+    rest = EvidenceSources(server_logs=(str(day.server_log),), ends=(str(day.ends),))
     evidence = replace(rest, segments=(str(day.segments),))
     folders = ran(spark, evidence, tmp_path / "folders")
-    with served(day) as cluster:
+    with serve_day(day) as cluster:
         wire = ran(spark, replace(rest, cluster=cluster), tmp_path / "wire")
     assert everything(wire.out) == everything(folders.out)
     assert wire.rows(LAG)
@@ -124,14 +130,14 @@ def test_some_of_the_demo_over_the_wire(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_for_other_machines_the_demo_is_guarded(tmp_path: Path) -> None:
-    day = write_day(tmp_path / "day", plans=PLANS[:1])
-    with served(day, "spark://127.0.0.1:7077") as open_one:
+    day = write_day(tmp_path / "day", plans=GROUP_PLANS[:1])
+    with serve_day(day, "spark://127.0.0.1:7077") as open_one:
         assert "sasl.jaas.config" not in open_one.settings, "nobody else hears it"
-    with served(day, f"spark://{address()}:7077") as guarded:
-        assert look(guarded).records == day.records
-        stranger = Cluster(settings={"bootstrap.servers": guarded.servers}, timeout=1)
+    with serve_day(day, f"spark://{address()}:7077") as guarded:
+        assert find_journal(guarded).records == day.records
+        stranger = LiveCluster(settings={"bootstrap.servers": guarded.servers}, timeout=1)
         with pytest.raises(Unreachable, match="it may want a login"):
-            look(stranger)
+            find_journal(stranger)
 
 
 def address() -> str:
@@ -149,30 +155,40 @@ def test_a_cluster_without_groups(
 ) -> None:
     with rota.Broker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers}
-        empty = ran(spark, Evidence(cluster=Cluster(settings=settings, lookups=10)), tmp_path)
+        empty = ran(
+            spark, EvidenceSources(cluster=LiveCluster(settings=settings, lookups=10)), tmp_path
+        )
     assert [name for name, rows in everything(tmp_path).items() if rows] == [EVIDENCE.name]
     (row,) = empty.rows(EVIDENCE)
     assert (row["records"], row["cluster"]["partitions"]) == (0, 0)
-    print_summary(tell(gold.read(str(empty.out))), tmp_path / "report.html")
+    print_summary(
+        build_story(gold_tables.read_gold_tables(str(empty.out))), tmp_path / "report.html"
+    )
     assert "no group has ever been here" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("stage", [Stage.JOURNAL, Stage.ENDS])
+@pytest.mark.parametrize("stage", [PipelineStage.JOURNAL, PipelineStage.ENDS])
 def test_a_broker_that_dies_is_named(
-    spark: SparkSession, logs: Path, tmp_path: Path, stage: Stage
+    spark: SparkSession, logs: Path, tmp_path: Path, stage: PipelineStage
 ) -> None:
     with rota.Broker(tmp_path / "data") as broker:
         address = broker.bootstrap_servers
 
-        def stop(at: Stage) -> None:
+        def stop(at: PipelineStage) -> None:
             if at is stage:
                 broker.stop()
 
         broker.create_topic("t")
         commit(address)
-        cluster = Cluster(settings={"bootstrap.servers": address}, timeout=1, lookups=10)
+        cluster = LiveCluster(settings={"bootstrap.servers": address}, timeout=1, lookups=10)
         with pytest.raises(Unreachable, match=address):
-            run(Evidence(cluster=cluster), str(tmp_path / "out"), Options(), Quiet(stop), spark)
+            run_pipeline(
+                EvidenceSources(cluster=cluster),
+                str(tmp_path / "out"),
+                RunOptions(),
+                Quiet(stop),
+                spark,
+            )
     assert not (tmp_path / "out" / "gold").exists()
 
 

@@ -25,15 +25,13 @@ from pyspark.sql import SparkSession
 
 import rota
 from rota.client.admin import Admin
-from rota.client.cluster import Client
+from rota.client.cluster import ClusterClient
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Unreachable
-from rota.model.offset import OffsetAndMetadata
-from rota.model.topic import TopicPartition
-from rota.pipeline import lookup
-from rota.pipeline.cluster import Cluster, asked, look
-from rota.pipeline.evidence import Evidence
-from rota.pipeline.lookup import Plan
-from rota.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
+from rota.pipeline import cluster
+from rota.pipeline.cluster import LiveCluster, LookupPlan, ask_cluster, find_journal
+from rota.pipeline.evidence import EvidenceSources
+from rota.pipeline.tables import ENDS, EVIDENCE, LAG, OWNERSHIP, REBALANCES, STATUS, TABLES
 from tests.support.java import launcher
 from tests.support.kafka import KafkaBroker
 from tests.support.waiting import until
@@ -46,10 +44,10 @@ SETTINGS = {
     "allow.everyone.if.no.acl.found": "true",
 }
 PARTITIONS = 4
+#: Records in every partition.
 EACH = 20
-"""Records in every partition."""
+#: Records that come when all consumers are gone.
 LATER = 7
-"""Records that come when all consumers are gone."""
 PATIENCE = 60.0
 
 
@@ -61,8 +59,8 @@ class Fleet:
         command = launcher.command("GroupFleet", heap="128m")
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
         self._port = port
+        #: Who, what, which partitions.
         self.told: list[tuple[str, str, list[str]]] = []
-        """Who, what, which partitions."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -124,8 +122,8 @@ class Scene:
         return f"127.0.0.1:{self.broker.port}"
 
     @property
-    def cluster(self) -> Cluster:
-        return Cluster(settings={"bootstrap.servers": self.address}, lookups=1_000)
+    def cluster(self) -> LiveCluster:
+        return LiveCluster(settings={"bootstrap.servers": self.address}, lookups=1_000)
 
 
 @pytest.fixture(scope="module")
@@ -183,18 +181,18 @@ def produce(scene: Scene, number: int, partitions: range | list[int]) -> None:
 def read_by(scene: Scene, group: str) -> int:
     """How many records a group has committed."""
 
-    async def ask(client: Client) -> int:
+    async def ask(client: ClusterClient) -> int:
         found = await Admin(client, PATIENCE).committed(group)
         return sum(each.offset for each in found.values())
 
-    return asked(scene.cluster, ask)
+    return ask_cluster(scene.cluster, ask)
 
 
 @pytest.fixture(scope="module")
 def live(spark: SparkSession, scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Read while it runs, with its own log up to now."""
     shutil.copy(scene.folder / "server.log", scene.log)
-    evidence = Evidence(cluster=scene.cluster, server_logs=(str(scene.log),))
+    evidence = EvidenceSources(cluster=scene.cluster, server_logs=(str(scene.log),))
     return ran(spark, evidence, tmp_path_factory.mktemp("live"))
 
 
@@ -295,10 +293,11 @@ def test_a_topic_that_may_not_be_described_is_left_out(
     scene: Scene, live: Ran, denied: Callable[[str, AclOperation], None]
 ) -> None:
     denied("orders", AclOperation.DESCRIBE)
-    wanted = Plan(times={TopicPartition("orders", 0): [1]})
+    wanted = LookupPlan(times={TopicPartition("orders", 0): [1]})
 
     skipped = until(
-        "the rule is known to the broker", lambda: lookup.look_up(scene.cluster, wanted).skipped
+        "the rule is known to the broker",
+        lambda: cluster.look_up_ends(scene.cluster, wanted).skipped,
     )
     assert skipped == {"without permission to describe them": ["orders"]}
 
@@ -310,7 +309,7 @@ def test_a_journal_that_may_not_be_read(
 
     def refused() -> str:
         try:
-            look(scene.cluster)
+            find_journal(scene.cluster)
         except Unreachable as error:
             return str(error)
         return ""
@@ -324,7 +323,7 @@ def test_its_folders_give_the_same_tables(
 ) -> None:
     scene.broker.shut_down()
     folders = (str(scene.folder / "data"),)
-    ran(spark, Evidence(segments=folders, server_logs=(str(scene.log),)), tmp_path)
+    ran(spark, EvidenceSources(segments=folders, server_logs=(str(scene.log),)), tmp_path)
     same = [table for table in TABLES if table not in {ENDS, LAG, STATUS}]
     found, wanted = everything(tmp_path, same), everything(live.out, same)
     for (row,) in (found[EVIDENCE.name], wanted[EVIDENCE.name]):

@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import rota
-from rota.client.offset import ListedOffset
-from rota.model.topic import TopicPartition
-from rota.pipeline import lookup
-from rota.pipeline.cluster import Cluster
-from rota.pipeline.lookup import ALWAYS, Known, Plan, Sample, past_samples, plan
+from rota.client.offsets import ListedOffset
+from rota.engine.model.topic import TopicPartition
+from rota.pipeline.cluster import (
+    MIN_LOOKUPS,
+    EndSample,
+    LiveCluster,
+    LookupPlan,
+    PartitionBounds,
+    look_up_ends,
+    past_samples,
+    plan_lookups,
+)
 
 PLACE = TopicPartition("orders", 0)
 HOUR = 1_700_000_000_000
@@ -43,7 +50,7 @@ def test_ends_of_the_past_are_those_that_were(log: tuple[list[int], int], asked:
         return ListedOffset(offset, times[offset]) if offset < len(times) else None
 
     found = {at: younger(at) for at in asked}
-    known = Known(begin, len(times), NOW, younger(0))
+    known = PartitionBounds(begin, len(times), NOW, younger(0))
     told = {sample.at: sample.end for sample in past_samples(PLACE, known, found)}
     for at, end in told.items():
         if at in found:
@@ -58,15 +65,15 @@ def test_ends_of_the_past_are_those_that_were(log: tuple[list[int], int], asked:
 
 def test_what_is_deleted_proves_nothing() -> None:
     first = ListedOffset(50, HOUR + 500)
-    told = past_samples(PLACE, Known(50, 80, NOW, first), {HOUR: first, HOUR + 999: None})
+    told = past_samples(PLACE, PartitionBounds(50, 80, NOW, first), {HOUR: first, HOUR + 999: None})
     assert [(each.at - HOUR, each.end) for each in told] == [(500, 51), (999, 80)]
-    assert past_samples(PLACE, Known(80, 80, NOW, None), {HOUR: None}) == []
+    assert past_samples(PLACE, PartitionBounds(80, 80, NOW, None), {HOUR: None}) == []
 
 
 def test_a_record_from_the_future_is_no_sample() -> None:
     far = ListedOffset(3, NOW + 10**9)
-    told = past_samples(PLACE, Known(0, 10, NOW, None), {HOUR: far})
-    assert told == [Sample("orders", 0, HOUR, None, 3)]
+    told = past_samples(PLACE, PartitionBounds(0, 10, NOW, None), {HOUR: far})
+    assert told == [EndSample("orders", 0, HOUR, None, 3)]
 
 
 @pytest.fixture
@@ -81,8 +88,8 @@ def test_a_live_cluster_is_asked(broker: rota.Broker) -> None:
         for number in range(10):
             at = HOUR + 1_000 * number
             broker.produce("orders", f"{number}", partition=0, timestamp=at)
-        cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=1)
-        wanted = Plan(
+        cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=1)
+        wanted = LookupPlan(
             times={
                 PLACE: [HOUR + 500, HOUR + 4_000, HOUR + 60_000],
                 TopicPartition("orders", 1): [],
@@ -91,10 +98,10 @@ def test_a_live_cluster_is_asked(broker: rota.Broker) -> None:
                 TopicPartition("gone", 0): [HOUR],
             }
         )
-        looked = lookup.look_up(cluster, wanted)
+        looked = look_up_ends(cluster, wanted)
     assert looked.skipped == {"that do not exist any more": ["gone", "orders-7"]}
     assert looked.partitions == 3
-    assert looked.made == 3 * ALWAYS + 4
+    assert looked.made == 3 * MIN_LOOKUPS + 4
     mine = {each.at - HOUR: each.end for each in looked.samples if each[:2] == PLACE}
     assert mine[500] == 1
     assert mine[4_000] == 5, "records of a millisecond are there by its end"
@@ -115,11 +122,11 @@ def test_one_topic_that_refuses_costs_itself_alone(broker: rota.Broker) -> None:
     with broker:
         for name in ("a", "b"):
             broker.create_topic(name)
-        cluster = Cluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=1)
+        cluster = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, lookups=1)
         # the question for all, and then those for the first topic alone
         broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", times=6)
         times: dict[TopicPartition, list[int]] = {TopicPartition(name, 0): [] for name in "ab"}
-        looked = lookup.look_up(cluster, Plan(times=times))
+        looked = look_up_ends(cluster, LookupPlan(times=times))
         assert broker.heal() == 0
     ((why, names),) = looked.skipped.items()
     assert "no permission to read topic 'a'" in why
@@ -140,18 +147,20 @@ def test_times_are_chosen_among_those_of_commits(spark: SparkSession) -> None:
     columns = "topic string, partition int, at timestamp, offset bigint"
     commits = spark.createDataFrame(rows, columns)
 
-    def seconds(found: Plan) -> dict[str, list[int]]:
+    def seconds(found: LookupPlan) -> dict[str, list[int]]:
         zero = int(start.timestamp() * 1000)
         return {
             place.topic: [(time - zero) // 1000 for time in times]
             for place, times in found.times.items()
         }
 
-    some = seconds(plan(commits, 3 * (ALWAYS + 5)))
+    some = seconds(plan_lookups(commits, 3 * (MIN_LOOKUPS + 5)))
     assert some == {"few": [200, 300], "many": [0, 25, 50, 75, 99], "old": [-1000]}
-    late = seconds(plan(commits, 3 * (ALWAYS + 2), since=int(at(50).timestamp() * 1000)))
+    late = seconds(
+        plan_lookups(commits, 3 * (MIN_LOOKUPS + 2), since=int(at(50).timestamp() * 1000))
+    )
     assert late == {"few": [200, 300], "many": [50, 99], "old": []}
-    scarce = plan(commits, 2 * ALWAYS + 1)
+    scarce = plan_lookups(commits, 2 * MIN_LOOKUPS + 1)
     assert seconds(scarce) == {"few": [], "many": []}
     assert scarce.left_out == (TopicPartition("old", 0),), "those committed last come first"
-    assert plan(commits, ALWAYS - 1).times == {}
+    assert plan_lookups(commits, MIN_LOOKUPS - 1).times == {}

@@ -13,18 +13,17 @@ from pyarrow import parquet
 
 import rota
 from rota.errors import Unreachable
-from rota.pipeline import survey
-from rota.pipeline.poll import Poll, Polled, sample
-from rota.pipeline.redact import Redaction
-from rota.pipeline.spool import path
-from rota.tables import COMMITS, ENDS, SAMPLES, Table
+from rota.pipeline import poll as poll_module
+from rota.pipeline.poll import PollResult, PollSettings, poll_groups, poll_log_path
+from rota.pipeline.redaction import Redaction
+from rota.pipeline.tables import COMMITS, ENDS, SAMPLES, Table
 from tests.support.client import client, run
 from tests.support.live_group import WAITING, Seat, commit, knocking, seat
 from tests.support.polling import Script, poll
 
 EVERY = 0.01
+#: A broker that is away is waited for so many seconds.
 AWAY: dict[str, Any] = {"timeout": 1.0}
-"""A broker that is away is waited for so many seconds."""
 
 
 @pytest.fixture
@@ -37,12 +36,12 @@ def broker(tmp_path: Path) -> Iterator[rota.Broker]:
 class Seen:
     """What was written down."""
 
-    def __init__(self, polled: Polled) -> None:
+    def __init__(self, polled: PollResult) -> None:
         self.polled = polled
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = parquet.read_table(
-            path(Path(self.polled.folder), table)
+            poll_log_path(Path(self.polled.folder), table)
         ).to_pylist()
         return found
 
@@ -61,7 +60,7 @@ def sampled(
     redaction: Redaction | None = None,
     **fields: Any,
 ) -> Seen:
-    plan = Poll(every=EVERY, **fields)
+    plan = PollSettings(every=EVERY, **fields)
     return Seen(poll(broker.bootstrap_servers, plan, folder / "seen", script, redaction))
 
 
@@ -146,7 +145,7 @@ def test_one_group_that_may_not_be_looked_at(
 ) -> None:
     for group in ("a", "b"):
         commit(broker, group, {("orders", 0): 1})
-    monkeypatch.setattr(survey, "TOGETHER", 1)
+    monkeypatch.setattr(poll_module, "GROUPS_PER_REQUEST", 1)
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=1)
     seen = sampled(broker, tmp_path, Script(lambda: None))
     assert seen.polled.groups == {"a", "b"}
@@ -213,7 +212,7 @@ def test_interrupted_before_the_first_round(broker: rota.Broker, tmp_path: Path)
     async def ask() -> None:
         asyncio.get_running_loop().call_later(0.05, signal.raise_signal, signal.SIGINT)
         async with client(broker.bootstrap_servers) as asking:
-            await sample(asking, Poll(every=EVERY), tmp_path / "seen", Script())
+            await poll_groups(asking, PollSettings(every=EVERY), tmp_path / "seen", Script())
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(ask())

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.tables import COMMITS, ENDS, SAMPLES
+from rota.pipeline.tables import COMMITS, ENDS, SAMPLES
 from tests.support.command import ROTA
 from tests.support.live_group import WAITING, Seat, commit, seat
 from tests.support.process import RunningCommand
 from tests.support.waiting import until
 from tests.system.spark.played import rows
 
+#: Seconds until it must have asked once.
 START = 120
-"""Seconds until it must have asked once."""
 
 
 @pytest.mark.nightly

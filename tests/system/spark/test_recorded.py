@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rota.formats import journal
-from rota.model.entry import OffsetCommitted
-from rota.replay import timeline
-from rota.replay.fact import Cause, Written
-from rota.tables import (
+from rota.engine.formats import journal
+from rota.engine.history import generations, rebalances
+from rota.engine.history.facts import JournalRecord, RebalanceCause
+from rota.engine.model.journal_entry import OffsetCommitEntry
+from rota.pipeline.tables import (
     COMMITS,
     GENERATIONS,
     LAG,
@@ -36,16 +36,16 @@ def key(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in KEY)
 
 
-def recorded() -> dict[str, list[Written]]:
+def recorded() -> dict[str, list[JournalRecord]]:
     """What a consumer of the journal saw, by group."""
-    found: dict[str, list[Written]] = {}
+    found: dict[str, list[JournalRecord]] = {}
     with gzip.open(RECORDED / "offsets.jsonl.gz", "rt") as lines:
         for line in lines:
             told = json.loads(line)
-            entry = journal.decode(_bytes(told["k"]) or b"", _bytes(told["v"]))
+            entry = journal.decode_record(_bytes(told["k"]) or b"", _bytes(told["v"]))
             group = getattr(entry, "group", None)
             if group is not None:
-                found.setdefault(group, []).append(Written(told["o"], told["ts"], entry))
+                found.setdefault(group, []).append(JournalRecord(told["o"], told["ts"], entry))
     return found
 
 
@@ -58,12 +58,12 @@ def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
         entry.topic_id: entry.topic
         for records in recorded().values()
         for _, _, entry in records
-        if isinstance(entry, OffsetCommitted) and entry.topic_id is not None
+        if isinstance(entry, OffsetCommitEntry) and entry.topic_id is not None
     }
     alone = Counter(
         (step.after.group, step.after.life, step.after.generation, len(step.rounds), step.unseen)
         for group, records in recorded().items()
-        for step in timeline.steps(timeline.generations(group, records, names))
+        for step in rebalances.find_rebalances(generations.read_generations(group, records, names))
     )
     ours = Counter((*key(row), row["rounds"], row["unseen"]) for row in logged.rows(REBALANCES))
     assert ours == alone
@@ -73,7 +73,7 @@ def test_spark_finds_the_rebalances_that_one_process_finds(logged: Ran) -> None:
 def test_every_cause_is_stated_by_the_log(logged: Ran) -> None:
     found = logged.rows(REBALANCES)
     assert {row["evidence"] for row in found} == {"stated"}
-    assert Cause.UNKNOWN not in {row["cause"] for row in found}
+    assert RebalanceCause.UNKNOWN not in {row["cause"] for row in found}
 
 
 def test_without_the_log_a_cause_is_right_or_unknown(logged: Ran, unlogged: Ran) -> None:
@@ -83,10 +83,10 @@ def test_without_the_log_a_cause_is_right_or_unknown(logged: Ran, unlogged: Ran)
     wrong = [
         (key(row), row["cause"], stated[key(row)])
         for row in found
-        if row["cause"] not in {Cause.UNKNOWN, stated[key(row)]}
+        if row["cause"] not in {RebalanceCause.UNKNOWN, stated[key(row)]}
     ]
     assert not wrong
-    known = sum(row["cause"] != Cause.UNKNOWN for row in found)
+    known = sum(row["cause"] != RebalanceCause.UNKNOWN for row in found)
     assert known > len(found) / 2
 
 

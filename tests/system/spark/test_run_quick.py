@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 import rota
 import rota.spark
-from rota.model.topic import TopicPartition
-from rota.pipeline.cluster import Cluster
-from rota.pipeline.evidence import Options
-from rota.tables import COMMITS, EVIDENCE, GENERATIONS, LAG, OWNERSHIP, REBALANCES, TABLES
+from rota.engine.model.topic import TopicPartition
+from rota.pipeline.cluster import LiveCluster
+from rota.pipeline.evidence import RunOptions
+from rota.pipeline.tables import COMMITS, EVIDENCE, GENERATIONS, LAG, OWNERSHIP, REBALANCES, TABLES
 from tests.support import journal_folder
 from tests.support.command import run_rota
 from tests.support.journal_folder import START, batch_of, commit, saved, write
@@ -104,8 +104,8 @@ def test_a_run_that_follows_names_no_member(
     """The first round is a whole run; the second one reads what is new, in this process."""
     out = tmp_path / "out"
     settings = {"bootstrap.servers": broker.bootstrap_servers}
-    cluster = Cluster(settings=settings, lookups=100)
-    with member(broker, "bills"), following(spark, cluster, out, Options(redact=True)) as told:
+    cluster = LiveCluster(settings=settings, lookups=100)
+    with member(broker, "bills"), following(spark, cluster, out, RunOptions(redact=True)) as told:
         told.until("the member", lambda: rebalances(out, "bills") == 1)
         with member(broker, "bills"):
             told.until("the second one", lambda: rebalances(out, "bills") == 2)

@@ -14,14 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rota
-from rota.cli import summary
-from rota.model.offset import OffsetAndMetadata
-from rota.pipeline.evidence import Evidence
-from rota.pipeline.poll import Poll, Polled
-from rota.replay.timeline import Timeline, read, steps
-from rota.report import gold
-from rota.report.story import tell
-from rota.tables import (
+from rota.cli import report_summary
+from rota.engine.history.generations import GroupHistory, read_history
+from rota.engine.history.rebalances import find_rebalances
+from rota.engine.model.topic import OffsetAndMetadata
+from rota.pipeline.evidence import EvidenceSources
+from rota.pipeline.poll import PollResult, PollSettings
+from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     COMMITS,
@@ -36,6 +35,8 @@ from rota.tables import (
     WHATIF,
     Table,
 )
+from rota.report import gold_tables
+from rota.report.story import build_story
 from tests.support.polling import Script, entries, owners, poll
 from tests.support.waiting import until
 from tests.system.spark.played import Ran, Row, check_table, ran
@@ -87,7 +88,7 @@ class Shop:
 STORY = (Shop.joins, Shop.joins, Shop.commits, Shop.leaves, Shop.leaves)
 
 
-def watched(broker: rota.Broker, folder: Path) -> tuple[Polled, list[int]]:
+def watched(broker: rota.Broker, folder: Path) -> tuple[PollResult, list[int]]:
     """One group that is there all the time, and one of which the story is."""
     servers = broker.bootstrap_servers
     with rota.BlockingConsumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
@@ -95,7 +96,7 @@ def watched(broker: rota.Broker, folder: Path) -> tuple[Polled, list[int]]:
         until("it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02))
         shop = Shop(servers)
         script = Script(*(partial(shop.act, each) for each in STORY))
-        return poll(servers, Poll(every=0.01), folder, script), script.times
+        return poll(servers, PollSettings(every=0.01), folder, script), script.times
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Both:
     """A run over samples and the journal of one group, and the journal of the other."""
 
     ran: Ran
-    truth: Timeline
+    truth: GroupHistory
     times: list[int]
 
     def rows(self, table: Table, group: str = SAMPLED) -> list[Row]:
@@ -123,8 +124,8 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Both:
     for partition in copy.glob("__consumer_offsets-*"):
         if any(entries(copy, SAMPLED, partition.name)):
             shutil.rmtree(partition)
-    evidence = Evidence(segments=(str(copy),), polled=polled)
-    truth = read(SAMPLED, list(entries(data, SAMPLED)), {})
+    evidence = EvidenceSources(segments=(str(copy),), polled=polled)
+    truth = read_history(SAMPLED, list(entries(data, SAMPLED)), {})
     return Both(ran(spark, evidence, folder / "out"), truth, times)
 
 
@@ -148,7 +149,7 @@ def test_rebalances_are_those_of_the_journal(both: Both) -> None:
     """Each was seen: there was a sample after each."""
     truth = [
         (0 if step.before is None else len(step.before.members), len(step.after.members))
-        for step in steps(both.truth.generations)
+        for step in find_rebalances(both.truth.generations)
     ]
     told = both.rows(REBALANCES)
     assert [(row["members_before"], row["members_after"]) for row in told] == truth
@@ -160,7 +161,7 @@ def test_rebalances_are_those_of_the_journal(both: Both) -> None:
         ("unknown", "left"),
         ("unknown", "left"),
     ]
-    for row, step in zip(told, steps(both.truth.generations), strict=True):
+    for row, step in zip(told, find_rebalances(both.truth.generations), strict=True):
         assert milliseconds(row, "earliest_start") <= step.after.at <= milliseconds(row, "at")
     members = {each.member_id for one in both.truth.generations for each in one.members}
     assert {name for row in told for name in row["joined"]} == members
@@ -216,9 +217,12 @@ def test_a_group_of_the_journal_is_told_of_by_it_alone(both: Both) -> None:
 def test_the_summary_says_what_samples_do_not_tell(
     both: Both, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, page = tell(gold.read(str(both.ran.out))), both.ran.out / "report.html"
-    summary.print_summary(found, page)
+    found, page = (
+        build_story(gold_tables.read_gold_tables(str(both.ran.out))),
+        both.ran.out / "report.html",
+    )
+    report_summary.print_summary(found, page)
     printed = " ".join(capsys.readouterr().out.split())
     assert "sampled: 2 groups in 6 rounds" in printed
     assert "is not seen" in printed
-    assert summary.as_json(found, page)["polled"]["groups"] == [JOURNALED, SAMPLED]
+    assert report_summary.story_json(found, page)["polled"]["groups"] == [JOURNALED, SAMPLED]

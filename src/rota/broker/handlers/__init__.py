@@ -1,1 +1,1 @@
-"""Handlers of requests: one file for each family of APIs."""
+"""Handlers of requests: one module for each family of APIs."""

@@ -1,101 +1,103 @@
 """Fetch: whole batches from an offset on, at once or as soon as there are enough bytes.
 
-There are no fetch sessions (KIP-227): the answer to a client that wants one has the id 0, which
-says so; it goes on with full requests, as it does with a Kafka that has no room for its session.
+There are no fetch sessions (KIP-227): a client that asks for one gets the session id 0, and goes on
+with full requests, as it does with a Kafka that has no room for its session.
+
+:class:`LongPoll` holds a Fetch back until enough was appended or its time is up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from rota.broker.call import Call
-from rota.broker.dispatch import Handler
-from rota.broker.handlers.partition import (
-    NO_EPOCH,
-    check_epoch,
-    log_of,
-    reason,
-    topic_of,
-    topic_with_id,
+from rota.broker.dispatch import ERROR, Handler, HandlerContext, ServerRequest, explain_error
+from rota.broker.storage.log import Log
+from rota.broker.topics import (
+    NO_LEADER_EPOCH,
+    Topic,
+    check_leader_epoch,
+    find_log,
+    find_topic,
+    find_topic_by_id,
 )
-from rota.broker.longpoll import LongPoll, Partition
-from rota.broker.part import Parts
-from rota.broker.topic import Topic
+from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.record_batch import read_batch_header
 from rota.errors import Code, DiskError, Refused
-from rota.formats.batch import read_header
-from rota.formats.buffer import Bytes
-from rota.storage.log import Log
-from rota.wire.api import Api
-from rota.wire.message import FetchResponse, Message
+from rota.protocol.messages import Api, FetchResponse, Message
 
-SESSIONS_FROM = 7
-STORAGE_ERROR_FROM = 6
-TOPIC_IDS_FROM = 13
-FULL = frozenset({0, -1})
-"""Session epochs of requests that name all their partitions."""
+SESSION_VERSION = 7
+
+STORAGE_ERROR_VERSION = 6
+
+TOPIC_ID_VERSION = 13
+
+#: Session epochs of requests that name all their partitions.
+FULL_FETCH_EPOCHS = frozenset({0, -1})
+
 READ_COMMITTED = 1
 
 
-def handle(parts: Parts, call: Call) -> None:
+def handle_fetch(parts: HandlerContext, call: ServerRequest) -> None:
     """Answers with what there is, or lets the call wait for more."""
     request = call.request
-    if call.version >= SESSIONS_FROM and request.session_epoch not in FULL:
-        return call.answer(_response(Code.FETCH_SESSION_ID_NOT_FOUND, []))
-    fetch = Fetch(parts, call)
+    if call.version >= SESSION_VERSION and request.session_epoch not in FULL_FETCH_EPOCHS:
+        return call.answer(_fetch_response(Code.FETCH_SESSION_ID_NOT_FOUND, []))
+    fetch = PendingFetch(parts, call)
     poll = LongPoll(
         parts,
         call,
         until=call.now + request.max_wait_ms,
         look=fetch.look,
         partitions=fetch.partitions,
-        refuse=refuse,
+        refuse=refuse_fetch,
     )
     return poll.start()
 
 
-def refuse(call: Call, code: Code) -> Message:
+def refuse_fetch(call: ServerRequest, code: Code) -> Message:
     """The error for the whole request, and below version 13 for each partition too."""
     topics = [
         FetchResponse.FetchableTopicResponse(
             topic=topic.topic,
             topic_id=topic.topic_id,
-            partitions=[_failed(each.partition, code) for each in topic.partitions],
+            partitions=[_fetch_error(each.partition, code) for each in topic.partitions],
         )
         for topic in call.request.topics
-        if call.version < TOPIC_IDS_FROM
+        if call.version < TOPIC_ID_VERSION
     ]
-    return _response(code, topics)
+    return _fetch_response(code, topics)
 
 
 @dataclass(slots=True)
-class Reading:
-    """How far one look through the partitions of a request has come."""
+class FetchPass:
+    """The progress of one pass over the partitions of a Fetch."""
 
+    #: Bytes that the response may still take.
     left: int
-    """Bytes that the response may still take."""
     size: int = 0
+    #: Something is to be told at once.
     urgent: bool = False
-    """Something is to be told at once."""
+    #: Those that were read, or were at their end.
     logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
-    """Those that were read, or were at their end."""
 
 
-class Fetch:
-    """A request for records; it is looked at once, and again when something was appended."""
+class PendingFetch:
+    """A Fetch that is tried once, and again when something was appended."""
 
-    def __init__(self, parts: Parts, call: Call) -> None:
+    def __init__(self, parts: HandlerContext, call: ServerRequest) -> None:
         request = call.request
         self._parts = parts
         self._call = call
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = max(min(request.max_bytes, parts.config.max_fetch_bytes), 0)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._last: Reading | None = None
+        self._last: FetchPass | None = None
+        #: Of all logs together, at the last look.
         self._length = 0
-        """Of all logs together, at the last look."""
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> Iterator[PartitionKey]:
         """Those that were found at the last look."""
         if self._last is not None:
             for topic, partition, _ in self._last.logs:
@@ -107,67 +109,67 @@ class Fetch:
             time_is_up = self._gone(self._last)
             if not time_is_up and self._hopeless(self._last):
                 return None
-        reading = Reading(self._max_bytes)
+        reading = FetchPass(self._max_bytes)
         answers = [self._topic(topic, reading) for topic in self._call.request.topics]
         enough = reading.size >= self._min_bytes
         if time_is_up or reading.urgent or enough or not reading.logs:
-            return _response(Code.NONE, answers)
+            return _fetch_response(Code.NONE, answers)
         self._last = reading
-        self._length = _length(reading)
+        self._length = _total_log_size(reading)
         return None
 
-    def _gone(self, last: Reading) -> bool:
+    def _gone(self, last: FetchPass) -> bool:
         """A topic was deleted, perhaps made anew: the client must know."""
         topics = self._parts.topics
         return any(topics.get(topic.name) is not topic for topic, _, _ in last.logs)
 
-    def _hopeless(self, last: Reading) -> bool:
+    def _hopeless(self, last: FetchPass) -> bool:
         """So little was appended that reading everything anew is in vain."""
         missing: int = self._min_bytes - last.size
-        return 0 <= _length(last) - self._length < missing
+        return 0 <= _total_log_size(last) - self._length < missing
 
-    def _topic(self, asked: Message, reading: Reading) -> Message:
+    def _topic(self, asked: Message, reading: FetchPass) -> Message:
         topics = self._parts.topics
         try:
             topic = (
-                topic_with_id(topics, asked.topic_id)
-                if self._call.version >= TOPIC_IDS_FROM
-                else topic_of(topics, asked.topic)
+                find_topic_by_id(topics, asked.topic_id)
+                if self._call.version >= TOPIC_ID_VERSION
+                else find_topic(topics, asked.topic)
             )
             answers = [self._partition(topic, each, reading) for each in asked.partitions]
         except Refused as unknown:
-            answers = [_failed(each.partition, unknown.code) for each in asked.partitions]
+            answers = [_fetch_error(each.partition, unknown.code) for each in asked.partitions]
         return FetchResponse.FetchableTopicResponse(
             topic=asked.topic, topic_id=asked.topic_id, partitions=answers
         )
 
-    def _partition(self, topic: Topic, asked: Message, reading: Reading) -> Message:
+    def _partition(self, topic: Topic, asked: Message, reading: FetchPass) -> Message:
         number = asked.partition
         try:
-            log = log_of(topic, number)
+            log = find_log(topic, number)
         except Refused as unknown:
-            return _failed(number, unknown.code)
+            return _fetch_error(number, unknown.code)
         try:
             answer = self._read(log, asked, reading)
         except (Refused, DiskError) as error:
             reading.urgent = True
-            code, _ = reason(self._parts, error, f"{topic.name}-{number}")
-            if code == Code.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_FROM:
+            code, _ = explain_error(self._parts, error, f"{topic.name}-{number}")
+            if code == Code.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_VERSION:
                 code = Code.NOT_LEADER_OR_FOLLOWER
-            answer = _failed(number, code)
+            answer = _fetch_error(number, code)
             answer.aborted_transactions = None
             return answer
         reading.logs.append((topic, number, log))
         return answer
 
-    def _read(self, log: Log, asked: Message, reading: Reading) -> Message:
+    def _read(self, log: Log, asked: Message, reading: FetchPass) -> Message:
         """What a partition has from an offset on.
 
         :raises Refused: the log does not have this offset, or the client has another epoch
         :raises DiskError: it cannot be read
         """
         # below 0 is none, here alone in Kafka
-        check_epoch(log, max(asked.current_leader_epoch, NO_EPOCH))
+        check_leader_epoch(log, max(asked.current_leader_epoch, NO_LEADER_EPOCH))
         answer = FetchResponse.PartitionData(
             partition_index=asked.partition,
             error_code=0,
@@ -179,7 +181,7 @@ class Fetch:
             records=b"",
         )
         offset = asked.fetch_offset
-        if asked.last_fetched_epoch > NO_EPOCH and _diverges(log, asked, answer):
+        if asked.last_fetched_epoch > NO_LEADER_EPOCH and _set_diverging_epoch(log, asked, answer):
             reading.urgent = True
             return answer
         if not log.start <= offset <= log.end:
@@ -200,11 +202,11 @@ class Fetch:
             reading.size += size
             reading.left = max(reading.left - size, 0)
             if self._committed and size:
-                answer.aborted_transactions = _aborted(log, offset, answer.records)
+                answer.aborted_transactions = _find_aborted(log, offset, answer.records)
         return answer
 
 
-def _diverges(log: Log, asked: Message, answer: Message) -> bool:
+def _set_diverging_epoch(log: Log, asked: Message, answer: Message) -> bool:
     """Does the log not have what the client read last (KIP-595)? Then it is told where they part.
 
     :raises Refused: nothing is known of the client's epoch, or the offset is gone
@@ -222,12 +224,12 @@ def _diverges(log: Log, asked: Message, answer: Message) -> bool:
     return True
 
 
-def _aborted(log: Log, first: int, records: Bytes) -> list[Message]:
+def _find_aborted(log: Log, first: int, records: Bytes) -> list[Message]:
     """The aborted transactions that reach into these batches."""
     known = log.aborted(first, log.stable)
     if not known:
         return []
-    last = _last_offset(records)
+    last = _find_last_offset(records)
     return [
         FetchResponse.AbortedTransaction(producer_id=producer, first_offset=began)
         for producer, began in known
@@ -235,20 +237,20 @@ def _aborted(log: Log, first: int, records: Bytes) -> list[Message]:
     ]
 
 
-def _last_offset(records: Bytes) -> int:
+def _find_last_offset(records: Bytes) -> int:
     view, position, last = memoryview(records), 0, -1
     while position < len(view):
-        head = read_header(view, position)
+        head = read_batch_header(view, position)
         position += head.size
         last = head.last_offset
     return last
 
 
-def _length(reading: Reading) -> int:
+def _total_log_size(reading: FetchPass) -> int:
     return sum(log.size for _, _, log in reading.logs)
 
 
-def _failed(partition: int, code: Code) -> Message:
+def _fetch_error(partition: int, code: Code) -> Message:
     return FetchResponse.PartitionData(
         partition_index=partition,
         error_code=code,
@@ -261,8 +263,85 @@ def _failed(partition: int, code: Code) -> Message:
     )
 
 
-def _response(code: Code, topics: list[Message]) -> Message:
+def _fetch_response(code: Code, topics: list[Message]) -> Message:
     return FetchResponse(throttle_time_ms=0, error_code=code, session_id=0, responses=topics)
 
 
-HANDLERS = (Handler(api=Api.FETCH, lowest=4, highest=18, handle=handle, refuse=refuse),)
+HANDLERS = (Handler(api=Api.FETCH, lowest=4, highest=18, handle=handle_fetch, refuse=refuse_fetch),)
+
+#: A topic's name and a partition's number.
+PartitionKey: TypeAlias = tuple[str, int]
+
+#: The response, or None: not yet. It is told whether the time is up; then it must not be None.
+TryAnswer: TypeAlias = Callable[[bool], Message | None]
+
+
+class LongPoll:
+    """Tries to answer, and tries again after every append, but once for all appends of one request.
+
+    An append only queues the request. So an error here does not reach the producer whose append
+    woke it, that producer's response leaves first, and of many woken requests each waits until
+    there is room.
+    """
+
+    def __init__(  # noqa: PLR0913, what to look for, how long, and how to answer
+        self,
+        parts: HandlerContext,
+        call: ServerRequest,
+        *,
+        until: int,
+        look: TryAnswer,
+        partitions: Callable[[], Iterable[PartitionKey]],
+        refuse: Callable[[ServerRequest, Code], Message],
+    ) -> None:
+        """:param until: when the time is up
+        :param partitions: gives those to wait for, after the first look
+        """
+        self._parts = parts
+        self._call = call
+        self._until = until
+        self._look = look
+        self._partitions = partitions
+        self._refuse = refuse
+        self._time_is_up = until <= call.now
+        self._watched: tuple[PartitionKey, ...] | None = None
+
+    def start(self) -> None:
+        """Asks for its first turn."""
+        self._call.client.gone = self._stop
+        self._wake()
+
+    def _wake(self) -> None:
+        self._parts.turns.add(self, self._take)
+
+    def _ring(self, _: int) -> None:
+        self._time_is_up = True
+        self._wake()
+
+    def _take(self) -> None:
+        try:
+            response = self._look(self._time_is_up)
+        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
+            call = self._call
+            text = f"{call.api.name} v{call.version}: {type(error).__name__}: {error}"
+            self._parts.log(ERROR, text)
+            response = self._refuse(call, Code.UNKNOWN)
+        if response is not None:
+            self._stop()
+            self._call.answer(response)
+        elif self._watched is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._watched = tuple(dict.fromkeys(self._partitions()))
+        for name, partition in self._watched:
+            self._parts.topics.watch(name, partition, self._wake)
+        self._parts.alarms.start(self, self._until, self._ring)
+
+    def _stop(self) -> None:
+        self._call.client.gone = None
+        self._parts.turns.drop(self)
+        if self._watched is not None:
+            self._parts.alarms.stop(self)
+            for name, partition in self._watched:
+                self._parts.topics.unwatch(name, partition, self._wake)

@@ -1,8 +1,8 @@
-"""Logging in: SaslHandshake chooses how, SaslAuthenticate carries what SASL says.
+"""SaslHandshake and SaslAuthenticate: how a client logs in.
 
-After a handshake of version 0 what SASL says comes as bare frames, without a request around it.
-Who has logged in may do so again over the same connection (KIP-368), as the same user and in the
-same way. A session has no end: none of the clients has to.
+After a handshake of version 0 the SASL tokens come as raw frames, without a request around them. A
+client that has logged in may log in again over the same connection (KIP-368), as the same user and
+with the same mechanism. Sessions do not expire.
 """
 
 from __future__ import annotations
@@ -10,52 +10,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from rota.broker.call import Call, Client
-from rota.broker.dispatch import Handler
-from rota.broker.part import INFO, WARNING, Parts
+from rota.broker.dispatch import (
+    INFO,
+    WARNING,
+    ClientSession,
+    Handler,
+    HandlerContext,
+    ServerRequest,
+)
 from rota.errors import Code, Refused
-from rota.wire.api import Api
-from rota.wire.message import Message, SaslAuthenticateResponse, SaslHandshakeResponse
-from rota.wire.sasl import Exchange, Step, begin
+from rota.protocol.messages import Api, Message, SaslAuthenticateResponse, SaslHandshakeResponse
+from rota.protocol.sasl import SaslReply, SaslServer, create_sasl_server
 
-RAW = 0
-"""The handshake after which frames are bare."""
+#: The handshake after which frames are bare.
+RAW_FRAMES_VERSION = 0
 
 
 @dataclass(slots=True)
-class Login:
+class SaslLogin:
     """How a client logs in, or has logged in."""
 
     mechanism: str
-    exchange: Exchange | None
-    """None once it is over."""
+    #: None once it is over.
+    exchange: SaslServer | None
 
 
-def _login(client: Client) -> Login | None:
-    assert client.login is None or isinstance(client.login, Login)
+def _current_login(client: ClientSession) -> SaslLogin | None:
+    assert client.login is None or isinstance(client.login, SaslLogin)
     return client.login
 
 
-# SaslHandshake
-
-
-def _handshake(parts: Parts, call: Call) -> None:
+def _handle_handshake(parts: HandlerContext, call: ServerRequest) -> None:
     try:
-        login = _begin(parts, call.client, call.request.mechanism)
+        login = _begin_login(parts, call.client, call.request.mechanism)
     except Refused as error:
-        call.answer(_shaken(parts, error.code))
+        call.answer(_handshake_response(parts, error.code))
         if parts.users is None:  # its other requests are served
             parts.log(WARNING, f"{call.client.host}: {error}")
         else:
             call.drop(str(error))
         return
     call.client.login = login
-    if call.version == RAW:
-        call.client.raw = partial(_bare, parts, call.client)
-    call.answer(_shaken(parts, Code.NONE))
+    if call.version == RAW_FRAMES_VERSION:
+        call.client.raw = partial(_handle_raw_frame, parts, call.client)
+    call.answer(_handshake_response(parts, Code.NONE))
 
 
-def _begin(parts: Parts, client: Client, mechanism: str) -> Login:
+def _begin_login(parts: HandlerContext, client: ClientSession, mechanism: str) -> SaslLogin:
     if parts.users is None:
         raise Refused(
             Code.ILLEGAL_SASL_STATE,
@@ -66,40 +67,39 @@ def _begin(parts: Parts, client: Client, mechanism: str) -> Login:
     if mechanism not in parts.mechanisms:
         text = f"login failed: no SASL mechanism {mechanism!r}; there are {offered}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
-    before = _login(client)
+    before = _current_login(client)
     if client.user is not None and before is not None and before.mechanism != mechanism:
         text = f"login failed: {client.user} logged in by {before.mechanism}, not by {mechanism}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
     assert parts.new_nonce is not None, "there are users, but no nonces for them"
-    return Login(mechanism, begin(mechanism, parts.users, parts.new_nonce))
+    return SaslLogin(mechanism, create_sasl_server(mechanism, parts.users, parts.new_nonce))
 
 
-def _shaken(parts: Parts, code: Code) -> Message:
+def _handshake_response(parts: HandlerContext, code: Code) -> Message:
     mechanisms = [] if parts.users is None else [str(each) for each in parts.mechanisms]
     return SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
 
 
-def _refuse_handshake(_call: Call, code: Code) -> Message:
+def _refuse_handshake(_call: ServerRequest, code: Code) -> Message:
     return SaslHandshakeResponse(error_code=code, mechanisms=[])
 
 
-# SaslAuthenticate
-
-
-def _authenticate(parts: Parts, call: Call) -> None:
+def _handle_authenticate(parts: HandlerContext, call: ServerRequest) -> None:
     try:
-        step = _step(parts, call.client, bytes(call.request.auth_bytes))
+        step = _advance_login(parts, call.client, bytes(call.request.auth_bytes))
     except Refused as error:
         response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
         if parts.users is None or error.code is Code.ILLEGAL_SASL_STATE:
             call.answer(response)
         else:
-            _fail_later(parts, call, response, str(error))
+            _fail_after_pause(parts, call, response, str(error))
         return
     call.answer(SaslAuthenticateResponse(error_message="", auth_bytes=step.reply))
 
 
-def _fail_later(parts: Parts, call: Call, response: Message, reason: str) -> None:
+def _fail_after_pause(
+    parts: HandlerContext, call: ServerRequest, response: Message, reason: str
+) -> None:
     """After a pause, as in Kafka, so that nobody tries passwords at a high rate."""
     name = ("login", call.client.connection)
 
@@ -112,15 +112,15 @@ def _fail_later(parts: Parts, call: Call, response: Message, reason: str) -> Non
     parts.alarms.start(name, call.now + parts.config.login_pause, fail)
 
 
-def _bare(parts: Parts, client: Client, data: bytes) -> bytes:
-    step = _step(parts, client, data)
+def _handle_raw_frame(parts: HandlerContext, client: ClientSession, data: bytes) -> bytes:
+    step = _advance_login(parts, client, data)
     if step.done:
         client.raw = None
     return step.reply
 
 
-def _step(parts: Parts, client: Client, data: bytes) -> Step:
-    login = _login(client)
+def _advance_login(parts: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
+    login = _current_login(client)
     if login is None or login.exchange is None:
         known = "it has logged in already" if client.user is not None else "no handshake before it"
         raise Refused(Code.ILLEGAL_SASL_STATE, f"a step of a login, but {known}")
@@ -135,19 +135,23 @@ def _step(parts: Parts, client: Client, data: bytes) -> Step:
     return step
 
 
-def _refuse_authenticate(_call: Call, code: Code) -> Message:
+def _refuse_authenticate(_call: ServerRequest, code: Code) -> Message:
     return SaslAuthenticateResponse(error_code=code, error_message=code.name)
 
 
 HANDLERS = (
     Handler(
-        api=Api.SASL_HANDSHAKE, lowest=0, highest=1, handle=_handshake, refuse=_refuse_handshake
+        api=Api.SASL_HANDSHAKE,
+        lowest=0,
+        highest=1,
+        handle=_handle_handshake,
+        refuse=_refuse_handshake,
     ),
     Handler(
         api=Api.SASL_AUTHENTICATE,
         lowest=0,
         highest=2,
-        handle=_authenticate,
+        handle=_handle_authenticate,
         refuse=_refuse_authenticate,
     ),
 )

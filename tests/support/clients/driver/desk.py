@@ -24,8 +24,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+#: How long an order may take, in seconds. What takes longer has gone wrong.
 PATIENCE = 60
-"""How long an order may take, in seconds. What takes longer has gone wrong."""
 
 
 class Library(ABC):

@@ -28,16 +28,14 @@ STRATEGIES = {
     "cooperative-sticky": CooperativeStickyAssignor,
 }
 
+#: Seconds without partitions after which a member subscribes anew. In kafka-python 3.0 a poll that
+#: times out just as the answer to its SyncGroup comes leaves the consumer without what it was
+#: given, for good: it polls and sends no heartbeats. It does so with a Kafka too.
 LOST = 12
-"""Seconds without partitions after which a member subscribes anew. In kafka-python 3.0 a poll that
-times out just as the answer to its SyncGroup comes leaves the consumer without what it was given,
-for good: it polls and sends no heartbeats. It does so with a Kafka too.
-"""
+#: Milliseconds of a poll of a member without partitions. A poll that times out between JoinGroup
+#: and SyncGroup gives up, and the next one joins again. If that is the leader of the group, which
+#: is back with its static id, all members must rebalance.
 JOINING = 5_000
-"""Milliseconds of a poll of a member without partitions. A poll that times out between JoinGroup
-and SyncGroup gives up, and the next one joins again. If that is the leader of the group, which is
-back with its static id, all members must rebalance.
-"""
 
 
 class KafkaPython(Library):

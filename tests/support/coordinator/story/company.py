@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.coordinator.actor import DELAY, Actor
 from tests.support.coordinator.stage import Stage
 
+#: A session or rebalance timeout that a case waits for; the shortest that the broker allows.
 SHORT = 1_000
-"""A session or rebalance timeout that a case waits for; the shortest that the broker allows."""
 WITHIN = 500
 BEYOND = 1_500
 

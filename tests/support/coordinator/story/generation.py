@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.model.request import DeleteGroups, Leaver, Protocol
+from rota.engine.model.request import DeleteGroups, JoinGroupProtocol, LeavingMember
 from tests.support.coordinator.actor import DELAY, Actor, supports
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.state import awaited, completing, completing_synced, stable
@@ -81,7 +81,7 @@ def left_behind(stage: Stage) -> None:
 
 def generations_go_on_after_empty(stage: Stage) -> None:
     group = stable(stage)
-    group.a.leave(*(Leaver(member_id=each.member_id) for each in (group.a, group.b)))
+    group.a.leave(*(LeavingMember(member_id=each.member_id) for each in (group.a, group.b)))
     alone(stage, group.b)
     group.a.heartbeat()
 
@@ -98,7 +98,9 @@ def other_type_after_empty(stage: Stage) -> None:
     (a,) = members(stage, "a")
     alone(stage, a)
     a.leave()
-    w = Actor(stage, "w", protocol_type="connect", protocols=(Protocol("range", b"worker"),))
+    w = Actor(
+        stage, "w", protocol_type="connect", protocols=(JoinGroupProtocol("range", b"worker"),)
+    )
     alone(stage, w)
 
 

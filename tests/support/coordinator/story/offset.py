@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rota.model.offset import OffsetAndMetadata
-from rota.model.request import DeleteOffsets, FetchOffsets, Protocol
-from rota.model.topic import TopicPartition
+from rota.engine.model.request import JoinGroupProtocol, OffsetDelete, OffsetFetch
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from tests.support.coordinator.actor import DELAY, OTHER, T0, Actor, supports
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.state import awaited, first_generation, stable
@@ -20,7 +19,7 @@ def commits_through_a_rebalance(stage: Stage) -> None:
     group.a.join()
     group.b.join()
     group.a.commit(13)
-    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", OffsetFetch(group=stage.group))
 
 
 def simple_group_gets_members(stage: Stage) -> None:
@@ -41,11 +40,11 @@ def simple_group_gets_members(stage: Stage) -> None:
 def offsets_of_other_topics_are_deleted(stage: Stage) -> None:
     group = stable(stage)
     group.a.commit(offsets={T0: OFFSET, OTHER: OFFSET})
-    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
-    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
+    stage.send("admin", OffsetFetch(group=stage.group))
     group.a.join(protocols=supports("range", topics=("other",)))
     group.b.join(protocols=supports("range", topics=("other",)))
-    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+    stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 
 
 def topic_is_deleted(stage: Stage) -> None:
@@ -54,22 +53,22 @@ def topic_is_deleted(stage: Stage) -> None:
     group = stable(stage)
     group.a.commit(offsets={T0: OFFSET, doomed: OFFSET})
     stage.delete_topic(doomed.topic)
-    stage.look(FetchOffsets(group=stage.group))
+    stage.look(OffsetFetch(group=stage.group))
 
 
 def unreadable_subscriptions_are_taken_for_all(stage: Stage) -> None:
-    (a,) = members(stage, "a", protocols=(Protocol("range", b"?"),))
+    (a,) = members(stage, "a", protocols=(JoinGroupProtocol("range", b"?"),))
     alone(stage, a)
     a.commit()
-    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0, OTHER)))
+    stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0, OTHER)))
 
 
 def offsets_outlive_members(stage: Stage) -> None:
     group = first_generation(stage, static=False)
     group.a.leave()
-    stage.send("admin", FetchOffsets(group=stage.group))
-    stage.send("admin", DeleteOffsets(group=stage.group, partitions=(T0,)))
-    stage.send("admin", FetchOffsets(group=stage.group))
+    stage.send("admin", OffsetFetch(group=stage.group))
+    stage.send("admin", OffsetDelete(group=stage.group, partitions=(T0,)))
+    stage.send("admin", OffsetFetch(group=stage.group))
 
 
 STORIES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.model.request import Leaver
+from rota.engine.model.request import LeavingMember
 from tests.support.coordinator.actor import DELAY, Actor, supports
 from tests.support.coordinator.stage import Stage
 from tests.support.coordinator.state import awaited, completing_synced, stable
@@ -111,7 +111,7 @@ def two_processes_share_a_static_id(stage: Stage) -> None:
 
 def admin_removes_static_members(stage: Stage) -> None:
     group = stable(stage, static=True)
-    group.newcomer.leave(Leaver(static_id="i1"), Leaver(static_id="i7"))
+    group.newcomer.leave(LeavingMember(static_id="i1"), LeavingMember(static_id="i7"))
     group.a.heartbeat()
     group.b.join()
 

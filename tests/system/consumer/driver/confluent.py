@@ -13,8 +13,8 @@ from tests.support.clients.driver.confluent import Confluent
 from tests.support.clients.driver.desk import run
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 
+#: How librdkafka's opaque group metadata begins; the generation follows, in the machine's order.
 MAGIC = b"CGMDv2:"
-"""How librdkafka's opaque group metadata begins; the generation follows, in the machine's order."""
 MOST = 500
 
 

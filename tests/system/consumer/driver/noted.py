@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from tests.support.clients.driver.desk import VOICE, Member, describe
 
+#: Seconds that a poll may take.
 TURN = 0.1
-"""Seconds that a poll may take."""
 
 
 class Got(NamedTuple):

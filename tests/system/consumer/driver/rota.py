@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 import rota
 from rota import TopicPartition
-from rota.consumer.listener import RebalanceListener
-from rota.consumer.record import Records
-from rota.model.offset import OffsetAndMetadata
+from rota.consumer.records import RebalanceListener, Records
+from rota.engine.model.topic import OffsetAndMetadata
 from tests.support.clients.driver.desk import PATIENCE, Library, run
 from tests.system.consumer.driver.noted import TURN, Got, Noted, Place
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from rota.wire.api import ASKED_ONLY, Api
+from rota.protocol.messages import CLIENT_ONLY_APIS, Api
 from tests.support.differential_side import Message, Plain, Side
 
 NOBODY = UUID(int=0)
 UNKNOWN = UUID(int=12345)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-APIS = frozenset(map(int, Api)) - ASKED_ONLY
+APIS = frozenset(map(int, Api)) - CLIENT_ONLY_APIS
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, **more: Plain) -> Plain:

@@ -6,20 +6,25 @@ import struct
 import time
 from uuid import UUID
 
-from rota.formats.batch import Codec, Record, encode
-from rota.formats.batch.checksum import checksum
+from rota.engine.formats.record_batch import (
+    BatchRecord,
+    CompressionType,
+    compute_crc32c,
+    encode_batch,
+)
 from tests.support.differential_side import Message, Plain, Side
 from tests.system.kafka.differential.admin import NOBODY, UNKNOWN, id_of, make, topic
 
+#: The same on both sides, and not too old for retention.
 NOW = int(time.time()) * 1_000
-"""The same on both sides, and not too old for retention."""
 HOUR = 3_600_000
 LATEST, EARLIEST, NEWEST, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
 
 
 def batch(*values: bytes | None, at: int = NOW, key: bytes | None = b"k", **fields: Plain) -> bytes:
-    return encode(
-        [Record(number, at + number, key, value) for number, value in enumerate(values)], **fields
+    return encode_batch(
+        [BatchRecord(number, at + number, key, value) for number, value in enumerate(values)],
+        **fields,
     )
 
 
@@ -90,7 +95,7 @@ def producing(side: Side) -> None:
             batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
         )
         produce(side, version, "control", batch(b"v", control=True))
-        for codec in Codec:
+        for codec in CompressionType:
             produce(side, version, codec.name, batch(b"v" * 50, b"w" * 50, codec=codec))
         produce(side, version, "nothing", None, topics=[])
         both = [{"index": at, "records": batch(b"v")} for at in range(2)]
@@ -185,7 +190,7 @@ def _longer(data: bytes, more: bytes) -> bytes:
 
 def sealed(data: bytes) -> bytes:
     """With the checksum that its bytes have."""
-    return data[:17] + struct.pack(">I", checksum(data[21:])) + data[21:]
+    return data[:17] + struct.pack(">I", compute_crc32c(data[21:])) + data[21:]
 
 
 def sequences(side: Side) -> None:
@@ -276,7 +281,7 @@ def fetch(side: Side, version: int, case: str, name: str = "f", **more: Plain) -
 def fetching(side: Side) -> None:
     make(side, topic("f", 2), topic("g"))
     for at in range(5):
-        codec = list(Codec)[at]
+        codec = list(CompressionType)[at]
         records = batch(b"%d" % at * 20, b"second", codec=codec, at=NOW + 10 * at)
         quietly(side, "f", 0, records)
     quietly(side, "f", 1, batch(b"only"))

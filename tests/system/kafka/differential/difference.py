@@ -25,8 +25,8 @@ class Difference:
 
     name: str
     where: str
+    #: Of what Rota and Kafka have there.
     check: Check = _any
-    """Of what Rota and Kafka have there."""
 
     def covers(self, label: str, path: str, ours: Plain, theirs: Plain) -> bool:
         return re.search(self.where, f"{label} :: {path}") is not None and self.check(ours, theirs)

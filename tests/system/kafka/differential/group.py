@@ -8,8 +8,8 @@ from tests.support.differential_side import Message, Plain, Side, decoded, reque
 from tests.system.kafka.differential.admin import make, topic
 from tests.system.kafka.differential.data import batch, quietly
 
+#: A subscription to the topic ``gt``.
 PROTOCOL = {"name": "range", "metadata": b"\0\1\0\0\0\1\0\2gt\xff\xff\xff\xff"}
-"""A subscription to the topic ``gt``."""
 OTHER = {"name": "sticky", "metadata": PROTOCOL["metadata"]}
 SESSION = 30_000
 

@@ -9,20 +9,20 @@ from uuid import UUID
 
 from tests.support.differential_side import Message, Plain, Side
 
+#: Each broker has its own words.
 TEXTS = {"error_message", "batch_index_error_message", "documentation"}
-"""Each broker has its own words."""
+#: Values that the broker makes up: named by the order in which they came.
 SEEN = {
     "member_id": "member",
     "leader": "member",
     "producer_id": "producer",
     "session_id": "session",
 }
-"""Values that the broker makes up: named by the order in which they came."""
+#: By these the items of a list are told apart; the order of lists means nothing.
 IDENTITIES = (
     *("name", "topic", "topic_name", "partition_index", "partition", "index"),
     *("group_id", "group", "key", "member_id", "api_key", "resource_name", "node_id", "topic_id"),
 )
-"""By these the items of a list are told apart; the order of lists means nothing."""
 
 
 def masked(side: Side, label: str, answer: Message) -> Plain:

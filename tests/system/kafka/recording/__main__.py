@@ -45,8 +45,8 @@ class Crew:
         self.told: list[str] = []
         self._port = port
         self._fleet = self._java()
+        #: Members that have a process to themselves.
         self._own: dict[str, subprocess.Popen[str]] = {}
-        """Members that have a process to themselves."""
 
     def start(self, group: str, name: str) -> None:
         plan = GROUPS[group]

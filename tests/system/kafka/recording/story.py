@@ -13,14 +13,19 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rota.replay.fact import Cause
+from rota.engine.history.facts import RebalanceCause
 
 TOPICS = {"orders": 6, "clicks": 8, "still": 4, "audit": 3, "grow": 3, "evt.one": 2}
 TRAFFIC = ("orders", "clicks", "audit", "grow", "evt.one")
+#: Seconds.
 END = 178
-"""Seconds."""
 
-JOINED, LEFT, SILENT, SLOW = Cause.JOINED, Cause.LEFT, Cause.SILENT, Cause.SLOW_POLL
+JOINED, LEFT, SILENT, SLOW = (
+    RebalanceCause.JOINED,
+    RebalanceCause.LEFT,
+    RebalanceCause.SILENT,
+    RebalanceCause.SLOW_POLL,
+)
 
 
 class Do(enum.StrEnum):
@@ -28,14 +33,14 @@ class Do(enum.StrEnum):
 
     START = "start"
     CLOSE = "close"
+    #: kill -9.
     KILL = "kill"
-    """kill -9."""
+    #: Outside of poll for so many milliseconds, longer than it may.
     SLOW = "slow"
-    """Outside of poll for so many milliseconds, longer than it may."""
+    #: The same, but it commits every second.
     SLOW_COMMITTING = "slowcommit"
-    """The same, but it commits every second."""
+    #: The whole process, for so many seconds.
     FREEZE = "freeze"
-    """The whole process, for so many seconds."""
     SUBSCRIBE = "subscribe"
     GROW = "grow"
     MAKE = "make"
@@ -49,7 +54,7 @@ class Deed:
     group: str
     do: Do
     who: tuple[str, ...] = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[RebalanceCause, ...] = ()
     what: str = ""
 
 
@@ -59,8 +64,8 @@ class Group:
 
     library: str = "java"
     static: bool = False
+    #: Members of Java that have a process to themselves, to be killed.
     alone: tuple[str, ...] = ()
-    """Members of Java that have a process to themselves, to be killed."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -174,12 +179,12 @@ STORY = [
     Deed(8, "b-deploy", Do.START, ("dep-0", "dep-1", "dep-2", "dep-3"), (JOINED,)),
     *_deploy("b-deploy", 55, ("dep-0", "dep-1", "dep-2", "dep-3")),
     Deed(9, "b-grow", Do.START, ("grow-1", "grow-2"), (JOINED,)),
-    Deed(71, "b-grow", Do.GROW, (), (Cause.PARTITIONS,), "grow=5"),
+    Deed(71, "b-grow", Do.GROW, (), (RebalanceCause.PARTITIONS,), "grow=5"),
     Deed(10, "b-pattern", Do.START, ("pat-1", "pat-2"), (JOINED,)),
-    Deed(84, "b-pattern", Do.MAKE, (), (Cause.SUBSCRIPTION,), "evt.two"),
+    Deed(84, "b-pattern", Do.MAKE, (), (RebalanceCause.SUBSCRIPTION,), "evt.two"),
     Deed(11, "b-subs", Do.START, ("subs-1", "subs-2"), (JOINED,)),
-    Deed(60, "b-subs", Do.SUBSCRIBE, ("subs-2",), (Cause.SUBSCRIPTION,), "orders,audit"),
-    Deed(102, "b-subs", Do.SUBSCRIBE, ("subs-1",), (Cause.SUBSCRIPTION,), "audit"),
+    Deed(60, "b-subs", Do.SUBSCRIBE, ("subs-2",), (RebalanceCause.SUBSCRIPTION,), "orders,audit"),
+    Deed(102, "b-subs", Do.SUBSCRIBE, ("subs-1",), (RebalanceCause.SUBSCRIPTION,), "audit"),
     Deed(12, "b-idle", Do.START, ("idle-1", "idle-2", "idle-3", "idle-5"), (JOINED,)),
     Deed(26, "b-idle", Do.START, ("idle-4",), (JOINED,)),
     Deed(92, "b-idle", Do.CLOSE, ("idle-5",), (LEFT,)),

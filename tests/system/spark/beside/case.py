@@ -12,8 +12,8 @@ EARLIEST = {"startingOffsets": "earliest"}
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
 LOSE = {"failOnDataLoss": "false"}
+#: How long Spark's own looks for a record that is not there yet; two minutes by default.
 SOON = {"kafkaConsumer.pollTimeoutMs": "2000"}
-"""How long Spark's own looks for a record that is not there yet; two minutes by default."""
 
 
 @dataclass(frozen=True, slots=True)

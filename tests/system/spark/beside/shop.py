@@ -22,10 +22,10 @@ SETTINGS = {
     "log.initial.task.delay.ms": "100",
     "transaction.state.log.num.partitions": "1",
 }
+#: Connections that end with the broker are not worth a line.
 QUIET = {"log_level": 0}
-"""Connections that end with the broker are not worth a line."""
+#: The time of the first record; the following ones are a second apart.
 START = 1_700_000_000_000
-"""The time of the first record; the following ones are a second apart."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

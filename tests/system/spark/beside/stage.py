@@ -18,36 +18,36 @@ import pyarrow as pa
 from tests.support.clients.link import Driver, Refused
 from tests.support.spark_limit import TOO_SLOW
 
+#: The names of the two sources.
 SPARKS, ROTAS = "kafka", "rota"
-"""The names of the two sources."""
 Options: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = list[dict[str, Any]]
+#: Options of every query here: errors come soon.
 BRISK = {
     # Spark's own waits for an answer at the end of a log before it says where that is
     "kafka.fetch.max.wait.ms": "50",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Options of every query here: errors come soon."""
+#: Requests that may be repeated after TOO_SLOW: they start a query and wait for its end.
 ONE_QUERY = ("read", "tasks", "stream", "once")
-"""Requests that may be repeated after TOO_SLOW: they start a query and wait for its end."""
+#: A minute and a half in which no Python of Spark's could connect; each repeat is reported.
 REPEATS = 9
-"""A minute and a half in which no Python of Spark's could connect; each repeat is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a query."""
 
+    #: Of each batch, in the order of their places in the log.
     rows: list[Rows] = field(default_factory=list)
-    """Of each batch, in the order of their places in the log."""
     schema: Any = None
+    #: Of each batch, as the checkpoint has them.
     offsets: dict[int, Any] = field(default_factory=dict)
-    """Of each batch, as the checkpoint has them."""
+    #: Of each batch that had rows: where it began and ended, and where the log ended.
     progress: list[Any] = field(default_factory=list)
-    """Of each batch that had rows: where it began and ended, and where the log ended."""
+    #: What was said, if it failed.
     refused: str | None = None
-    """What was said, if it failed."""
 
     @property
     def count(self) -> int:
@@ -97,8 +97,8 @@ class Beside:
         self._servers = servers
         self._folder = folder
         self._pool = ThreadPoolExecutor(2)
+        #: The requests that were repeated, each with Spark's error.
         self.repeated: list[str] = []
-        """The requests that were repeated, each with Spark's error."""
 
     def ask(self, op: str, source: str, options: Options, **more: Any) -> Any:
         """One of them."""

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import TopicPartition
 from tests.support.kafka import KafkaBroker, java
 from tests.support.process import run_command
 from tests.system.spark.beside import environment

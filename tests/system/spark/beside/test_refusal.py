@@ -17,10 +17,10 @@ class Refusal:
 
     name: str
     options: Options
+    #: In what Spark's own says.
     own: str
-    """In what Spark's own says."""
+    #: In what Rota says.
     rota: str
-    """In what Rota says."""
 
 
 def returns(**more: Any) -> dict[str, Any]:
@@ -39,6 +39,7 @@ ONLY_ONE = "Only one of the following options"
 WRONG = 'Expected e.g. {"topicA":'
 UNLIKE = "don't match what are assigned"
 
+#: Wrong whatever the cluster has.
 OPTION = (
     Refusal("no topic", {}, ONE, "subscribe, subscribePattern and assign"),
     Refusal("two ways", returns(assign={"returns": [0]}), ONLY_ONE, "assign"),
@@ -122,8 +123,8 @@ OPTION = (
         "kafka.fetch.min.bytes",
     ),
 )
-"""Wrong whatever the cluster has."""
 
+#: Wrong for what the cluster has.
 CLUSTER = (
     Refusal(
         "a topic that is not there", {"subscribe": "orders,missing"}, "UnknownTopic", "missing"
@@ -151,7 +152,6 @@ CLUSTER = (
         "aged-0",
     ),
 )
-"""Wrong for what the cluster has."""
 
 BATCH = (
     Refusal(
@@ -280,6 +280,7 @@ STREAM = (
     ),
 )
 
+#: What Spark's own takes without a word, and Rota does not.
 STRICTER = (
     Refusal("an option that nobody knows", returns(inculdeHeaders="true"), "", "includeHeaders"),
     Refusal("a partition that is not there", {"assign": {"orders": [1, 7]}}, "", "orders-7"),
@@ -287,7 +288,6 @@ STRICTER = (
     Refusal("half an offset", returns(startingOffsets=at("returns", 1.5)), "", "startingOffsets"),
     Refusal("no offset", returns(startingOffsets=at("returns", None)), "", "startingOffsets"),
 )
-"""What Spark's own takes without a word, and Rota does not."""
 
 
 def refused(case: Refusal, twins: tuple[str | None, str | None]) -> None:

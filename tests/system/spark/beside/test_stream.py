@@ -21,10 +21,10 @@ class Stream:
 
     name: str
     options: Options
+    #: Of each batch.
     rows: list[int]
-    """Of each batch."""
+    #: Of each batch, as the checkpoint has them.
     offsets: list[Any]
-    """Of each batch, as the checkpoint has them."""
 
 
 def skewed(*offsets: int) -> dict[str, Any]:

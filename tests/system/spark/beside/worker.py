@@ -21,10 +21,10 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
 
 import rota.spark
-from rota.pipeline.session import session
+from rota.pipeline.session import open_session
 
+#: How long a query may take, in seconds. What takes longer has gone wrong.
 PATIENCE = 60
-"""How long a query may take, in seconds. What takes longer has gone wrong."""
 
 
 def packed(table: pa.Table) -> str:
@@ -149,7 +149,7 @@ def serve(jars: str) -> None:
     # what collect() waits for a Python; the ten seconds to connect are fixed (see stage.py)
     patience = f"--conf spark.python.authenticate.socketTimeout={PATIENCE}s"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{patience} --jars {jars} pyspark-shell"
-    with session("local[2]") as spark:
+    with open_session("local[2]") as spark:
         rota.spark.register(spark)
         desk = Desk(spark)
         for line in sys.stdin:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from rota import Broker
-from rota.broker.fault import Order
-from rota.wire.api import Api
+from rota.broker.faults import InjectedFault
+from rota.protocol.messages import Api
 
 PATIENCE = 300
 
@@ -16,7 +16,7 @@ class Held:
 
     def __init__(self, broker: Broker, after: int) -> None:
         self.ended = False
-        self._order = Order(api=Api.FETCH, left=None, client_id=None, delay=86_400_000)
+        self._order = InjectedFault(api=Api.FETCH, left=None, client_id=None, delay=86_400_000)
         broker.delay("Fetch", 0.001, times=after)
         broker._run(lambda node: node.faults.order(self._order))
 

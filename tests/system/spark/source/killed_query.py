@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import rota.spark
-from rota.pipeline.session import session
+from rota.pipeline.session import open_session
 
 
 def finish(
@@ -65,5 +65,5 @@ def kill() -> None:
 
 
 if __name__ == "__main__":
-    with session("local[2]") as started:
+    with open_session("local[2]") as started:
         finish(started, *sys.argv[1:])

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import rota
 import rota.spark
 from rota.cli.main import main
-from rota.model.topic import TopicPartition
+from rota.engine.model.topic import TopicPartition
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 from tests.system.spark.source.test_source_fault import wait_for
@@ -28,8 +28,8 @@ Offsets = dict[TopicPartition, int]
 Batch = Callable[[DataFrame, int], None]
 
 CLIENT = "committer"
+#: Of each partition.
 ROWS = 9
-"""Of each partition."""
 
 
 @pytest.fixture(scope="module")

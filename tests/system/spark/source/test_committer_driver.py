@@ -22,7 +22,7 @@ CLASSIC = """
     import os, signal, sys, time
     from pyspark.sql.streaming.listener import StreamingQueryListener
     import rota.spark
-    from rota.pipeline.session import session
+    from rota.pipeline.session import open_session
 
     address, folder, when = sys.argv[1:]
     kafka = {"kafka.bootstrap.servers": address, "subscribe": "orders"}
@@ -48,7 +48,7 @@ CLASSIC = """
         if batch == 1:
             die("written")
 
-    opened = session("local[2]")
+    opened = open_session("local[2]")
     spark = opened.__enter__()
     rota.spark.register(spark)
     rota.spark.commit_to_group(spark, group_id="billing", kafka=kafka | more, query="bills")

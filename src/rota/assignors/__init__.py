@@ -1,1 +1,0 @@
-"""Strategies: who gets which partition."""

@@ -1,0 +1,85 @@
+"""The events that the server gives to the node, and the commands that the node returns.
+
+The server gives the node one frame of a connection at a time: the next one only after the one
+before is answered (:class:`WriteResponse`) or needs no response (:class:`NoResponse`). So responses
+keep the order of their requests, and a connection occupies at most one request and one response, as
+in Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType, TypeAlias
+
+from rota.engine.formats.buffer import Bytes
+
+#: Given by the server, never twice.
+ConnectionId = NewType("ConnectionId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOpened:
+    """A client has connected."""
+
+    connection: ConnectionId
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceived:
+    """A whole frame has come in, without its length."""
+
+    connection: ConnectionId
+    frame: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """The connection is gone; what it waited for need not be answered."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """Time may have passed, or there may be room for more responses: fire due timers, resume
+    requests.
+    """
+
+
+NodeEvent: TypeAlias = ConnectionOpened | FrameReceived | ConnectionClosed | Wakeup
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResponse:
+    """Write these bytes, then read the next frame."""
+
+    connection: ConnectionId
+    data: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponse:
+    """The request gets no answer: read the next frame."""
+
+    connection: ConnectionId
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close the connection, after everything sent before has gone out."""
+
+    connection: ConnectionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLogLine:
+    """Write a line to the broker's log."""
+
+    #: As in :mod:`logging`: 20 is worth telling, 30 a warning, 40 an error.
+    level: int
+    text: str
+
+
+NodeCommand: TypeAlias = WriteResponse | NoResponse | CloseConnection | WriteLogLine

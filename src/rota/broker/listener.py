@@ -1,0 +1,123 @@
+"""The sockets that the broker listens on, and the address that it advertises to clients."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+
+from rota.errors import InputError, Unreachable
+
+BIND_ATTEMPTS = 10
+
+ALL_INTERFACES = ("0.0.0.0", "::")  # noqa: S104 (it is looked for, not listened on)
+
+_BIND_ERRORS = {
+    errno.EADDRINUSE: "the port is taken: another process listens there",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "listening there is not permitted (ports below 1024 are the system's)",
+}
+
+
+def bind_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of a host, all at one port; port 0 is any that is free.
+
+    :raises InputError: the host or the port is none
+    :raises Unreachable: it is taken, or not ours
+    """
+    addresses = resolve_host(host, port)
+    tries = BIND_ATTEMPTS if port == 0 else 1
+    while True:
+        tries -= 1
+        try:
+            return _bind_all(addresses)
+        except OSError as error:
+            if not tries:
+                reason = _BIND_ERRORS.get(error.errno or 0) or error.strerror
+                raise Unreachable(
+                    f"cannot listen on {format_address(host, port)}: {reason}"
+                ) from error
+
+
+def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    """The addresses of a host, those of version 4 first."""
+    if not 0 <= port <= 65_535:
+        raise InputError(f"port {port}: a port is a number from 0 to 65535")
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"host {host!r}: {reason}") from error
+    addresses = {(family, (str(where[0]), port)) for family, _, _, _, where in found}
+    return sorted(addresses, key=lambda each: (each[0] != socket.AF_INET, each[1]))
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine connect to it?"""
+    return all(
+        ipaddress.ip_address(address.partition("%")[0]).is_loopback
+        for _, (address, _) in resolve_host(host)
+    )
+
+
+def check_exposure(host: str, *, guarded: bool, allow_anonymous: bool) -> None:
+    """Refuses to be reachable from other machines by whoever comes.
+
+    :raises InputError: it would be
+    """
+    if not guarded and not allow_anonymous and not is_loopback(host):
+        raise InputError(
+            f"{host or 'every address'} can be reached from other machines, and nobody has to log "
+            f"in: give users, or allow_anonymous=True"
+        )
+
+
+def advertised_address(host: str, port: int) -> tuple[str, int]:
+    """What clients are told to connect to, unless it is set: a host they can look up."""
+    return (socket.gethostname() if host in {"", *ALL_INTERFACES} else host), port
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``host:port``, as clients are told.
+
+    :raises InputError: it is not that
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
+        raise InputError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an address of version 6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bind_all(addresses: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> list[socket.socket]:
+    """The first decides on the port; an address that this machine does not have is passed over
+    where another one works (``localhost`` is often also ``::1`` where there is no IPv6).
+    """
+    sockets: list[socket.socket] = []
+    for family, (address, port) in addresses:
+        one = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if os.name == "posix":
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((address, sockets[0].getsockname()[1] if sockets else port))
+            one.listen()
+        except OSError as error:
+            one.close()
+            if not sockets or error.errno == errno.EADDRINUSE:
+                for each in sockets:
+                    each.close()
+                raise
+        else:
+            sockets.append(one)
+    return sockets

@@ -1,0 +1,293 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, and ``partition.metadata``.
+
+An offset checkpoint has one offset for each partition::
+
+0                   the version
+2                   how many lines follow
+orders 0 1200       topic, partition, offset
+orders 1 800
+
+That format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
+Rota keeps a second file beside it, ``.copy``: a line with its own checksum and the checksum of the
+previous content, then the same content. The copy is written first. If the checkpoint has neither
+the previous content nor the new one, it is damaged, and the copy counts.
+
+``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and for
+each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0, but a
+folder that Kafka wrote may have more. No checksum covers the epoch of a batch, so this file is also
+the check for it.
+
+``partition.metadata`` in a partition's folder has the id of its topic.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from rota.broker.storage.disk import Disk
+from rota.engine.formats.record_batch import compute_crc32c
+from rota.errors import DiskError, FormatError
+
+#: By topic and partition.
+PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
+
+OFFSET_CHECKPOINT_VERSION = 0
+
+OFFSET_LINE = re.compile(r"(\S+) (0|[1-9]\d{0,9}) (0|[1-9]\d{0,18})")
+
+COPY_HEADER = re.compile(rb"rota checkpoint 1, checksum ([0-9a-f]{8}), before ([0-9a-f]{8})\n")
+
+
+class CheckpointCopy(NamedTuple):
+    """What the second file has."""
+
+    #: The checksum of the content before.
+    before: int
+    content: bytes
+
+    def knows(self, data: bytes) -> bool:
+        """Whether the first file may have this content."""
+        return data == self.content or compute_crc32c(data) == self.before
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Writes both files, unless they have this content already."""
+    data = pack_offsets(offsets)
+    now = _read_file(disk, path)
+    copy = _read_copy(disk, path)
+    if now == data and copy is not None and copy.content == data:
+        return
+    # if the file was damaged since, its checksum must not make it count after a crash in between
+    before = now if now is not None and (copy is None or copy.knows(now)) else data
+    disk.replace(_copy_path(path), _pack_copy(before, data))
+    if now != data:
+        disk.replace(path, data)
+
+
+def read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> PartitionOffsets:
+    """Reads the offsets; none if there is no file, or both files are damaged.
+
+    Damage is reported, and a damaged file is rewritten if the other one is good.
+    """
+    copy = _read_copy(disk, path)
+    try:
+        data = _read_file(disk, path)
+        if data is None and copy is None:
+            return {}
+        found = unpack_offsets(_check_against_copy(data, copy))
+    except (FormatError, DiskError) as error:
+        what = f"{path}: {str(error).removeprefix(f'{path}: ')}"
+        if copy is None:
+            report(f"{what}; it is taken for missing")
+            return {}
+        report(f"{what}; it is written anew from its copy")
+        disk.replace(path, copy.content)
+        return unpack_offsets(copy.content)
+    if copy is None and data and disk.size(_copy_path(path)) is not None:
+        report(f"{_copy_path(path)}: it is damaged; it is written anew from {path}")
+        disk.replace(_copy_path(path), _pack_copy(data, data))
+    return found
+
+
+def remove_copies(disk: Disk, *paths: str) -> None:
+    """Removes the copies of files that another broker has written since."""
+    for path in paths:
+        disk.remove(_copy_path(path))
+
+
+def pack_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """The file's content."""
+    lines = [f"{topic} {partition} {at}\n" for (topic, partition), at in sorted(offsets.items())]
+    return f"{OFFSET_CHECKPOINT_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def unpack_offsets(data: bytes) -> PartitionOffsets:
+    """What a file says; an empty one, which Kafka makes before it has something to say, nothing.
+
+    :raises FormatError: it does not follow the format
+    """
+    if not data:
+        return {}
+    try:
+        version, count, *lines = data.decode().splitlines()
+    except ValueError:
+        raise FormatError("it is not a checkpoint file") from None
+    if version != str(OFFSET_CHECKPOINT_VERSION):
+        raise FormatError(f"line 1: version {version!r}, known is {OFFSET_CHECKPOINT_VERSION}")
+    found: PartitionOffsets = {}
+    for number, line in enumerate(lines, start=3):
+        fields = OFFSET_LINE.fullmatch(line)
+        if fields is None:
+            raise FormatError(f"line {number}: {line!r} is no topic, partition and offset")
+        found[fields[1], int(fields[2])] = int(fields[3])
+    if count != str(len(lines)) or len(found) != len(lines):
+        raise FormatError(f"line 2 says {count!r}, there are {len(found)} partitions")
+    return found
+
+
+def _check_against_copy(data: bytes | None, copy: CheckpointCopy | None) -> bytes:
+    if data is None:
+        raise FormatError("it is missing")
+    if copy is not None and not copy.knows(data):
+        raise FormatError("it is not what was written")
+    return data
+
+
+def _pack_copy(before: bytes, data: bytes) -> bytes:
+    sum_before = b"%08x" % compute_crc32c(before)
+    made = compute_crc32c(sum_before + data)
+    return b"rota checkpoint 1, checksum %08x, before %s\n%s" % (made, sum_before, data)
+
+
+def _read_copy(disk: Disk, path: str) -> CheckpointCopy | None:
+    """None if there is none, or it is damaged."""
+    try:
+        data = _read_file(disk, _copy_path(path)) or b""
+    except DiskError:
+        return None
+    head = COPY_HEADER.match(data)
+    if head is None:
+        return None
+    content = data[head.end() :]
+    good = int(head[1], 16) == compute_crc32c(head[2] + content)
+    return CheckpointCopy(int(head[2], 16), content) if good else None
+
+
+def _read_file(disk: Disk, path: str) -> bytes | None:
+    size = disk.size(path)
+    return None if size is None else disk.read(path, 0, size)
+
+
+def _copy_path(path: str) -> str:
+    return f"{path}.copy"
+
+
+LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
+
+LEADER_EPOCH_VERSION = "0"
+
+
+class LeaderEpochs:
+    """The leader epoch in which each offset was written."""
+
+    def __init__(self, entries: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
+        """:param entries: epochs and their first offsets, both ascending; at least one."""
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        #: The one epoch, if there is but one.
+        self.only = self._epochs[0] if len(entries) == 1 else None
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """Epochs and their first offsets."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The epoch of what is written now."""
+        return self._epochs[-1]
+
+    def at(self, offset: int) -> int:
+        """The epoch that an offset was written in."""
+        return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
+
+    def end_of(self, epoch: int, end: int) -> tuple[int, int] | None:
+        """Returns the largest epoch up to this one and its end offset; None if too high."""
+        if epoch > self.latest:
+            return None
+        row = bisect_right(self._epochs, epoch) - 1
+        if row < 0:  # all of it was before the log's start
+            return epoch, self._starts[0]
+        return self._epochs[row], self._starts[row + 1] if row + 1 < len(self._starts) else end
+
+
+def pack_leader_epochs(entries: Sequence[tuple[int, int]] = ((0, 0),)) -> bytes:
+    """The file's content."""
+    lines = [
+        LEADER_EPOCH_VERSION,
+        str(len(entries)),
+        *(f"{epoch} {start}" for epoch, start in entries),
+    ]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def unpack_leader_epochs(data: bytes) -> LeaderEpochs | None:
+    """The epochs of a file's content; None if it has none, as before the first record.
+
+    :raises FormatError: it is damaged
+    """
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        if version != LEADER_EPOCH_VERSION or int(count) != len(lines):
+            raise FormatError(f"version {version} with {count} epochs in {len(lines)} lines")
+        entries = [(int(epoch), int(start)) for epoch, start in map(str.split, lines)]
+    except ValueError as error:
+        raise FormatError(f"not a list of epochs: {error}") from None
+    for (epoch, start), (later, after) in pairwise(entries):
+        if later <= epoch or after < start:
+            raise FormatError(f"epoch {later} from {after} on, after {epoch} from {start} on")
+    if any(epoch < 0 or start < 0 for epoch, start in entries):
+        raise FormatError("a number below zero")
+    return LeaderEpochs(entries) if entries else None
+
+
+def load_leader_epochs(
+    disk: Disk, folder: str, report: Callable[[str], None]
+) -> LeaderEpochs | None:
+    """Reads a partition's leader epochs; reports a missing or damaged file and returns None."""
+    path = f"{folder}/{LEADER_EPOCH_FILE}"
+    size = disk.size(path)
+    if size is None:
+        report(f"{path}: missing; made anew")
+        return None
+    try:
+        return unpack_leader_epochs(disk.read(path, 0, size)) or LeaderEpochs()
+    except FormatError as error:
+        report(f"{path}: {error}; made anew")
+        return None
+
+
+PARTITION_METADATA_FILE = "partition.metadata"
+
+PARTITION_METADATA_PATTERN = re.compile(rb"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
+
+
+def pack_partition_metadata(topic_id: bytes) -> bytes:
+    """The file's content."""
+    return b"version: 0\ntopic_id: %s" % urlsafe_b64encode(topic_id).rstrip(b"=")
+
+
+def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
+    """Makes a partition's folder with its ``partition.metadata``."""
+    disk.make(folder)
+    disk.remove(f"{folder}/{PARTITION_METADATA_FILE}")
+    disk.append(f"{folder}/{PARTITION_METADATA_FILE}", pack_partition_metadata(topic_id))
+
+
+def read_topic_id(disk: Disk, folder: str) -> bytes | None:
+    """Reads the topic id of a partition's folder; None if the file is missing or malformed."""
+    found = PARTITION_METADATA_PATTERN.fullmatch(_read_partition_metadata(disk, folder))
+    return None if found is None else urlsafe_b64decode(found["id"] + b"==")
+
+
+def is_topic_id_damaged(disk: Disk, folder: str, topic_id: bytes) -> bool:
+    """Whether the file differs from this topic's in exactly one character.
+
+    Topic ids are random: two ids that are so similar are not of two topics.
+    """
+    said, right = (
+        _read_partition_metadata(disk, folder).rstrip(b"\n"),
+        pack_partition_metadata(topic_id),
+    )
+    return len(said) == len(right) and sum(a != b for a, b in zip(said, right, strict=True)) == 1
+
+
+def _read_partition_metadata(disk: Disk, folder: str) -> bytes:
+    path = f"{folder}/{PARTITION_METADATA_FILE}"
+    size = disk.size(path)
+    return b"" if size is None else disk.read(path, 0, size)

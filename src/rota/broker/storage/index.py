@@ -1,0 +1,249 @@
+"""The index files beside a segment: offset index, time index and transaction index.
+
+``.index`` has 8 bytes an entry: the last offset of a batch, relative to the segment's base offset,
+and the batch's position in the file. ``.timeindex`` has 12: the newest timestamp so far, and the
+relative offset of the batch that has it. An entry is made for the first batch after every
+``index.interval.bytes``, and a last time entry when the segment is closed. Both only save time: all
+that they say can be read from the log, and is checked there before it is believed.
+
+``.txnindex`` has 34 bytes an entry, one for each aborted transaction that ended in the segment:
+version 0 in 16 bits, then in 64 bits each the producer's id, the transaction's first offset, its
+last offset (that of the marker), and the last stable offset after it. Entries are in the order of
+their markers.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from rota.broker.storage.disk import Disk
+from rota.engine.formats.buffer import Bytes
+from rota.errors import DiskError, FormatError
+
+#: ``index.interval.bytes``: so much of the log is between two entries, at least.
+DEFAULT_INDEX_INTERVAL = 4_096
+
+#: ``segment.index.bytes``: an index file is no larger; a segment ends where one is full.
+MAX_INDEX_BYTES = 10 << 20
+
+OFFSET_ENTRY = struct.Struct(">ii")
+
+TIME_ENTRY = struct.Struct(">qi")
+
+_ENTRY_DTYPES = {OFFSET_ENTRY: np.dtype([("key", ">i4"), ("value", ">i4")])}
+
+_ENTRY_DTYPES[TIME_ENTRY] = np.dtype([("key", ">i8"), ("value", ">i4")])
+
+
+class IndexBuilder:
+    """Decides which batches of a segment get an entry."""
+
+    def __init__(self, base_offset: int, interval: int = DEFAULT_INDEX_INTERVAL) -> None:
+        #: The newest timestamp so far.
+        self.newest = -1
+        #: The last offset of the batch that has it.
+        self.newest_at = base_offset
+        self._base = base_offset
+        self._interval = interval
+        #: Bytes since the last entry.
+        self._since = 0
+        #: The newest timestamp that has an entry.
+        self._told = -1
+
+    def add(self, position: int, size: int, last_offset: int, newest: int) -> tuple[bytes, bytes]:
+        """Returns what a batch adds to the offset index and the time index; mostly nothing."""
+        if newest > self.newest:
+            self.newest, self.newest_at = newest, last_offset
+        of_offset = of_time = b""
+        if self._since > self._interval:
+            of_offset = OFFSET_ENTRY.pack(last_offset - self._base, position)
+            of_time = self.last_time()
+            self._since = 0
+        self._since += size
+        return of_offset, of_time
+
+    def last_time(self) -> bytes:
+        """Returns a time entry for the newest timestamp so far, or nothing if it has one."""
+        if self.newest <= self._told:
+            return b""
+        self._told = self.newest
+        return TIME_ENTRY.pack(self.newest, self.newest_at - self._base)
+
+    def resume(self, newest: int, newest_at: int, since: int) -> None:
+        """Continues from the last entries of existing indexes.
+
+        :param newest: the timestamp of the last time entry :param since: bytes of the log since the
+        last offset entry
+        """
+        self.newest = self._told = newest
+        self.newest_at = newest_at
+        self._since = since
+
+
+#: Bytes of a file that is not there yet.
+NO_FILE = -1
+
+
+class IndexFile:
+    """An index file: in memory while its segment is active, else read entry by entry."""
+
+    def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
+        self.path = path
+        self._disk = disk
+        self._entry = entry
+        self._held: bytearray | None = None
+        #: So many bytes are in the file; None: nobody knows.
+        self._saved: int | None = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: int) -> tuple[int, int]:
+        size = self._entry.size
+        if row < 0:
+            row += self._count
+        if self._held is not None:
+            key, value = self._entry.unpack_from(self._held, row * size)
+        else:
+            data = self._disk.read(self.path, row * size, size)
+            if len(data) < size:  # someone has cut it: nothing that the log would confirm
+                return 0, -1
+            key, value = self._entry.unpack(data)
+        return key, value
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes."""
+        return self._count * self._entry.size
+
+    def has_room(self, most: int) -> bool:
+        """Whether two more entries fit into a file of at most ``most`` bytes."""
+        return self.size + 2 * self._entry.size <= min(most, MAX_INDEX_BYTES)
+
+    def at_or_below(self, key: int) -> int:
+        """The row of the last entry whose key is no more than this one; -1: there is none."""
+        return bisect_right(range(self._count), key, key=lambda row: self[row][0]) - 1
+
+    def clear(self) -> None:
+        """No entries, to be held in memory; the file is written anew."""
+        self._held = bytearray()
+        self._count = 0
+        self._saved = None
+
+    def create(self) -> None:
+        """No entries, for a new segment; the file is made when it is saved."""
+        self._disk.remove(self.path)
+        self._held = bytearray()
+        self._saved = NO_FILE
+
+    def add(self, entry: bytes) -> None:
+        """One more, or none; not in the file yet."""
+        if entry and self._held is not None:
+            self._held += entry
+            self._count += 1
+
+    def save(self) -> None:
+        """Writes what is not in the file."""
+        held = self._held
+        if held is None or self._saved == len(held):
+            return
+        if self._saved is None:
+            with suppress(DiskError):
+                self._disk.remove(f"{self.path}.tmp")
+            self._disk.replace(self.path, bytes(held))
+        else:
+            saved, self._saved = max(self._saved, 0), None
+            self._disk.append(self.path, bytes(held[saved:]))
+        self._saved = len(held)
+
+    def release(self) -> None:
+        """Frees the memory; all entries are in the file."""
+        self._held = None
+
+    def load(self, *, hold: bool, limit: int) -> str | None:
+        """Reads the file; returns the problem with it, or None.
+
+        :param hold: keep it in memory, because its segment is active :param limit: highest relative
+        offset (time index) or position (offset index)
+        """
+        size = self._disk.size(self.path)
+        if size is None:
+            return "missing"
+        if size % self._entry.size:
+            return f"{size} bytes are no whole entries of {self._entry.size}"
+        if size > MAX_INDEX_BYTES:
+            return f"{size} bytes are too many"
+        data = self._disk.read(self.path, 0, size)
+        rows = np.frombuffer(data, _ENTRY_DTYPES[self._entry])
+        keys, values = rows["key"].astype(np.int64), rows["value"].astype(np.int64)
+        if len(rows) and (keys[0] < 0 or values[0] < 0 or values.max() > limit):
+            return "an entry points outside the log"
+        if (np.diff(keys) <= 0).any() or (np.diff(values) <= 0).any():
+            return "its entries do not ascend"
+        self._count = len(rows)
+        self._held = bytearray(data) if hold else None
+        self._saved = size
+        return None
+
+
+TRANSACTION_ENTRY = struct.Struct(">hqqqq")
+
+TRANSACTION_INDEX_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """An aborted transaction: its records do not count."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    #: The last stable offset after it.
+    stable: int
+
+    def pack(self) -> bytes:
+        """Its entry."""
+        return TRANSACTION_ENTRY.pack(
+            TRANSACTION_INDEX_VERSION,
+            self.producer_id,
+            self.first_offset,
+            self.last_offset,
+            self.stable,
+        )
+
+
+def read_transaction_index(data: Bytes, base_offset: int = 0) -> list[AbortedTransaction]:
+    """All entries of the index of a segment.
+
+    :raises FormatError: it is cut, of another version, or its offsets cannot be
+    """
+    if len(data) % TRANSACTION_ENTRY.size:
+        raise FormatError(f"{len(data)} bytes are no whole entries of {TRANSACTION_ENTRY.size}")
+    found: list[AbortedTransaction] = []
+    before = base_offset - 1
+    for number, (version, *fields) in enumerate(TRANSACTION_ENTRY.iter_unpack(data)):
+        entry = AbortedTransaction(*fields)
+        if version != TRANSACTION_INDEX_VERSION:
+            raise FormatError(
+                f"entry {number} has version {version}, known is {TRANSACTION_INDEX_VERSION}"
+            )
+        if entry.last_offset <= before or not 0 <= entry.first_offset <= entry.last_offset:
+            span = f"{entry.first_offset} to {entry.last_offset}"
+            raise FormatError(f"entry {number}: offsets {span} after {before}")
+        before = entry.last_offset
+        found.append(entry)
+    return found
+
+
+def select_overlapping(
+    entries: Iterable[AbortedTransaction], first: int, upto: int
+) -> list[AbortedTransaction]:
+    """Selects the transactions with an offset in ``[first, upto)``."""
+    return [entry for entry in entries if entry.last_offset >= first and entry.first_offset < upto]

@@ -1,0 +1,470 @@
+"""What a partition knows of the producers that write to it: epochs, sequences, transactions.
+
+A producer with an id numbers the records that it sends to a partition. The log appends a batch
+whose numbers follow those of the batch before. It answers a batch that it already has with the
+offsets of that batch (a retry after a lost response). It refuses all others: nothing is stored
+twice, and nothing is left out. The last five batches are known, as many as a client may have in
+flight.
+
+All of this can be replayed from the log. A snapshot, ``{offset:020}.snapshot``, only saves time.
+It is Kafka's version 1::
+
+version     int16   1
+checksum    uint32  CRC-32C of all that follows
+count       int32   and for each producer, of its last batch:
+    id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
+    timestamp int64, coordinator epoch int32, first offset of the open transaction int64
+
+A field without a value is -1 (the offset delta: 0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rota.broker.storage.disk import Disk
+from rota.broker.storage.file_records import CorruptBatchError, StoredBatch
+from rota.broker.storage.index import AbortedTransaction
+from rota.broker.storage.log_segment import LogSegment, segment_path
+from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.record_batch import (
+    CONTROL_FLAG_MASK,
+    BatchHeader,
+    ControlRecordType,
+    compute_crc32c,
+)
+from rota.engine.formats.record_batch_columns import decode_batches
+from rota.engine.model.config import DAY, MAX_INT
+from rota.errors import Code, DiskError, FormatError, Refused
+
+#: ``max.in.flight.requests.per.connection`` of an idempotent producer is no more.
+BATCHES_TO_RETAIN = 5
+
+NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
+
+#: A marker's value: its version and the epoch.
+MARKER_VALUE = struct.Struct(">hi")
+
+
+class BatchMetadata(NamedTuple):
+    """A batch of a producer in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class EndTransactionMarker(NamedTuple):
+    """The marker that ends a transaction."""
+
+    #: A :class:`~rota.engine.formats.record_batch.ControlRecordType`.
+    kind: int
+    coordinator_epoch: int
+    timestamp: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ProducerStateEntry:
+    """The state of one producer."""
+
+    epoch: int = NO_EPOCH
+    #: Of the last batch or marker.
+    timestamp: int = NO_TIMESTAMP
+    coordinator_epoch: int = -1
+    #: The first offset of the one that is open.
+    transaction: int | None = None
+    #: The last of this epoch.
+    batches: list[BatchMetadata] = field(default_factory=list)
+
+
+class ProducerStateManager:
+    """The producers of one partition, by id."""
+
+    def __init__(self, expiration: int = DAY) -> None:
+        """:param expiration: ``producer.id.expiration.ms``."""
+        #: All batches before this offset are known here.
+        self.end = 0
+        self.expiration = expiration
+        self._known: dict[int, ProducerStateEntry] = {}
+        #: Open transactions: their producers by their first offsets, which ascend.
+        self._open: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[tuple[int, ProducerStateEntry]]:
+        """In the order of their ids."""
+        return iter(sorted(self._known.items()))
+
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
+        """What is known of one."""
+        return self._known.get(producer_id)
+
+    def put(self, producer_id: int, producer: ProducerStateEntry) -> None:
+        """Adds a producer from a snapshot."""
+        self._known[producer_id] = producer
+        if producer.transaction is not None:
+            self._open[producer.transaction] = producer_id
+            self._open = dict(sorted(self._open.items()))
+
+    def check(self, header: BatchHeader) -> BatchMetadata | None:
+        """Checks a batch before its append; returns the earlier one if it is a duplicate.
+
+        :raises Refused: its epoch, sequence or transaction is wrong
+        """
+        producer = self._known.get(header.producer_id)
+        if producer is None:
+            # All it wrote was deleted or has expired, or it is new: any sequence may come first.
+            if header.transactional:
+                raise _transaction_not_open(header)
+            return None
+        epoch = header.producer_epoch
+        if epoch == producer.epoch:
+            first, last = header.base_sequence, _last_sequence(header)
+            for taken in producer.batches:
+                if taken.first_sequence == first and taken.last_sequence == last:
+                    return taken
+        elif epoch < producer.epoch:
+            raise Refused(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id}: epoch {epoch} is over, it is in {producer.epoch}",
+            )
+        if header.transactional and (producer.transaction is None or epoch != producer.epoch):
+            raise _transaction_not_open(header)
+        _check_sequence(header, producer)
+        if producer.transaction is not None and not header.transactional:
+            raise Refused(
+                Code.INVALID_TXN_STATE,
+                f"producer {header.producer_id}: a batch without a transaction, while the one "
+                f"from offset {producer.transaction} on is open",
+            )
+        return None
+
+    def take(
+        self, header: BatchHeader, end: EndTransactionMarker | None = None
+    ) -> AbortedTransaction | None:
+        """Updates the state with a batch that is in the log; checks nothing.
+
+        :param end: the marker, if it is a control batch that has one :return: the transaction that
+        this batch aborted, for the transaction index
+        """
+        if header.control:
+            return self._end(header, end) if end else None  # empty: all of it was compacted away
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._known.get(producer_id)
+        if producer is None:
+            producer = self._known[producer_id] = ProducerStateEntry(epoch=epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        elif len(producer.batches) == BATCHES_TO_RETAIN:
+            del producer.batches[0]
+        first, last = header.base_offset, header.last_offset
+        producer.timestamp = header.max_timestamp
+        producer.batches.append(
+            BatchMetadata(
+                header.base_sequence, _last_sequence(header), first, last, header.max_timestamp
+            )
+        )
+        if header.transactional and producer.transaction is None:
+            producer.transaction = first
+            self._open[first] = producer_id
+        return None
+
+    def _end(self, header: BatchHeader, end: EndTransactionMarker) -> AbortedTransaction | None:
+        producer = self._known.setdefault(header.producer_id, ProducerStateEntry())
+        first, last = producer.transaction, header.base_offset
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = end.coordinator_epoch
+        producer.timestamp = end.timestamp
+        producer.transaction = None
+        if first is None:  # a marker without data moves no stable offset
+            return None
+        self._open.pop(first, None)
+        if end.kind != ControlRecordType.ABORT:
+            return None
+        return AbortedTransaction(header.producer_id, first, last, self.stable(last + 1))
+
+    def stable(self, end: int) -> int:
+        """The last stable offset of a log with this end: all transactions before it have ended."""
+        return min(next(iter(self._open), end), end)
+
+    def expire(self, now: int) -> None:
+        """Removes producers that have not written for ``producer.id.expiration.ms``.
+
+        A producer with an open transaction stays.
+        """
+        limit = now - self.expiration
+        gone = [key for key, each in self._known.items() if each.timestamp <= limit]
+        for key in gone:
+            if self._known[key].transaction is None:
+                del self._known[key]
+
+
+def read_marker(batch: Bytes) -> EndTransactionMarker | None:
+    """Reads the marker of a control batch; None if compaction emptied it, or it is of another kind.
+
+    :raises FormatError: it cannot be read
+    """
+    columns = decode_batches(batch, check=False)
+    if columns.problems:
+        raise FormatError(f"control batch: {columns.problems[0].text}")
+    if not len(columns) or columns.batches.marker[0] not in set(ControlRecordType):
+        return None
+    value = columns.value(0) or b""
+    if len(value) < MARKER_VALUE.size:
+        raise FormatError(f"control batch: {len(value)} bytes are no marker's value")
+    _, epoch = MARKER_VALUE.unpack_from(value)
+    return EndTransactionMarker(int(columns.batches.marker[0]), epoch, int(columns.timestamp[0]))
+
+
+def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
+    first = header.base_sequence
+    if producer.epoch != header.producer_epoch:
+        if first and producer.epoch != NO_EPOCH:
+            raise Refused(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}: sequence {first} first in epoch "
+                f"{header.producer_epoch}, which begins with 0",
+            )
+        return
+    last = producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE
+    if first != last + 1 and not (first == 0 and last == MAX_INT):
+        raise Refused(
+            Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id}: sequence {first} after {last}",
+        )
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    """That of the last record; behind the highest number comes 0."""
+    first = header.base_sequence
+    return first if first == NO_SEQUENCE else (first + header.last_offset_delta) & MAX_INT
+
+
+def _transaction_not_open(header: BatchHeader) -> Refused:
+    return Refused(
+        Code.INVALID_TXN_STATE,
+        f"producer {header.producer_id}: a batch of a transaction that is not open here",
+    )
+
+
+SNAPSHOT_VERSION = 1
+
+SNAPSHOT_HEADER = struct.Struct(">hI")
+
+SNAPSHOT_COUNT = struct.Struct(">i")
+
+SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+SNAPSHOT_SUFFIX = ".snapshot"
+
+
+def pack_snapshot(producers: ProducerStateManager) -> bytes:
+    """The file's content."""
+    entries = [SNAPSHOT_COUNT.pack(len(producers))]
+    for producer_id, each in producers:
+        sequence, offset, delta = NO_SEQUENCE, -1, 0
+        if each.batches:
+            last = each.batches[-1]
+            sequence, offset = last.last_sequence, last.last_offset
+            delta = offset - last.first_offset
+        begun = -1 if each.transaction is None else each.transaction
+        fields = (sequence, offset, delta, each.timestamp, each.coordinator_epoch, begun)
+        entries.append(SNAPSHOT_ENTRY.pack(producer_id, each.epoch, *fields))
+    body = b"".join(entries)
+    return SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, compute_crc32c(body)) + body
+
+
+def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
+    """The producers of a file's content.
+
+    :raises FormatError: it is damaged, or of another version
+    """
+    if len(data) < SNAPSHOT_HEADER.size + SNAPSHOT_COUNT.size:
+        raise FormatError(f"{len(data)} bytes are too few for a snapshot")
+    version, stored = SNAPSHOT_HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise FormatError(f"version {version}, known is {SNAPSHOT_VERSION}")
+    body = memoryview(data)[SNAPSHOT_HEADER.size :]
+    made = compute_crc32c(body)
+    if made != stored:
+        raise FormatError(f"checksum {made:08x}, its head says {stored:08x}")
+    (count,) = SNAPSHOT_COUNT.unpack_from(body)
+    entries = body[SNAPSHOT_COUNT.size :]
+    if count < 0 or len(entries) != count * SNAPSHOT_ENTRY.size:
+        raise FormatError(f"{count} producers in {len(entries)} bytes")
+    found = ProducerStateManager(expiration)
+    for producer_id, *fields in SNAPSHOT_ENTRY.iter_unpack(entries):
+        found.put(producer_id, _unpack_producer(*fields))
+    return found
+
+
+def _unpack_producer(  # noqa: PLR0913, PLR0917, the fields of an entry
+    epoch: int,
+    sequence: int,
+    offset: int,
+    delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    begun: int,
+) -> ProducerStateEntry:
+    producer = ProducerStateEntry(
+        epoch=epoch,
+        timestamp=timestamp,
+        coordinator_epoch=coordinator_epoch,
+        transaction=begun if begun >= 0 else None,
+    )
+    if offset >= 0:
+        first = sequence if sequence == NO_SEQUENCE else (sequence - delta) & MAX_INT
+        producer.batches.append(BatchMetadata(first, sequence, offset - delta, offset, timestamp))
+    return producer
+
+
+def save_snapshot(
+    disk: Disk, folder: str, producers: ProducerStateManager, *, durable: bool = True
+) -> None:
+    """Writes the snapshot of a partition's state as it is.
+
+    :param durable: it outlives a loss of power
+    """
+    path = snapshot_path(folder, producers.end)
+    if durable:
+        disk.replace(path, pack_snapshot(producers))
+        return
+    disk.remove(f"{path}.tmp")
+    disk.append(f"{path}.tmp", pack_snapshot(producers))
+    disk.rename(f"{path}.tmp", path)
+
+
+def load_snapshot(  # noqa: PLR0913, what bounds the search
+    disk: Disk,
+    folder: str,
+    *,
+    start: int,
+    end: int,
+    now: int,
+    report: Callable[[str], None],
+    expiration: int = DAY,
+) -> ProducerStateManager:
+    """Loads the newest valid snapshot, or an empty state that begins at the log's start.
+
+    Snapshots outside the log and damaged ones are removed; damage is reported. Batches from the
+    returned state's end offset on must still be replayed.
+    """
+    for offset in sorted(list_snapshot_offsets(disk, folder), reverse=True):
+        path = snapshot_path(folder, offset)
+        if start < offset <= end:
+            try:
+                found = unpack_snapshot(disk.read(path, 0, disk.size(path) or 0), expiration)
+            except (FormatError, DiskError) as error:
+                told = str(error).removeprefix(f"{path}: ")
+                report(f"{path}: {told}; producers are read from the log instead")
+            else:
+                found.end = offset
+                found.expire(now)
+                return found
+        disk.remove(path)
+    empty = ProducerStateManager(expiration)
+    empty.end = start
+    return empty
+
+
+def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
+    """The offsets that have a snapshot."""
+    found = []
+    for name in disk.names(folder):
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix == SNAPSHOT_SUFFIX:
+            with suppress(ValueError):
+                found.append(int(stem))
+    return found
+
+
+def remove_snapshots(disk: Disk, folder: str, gone: Iterable[int]) -> None:
+    """Removes the snapshots at these offsets."""
+    for offset in gone:
+        disk.remove(snapshot_path(folder, offset))
+
+
+def snapshot_path(folder: str, offset: int) -> str:
+    """The snapshot of a partition at an offset."""
+    return f"{folder}/{offset:020}{SNAPSHOT_SUFFIX}"
+
+
+def replay_batch(
+    producers: ProducerStateManager, batch: StoredBatch, report: Callable[[str], None]
+) -> AbortedTransaction | None:
+    """Updates the producer state with a batch from the log.
+
+    :return: the transaction that the batch aborted, if it did
+    """
+    head = batch.head
+    producers.end = head.last_offset + 1
+    if head.producer_id < 0:
+        return None
+    ended = None
+    if head.attributes & CONTROL_FLAG_MASK:
+        try:
+            ended = read_marker(batch.data)
+        except FormatError as error:
+            report(f"offset {head.base_offset}: {error}; passed over")
+    return producers.take(head.full, ended)
+
+
+def aborted_transactions(segments: Sequence[LogSegment], row: int) -> list[AbortedTransaction]:
+    """Returns the transactions that were aborted in a segment.
+
+    The transaction index has no checksum, and a wrong entry would pass off aborted records as good
+    ones. So if there is an index, the log is read once, and a wrong index is rewritten.
+    """
+    segment = segments[row]
+    if segment.aborted is None:
+        name = segment_path(segment.folder, segment.base_offset, "txnindex")
+        size = segment.disk.size(name)
+        segment.aborted = _read_aborted_transactions(segments, row) if size else []
+        if size:
+            content = b"".join(each.pack() for each in segment.aborted)
+            if content != segment.disk.read(name, 0, size):
+                segment.report(f"{name}: not what the log has; made anew")
+                segment.disk.replace(name, content)
+    return segment.aborted
+
+
+def _read_aborted_transactions(
+    segments: Sequence[LogSegment], row: int
+) -> list[AbortedTransaction]:
+    """From the snapshot at the segment's first offset on, or else from the log's start."""
+    first = row
+    producers = _read_segment_snapshot(segments[row])
+    if producers is None:
+        first, producers = 0, ProducerStateManager()
+    found: list[AbortedTransaction] = []
+    for segment in segments[first : row + 1]:
+        found.clear()
+        try:
+            for batch in segment.scan():
+                ended = replay_batch(producers, batch, segment.report)
+                if ended is not None:
+                    found.append(ended)
+        except CorruptBatchError as damage:
+            segment.tell(damage)
+    return found
+
+
+def _read_segment_snapshot(segment: LogSegment) -> ProducerStateManager | None:
+    """Producers as they were where the segment begins, if that was saved."""
+    name = snapshot_path(segment.folder, segment.base_offset)
+    size = segment.disk.size(name)
+    try:
+        return unpack_snapshot(segment.disk.read(name, 0, size)) if size else None
+    except FormatError:
+        return None

@@ -1,0 +1,190 @@
+"""Flags that several commands have: which cluster, with which settings, for how long to wait.
+
+:func:`run_with_admin` connects to that cluster and runs one coroutine with an admin client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from rota.cli.render import NOTICE_AFTER, print_notice
+from rota.client import missing
+from rota.errors import InputError, Unreachable
+
+if TYPE_CHECKING:
+    from rota.client.admin import Admin
+    from rota.engine.model.config import ClientConfig
+
+
+def add_connection_flags(parser: argparse._ArgumentGroup) -> None:
+    """Adds the flags that say which cluster to connect to."""
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help="brokers to ask first; the others are found through them",
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a client.properties: security.protocol, sasl.jaas.config and so on",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting under Kafka's name, over those of the file; may be given again",
+    )
+
+
+def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
+    """Returns the settings from the file and the flags.
+
+    :raises InputError: the file is malformed :raises Unreachable: the file cannot be read
+    """
+    from rota.client import config  # noqa: PLC0415 (for those who connect)
+
+    found: dict[str, object] = {}
+    if args.command_config is not None:
+        found.update(config.load_properties(args.command_config))
+    for each in args.config:
+        key, sign, value = each.partition("=")
+        if not sign or not key.strip():
+            args.error(f"--config {each.partition('=')[0]!r}: not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    if args.bootstrap_servers is not None:
+        found["bootstrap.servers"] = args.bootstrap_servers
+    if not found.get("bootstrap.servers"):
+        args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
+    return found
+
+
+def split_topics(texts: Iterable[str]) -> list[str]:
+    """Returns the topics of all ``--topic`` flags, each of which may list several, separated
+    by commas.
+    """
+    found = [name.strip() for text in texts for name in text.split(",")]
+    if "" in found:
+        raise InputError("--topic: the name of a topic is empty")
+    return list(dict.fromkeys(found))
+
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 30.0
+
+#: Seconds for the first answer: an address that is wrong should be said soon.
+CONNECT_TIMEOUT = 10.0
+
+#: Where neither file nor flags say something else.
+DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
+
+
+def add_admin_flags(parser: argparse._ArgumentGroup) -> None:
+    """Adds the connection flags and ``--timeout``."""
+    add_connection_flags(parser)
+    parser.add_argument(
+        "--timeout",
+        type=_parse_timeout,
+        default=DEFAULT_TIMEOUT,
+        metavar="SECONDS",
+        help=f"for each question to the cluster (default {DEFAULT_TIMEOUT:g})",
+    )
+
+
+def add_admin_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], bool],
+    about: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    """Adds a command that uses an admin client, with its connection flags and ``--json``."""
+    parser = commands.add_parser(
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_admin_flags(parser.add_argument_group("the cluster"))
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run, error=parser.error)
+    return parser
+
+
+def _parse_timeout(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return found
+
+
+@contextmanager
+def notice_when_slow(seconds: float) -> Iterator[None]:
+    """Prints a notice if no broker answers soon; it says for how many seconds the command tries."""
+    text = f"no broker has answered yet; it is tried for {seconds:g} s"
+    notice = threading.Timer(min(NOTICE_AFTER, seconds / 2), print_notice, [text])
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
+def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    """Connects to the cluster that the flags name, runs ``ask`` with an admin client, and returns
+    its result.
+
+    :raises Unreachable: the cluster cannot be reached, or kafka-python is not installed
+    """
+    if (problem := missing()) is not None:
+        raise Unreachable(problem)
+    import asyncio  # noqa: PLC0415 (other commands do without it, and without a client)
+    import logging  # noqa: PLC0415
+
+    # what goes wrong for good is said by the error; what does not, by nothing
+    logging.getLogger("rota.client").addHandler(logging.NullHandler())
+    return asyncio.run(_connect_and_run(_read_client_config(args), args.timeout, ask))
+
+
+def _read_client_config(args: argparse.Namespace) -> ClientConfig:
+    from rota.client.config import read_settings  # noqa: PLC0415 (as above)
+
+    settings = read_settings({**DEFAULT_SETTINGS, **read_connection_settings(args)})
+    for warning in settings.warnings:
+        print_notice(warning)
+    return settings.client
+
+
+async def _connect_and_run(
+    config: ClientConfig, timeout: float, ask: Callable[[Admin], Awaitable[T]]
+) -> T:
+    from rota.client.admin import Admin  # noqa: PLC0415
+    from rota.client.cluster import ClusterClient  # noqa: PLC0415
+
+    client = ClusterClient(config)
+    try:
+        patience = min(timeout, CONNECT_TIMEOUT)
+        with notice_when_slow(patience):
+            await client.refresh((), deadline=client.deadline(patience))
+        return await ask(Admin(client, timeout))
+    finally:
+        await client.close()
+
+
+def import_from_working_directory(names: Iterable[str]) -> None:
+    """Puts the working directory on the import path if a name is written as
+    package.module:Class.
+    """
+    if any(":" in name for name in names) and "" not in sys.path:
+        sys.path.insert(0, "")

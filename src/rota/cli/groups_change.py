@@ -1,0 +1,701 @@
+"""``rota groups reset``, ``delete`` and ``delete-offsets``: a dry run, unless ``--execute`` is
+given.
+
+The rules of reset are those of Kafka's own tool: an offset out of range becomes the nearest in
+range; a time after the last record means the end, and so does the current offset where nothing is
+committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import io
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from rota.cli import flags
+from rota.cli.flags import run_with_admin
+from rota.cli.render import (
+    count_noun,
+    make_console,
+    print_json,
+    print_notice,
+    print_table,
+    printable_text,
+)
+from rota.client.group_description import (
+    STATES_WITHOUT_MEMBERS,
+    GroupDescription,
+    short_member_names,
+)
+from rota.engine.model import duration
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import OffsetAndMetadata, Partitions, TopicPartition
+from rota.errors import GroupError, InputError, Unreachable
+
+if TYPE_CHECKING:
+    from rota.client.admin import Admin
+
+DRY_RUN = "nothing was changed: this was a dry run"
+
+DRY_RUN_HINT = f"{DRY_RUN}, --execute does it"
+
+NEW_GROUP_HINT = "--new gives offsets to a group that does not exist yet"
+
+RESET_EXAMPLES = """\
+examples:
+  rota groups reset billing --all-topics --to-earliest --bootstrap-servers kafka:9092
+      what would change; --execute changes it
+  rota groups reset billing --topic orders:0,1,5-8 --shift-by -100 --bootstrap-servers kafka:9092
+  rota groups reset billing --topic orders --to-datetime 2025-06-30T13:00:00Z --execute ...
+  rota groups reset billing --topic orders --by-duration PT1H30M ...
+      where the records of an hour and a half ago begin; 1h30m is the same
+  rota groups reset billing --topic orders --to-latest --new --execute ...
+      a group that does not exist yet: it begins there
+  rota groups reset billing --all-topics --to-current --export > offsets.csv
+  rota groups reset billing --from-file offsets.csv --execute ...
+      lines topic,partition,offset: keeps a group's offsets, and puts them back
+
+The group must have no members, else they would go on from where they are and commit that. An
+offset out of range becomes the nearest in range, and is said. Times without a zone are UTC.
+"""
+
+DELETE_EXAMPLES = """\
+examples:
+  rota groups delete billing old-billing --bootstrap-servers kafka:9092
+      what would be deleted; --execute deletes it
+"""
+
+DELETE_OFFSETS_EXAMPLES = """\
+examples:
+  rota groups delete-offsets billing --topic old-orders --bootstrap-servers kafka:9092
+      what would be deleted; --execute deletes it
+
+No member may subscribe to the topics. For offsets of topics that are not read any more: their lag
+would grow for ever.
+"""
+
+
+def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds these commands."""
+    about = "set where a group goes on reading"
+    resetting = flags.add_admin_command(actions, "reset", reset_offsets, about, RESET_EXAMPLES)
+    resetting.add_argument("group", metavar="GROUP", help="a group's name")
+    _add_target_flags(resetting)
+    _add_topic_flags(resetting)
+    resetting.add_argument(
+        "--new", action="store_true", help="the group may be one that does not exist yet"
+    )
+    resetting.add_argument(
+        "--export",
+        action="store_true",
+        help="print lines for --from-file, and change nothing",
+    )
+    _add_execute_flag(resetting)
+    about = "delete groups and their offsets"
+    deleting = flags.add_admin_command(actions, "delete", delete_groups, about, DELETE_EXAMPLES)
+    deleting.add_argument("groups", nargs="+", metavar="GROUP", help="a group's name")
+    _add_execute_flag(deleting)
+    about = "delete a group's offsets of topics"
+    forgetting = flags.add_admin_command(
+        actions, "delete-offsets", delete_offsets, about, DELETE_OFFSETS_EXAMPLES
+    )
+    forgetting.add_argument("group", metavar="GROUP", help="a group's name")
+    _add_topic_flags(forgetting)
+    _add_execute_flag(forgetting)
+
+
+def _add_execute_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--execute", action="store_true", help="do it; without this it is only shown"
+    )
+
+
+def _add_topic_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[:0,1,5-8]",
+        help="a topic, or some of its partitions; may be given again",
+    )
+    parser.add_argument(
+        "--all-topics", action="store_true", help="every partition that the group has committed"
+    )
+
+
+def _add_target_flags(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="the first record")
+    where.add_argument("--to-latest", action="store_true", help="behind the last record")
+    where.add_argument(
+        "--to-current", action="store_true", help="where it is; the end, where nothing is committed"
+    )
+    where.add_argument("--to-offset", type=_parse_offset, metavar="N", help="an offset")
+    where.add_argument(
+        "--shift-by", type=_parse_integer, metavar="N", help="so many offsets on, or back (-N)"
+    )
+    where.add_argument("--to-datetime", metavar="TIME", help="the first record of a time or later")
+    where.add_argument("--by-duration", metavar="TIME", help="the same, so long ago")
+    where.add_argument(
+        "--from-file", metavar="FILE", help="CSV: topic,partition,offset; - for stdin"
+    )
+
+
+def _parse_integer(text: str) -> int:
+    if not text.removeprefix("-").removeprefix("+").isdecimal() or abs(int(text)) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _parse_offset(text: str) -> int:
+    if _parse_integer(text) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: an offset is 0 or more")
+    return int(text)
+
+
+def reset_offsets(args: argparse.Namespace) -> bool:
+    """Prints the new offsets of a group; with ``--execute`` it commits them."""
+    target = _target_from_flags(args)
+
+    async def ask(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
+        group = await (
+            admin.look(args.group)
+            if args.new
+            else admin.overview(args.group, otherwise=NEW_GROUP_HINT)
+        )
+        _check_has_offsets(group)
+        changes = await _find_changes(admin, args, target)
+        if args.execute and not args.export:
+            _check_empty(group, "reset")
+            await admin.commit(args.group, {each.partition: each.new for each in changes})
+        return group, changes
+
+    group, changes = run_with_admin(args, ask)
+    done = args.execute and not args.export
+    if args.export:
+        print(export_offsets(changes), end="")  # noqa: T201
+    elif args.json:
+        print_json(
+            {
+                "group": args.group,
+                "executed": done,
+                "refused": None if done else _why_not_empty(group),
+                "changes": [_change_json(each) for each in changes],
+            }
+        )
+    else:
+        _print_changes(args.group, changes)
+        _print_outcome("the new offsets are stored", group, done=done)
+    return False
+
+
+def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
+    if args.from_file is not None:
+        if args.topic or args.all_topics:
+            args.error("--from-file names the partitions: it does not go with --topic")
+        source = "standard input" if args.from_file == "-" else args.from_file
+        return parse_offsets_file(_read_text_file(args.from_file), source, args.group)
+    if bool(args.topic) == args.all_topics:
+        args.error("--topic TOPIC, or --all-topics, is needed")
+    if args.to_datetime is not None:
+        return ToDatetime(parse_datetime(args.to_datetime))
+    if args.by_duration is not None:
+        now = time.time_ns() // 1_000_000
+        return ToDatetime(max(now - parse_duration(args.by_duration), 0))
+    if args.shift_by is not None:
+        return ShiftBy(args.shift_by)
+    if args.to_offset is not None:
+        return ToOffset(args.to_offset)
+    return _target_without_value(args)
+
+
+def _target_without_value(args: argparse.Namespace) -> ResetTarget:
+    if args.to_earliest:
+        return ToEarliest()
+    return ToLatest() if args.to_latest else ToCurrent()
+
+
+def _read_text_file(path: str) -> str:
+    if path == "-":
+        return sys.stdin.read()
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file: {error.reason}") from None
+
+
+async def _find_changes(
+    admin: Admin, args: argparse.Namespace, target: ResetTarget
+) -> list[OffsetChange]:
+    committed = await admin.committed(args.group)
+    if isinstance(target, FromFile):
+        wanted = sorted(target.offsets)
+        await _check_partitions_exist(admin, wanted)
+    else:
+        wanted = await _partitions_from_flags(admin, args, committed)
+    starts, ends = await admin.bounds(wanted)
+    silent = [str(each) for each in wanted if each not in starts or each not in ends]
+    if silent:
+        raise Unreachable(
+            f"{list_first_names(silent)}: no leader that could be asked for its offsets"
+        )
+    times: Mapping[TopicPartition, int | None] = {}
+    if isinstance(target, ToDatetime):
+        times = await admin.at_time(wanted, target.at)
+    logs: dict[TopicPartition, LogBounds] = {
+        each: LogBounds(start=starts[each], end=ends[each], at_time=times.get(each))
+        for each in wanted
+    }
+    return compute_changes(target, committed, logs)
+
+
+async def _check_partitions_exist(admin: Admin, places: Sequence[TopicPartition]) -> None:
+    numbers: dict[str, tuple[int, ...] | None] = {}
+    numbers.update(Partitions.of(places).by_topic())
+    select_partitions(numbers, (await admin.topics(numbers)).cluster().partitions)
+
+
+async def _partitions_from_flags(
+    admin: Admin,
+    args: argparse.Namespace,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[TopicPartition]:
+    """Returns the partitions that the flags select; they exist."""
+    if args.all_topics:
+        if not committed:
+            raise InputError(
+                f"--all-topics: group {args.group!r} has committed nothing; --topic names topics"
+            )
+        counts = (await admin.known(each.topic for each in committed)).cluster().partitions
+        gone = [each for each in sorted(committed) if each.partition >= counts.get(each.topic, 0)]
+        if gone:
+            print_notice(
+                f"left as they are: {list_first_names([str(each) for each in gone])}: no such "
+                "partition"
+            )
+        return sorted({*committed} - {*gone})
+    wanted = parse_topics(args.topic)
+    counts = (await admin.topics(wanted)).cluster().partitions
+    return select_partitions(wanted, counts)
+
+
+def _check_has_offsets(group: GroupDescription | None) -> None:
+    if group is not None and group.kind == "share":
+        raise InputError(
+            f"group {group.group!r} is a share group (KIP-932): it has no committed offsets; "
+            "Kafka's own tool is kafka-share-groups"
+        )
+
+
+def _check_empty(group: GroupDescription | None, doing: str) -> None:
+    living = _why_not_empty(group)
+    if living is not None:
+        raise GroupError(f"no {doing}: {living}")
+
+
+def _why_not_empty(group: GroupDescription | None) -> str | None:
+    """Returns a message that names the members of a group; None if the group has none."""
+    if group is None or group.state in STATES_WITHOUT_MEMBERS:
+        return None
+    members = group.members or ()
+    names = short_member_names(members)
+    named = [f"{names[each.id]} at {each.host}" for each in members]
+    who = f" with members {list_first_names(sorted(named))}" if named else ""
+    return f"group {group.group!r} is {group.state or 'in use'}{who}; stop them first"
+
+
+def _print_outcome(what: str, group: GroupDescription | None, *, done: bool) -> None:
+    if done:
+        print_notice(what)
+        return
+    _print_dry_run(_why_not_empty(group))
+
+
+def _print_dry_run(refused: str | None) -> None:
+    print_notice(
+        DRY_RUN_HINT if refused is None else f"{DRY_RUN}; --execute would be refused: {refused}"
+    )
+
+
+def _change_json(change: OffsetChange) -> dict[str, object]:
+    return {
+        "topic": change.partition.topic,
+        "partition": change.partition.partition,
+        "old": change.old,
+        "new": change.new,
+        "difference": change.difference,
+        "note": change.note or None,
+    }
+
+
+def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
+    titles = ("topic", "partition", "old", "new", "difference", "note")
+    rows = [
+        (
+            each.partition.topic,
+            str(each.partition.partition),
+            "-" if each.old is None else str(each.old),
+            str(each.new),
+            "-" if each.difference is None else f"{each.difference:+d}".replace("+0", "0"),
+            each.note,
+        )
+        for each in changes
+    ]
+    print_table(titles, rows, titles[1:5])
+    back = sum(-each.difference for each in changes if each.difference and each.difference < 0)
+    on = sum(each.difference for each in changes if each.difference and each.difference > 0)
+    first = sum(each.old is None for each in changes)
+    said = [
+        *[f"{count_noun(back, 'offset')} back"] * bool(back),
+        *[f"{count_noun(on, 'offset')} on"] * bool(on),
+        *[f"{count_noun(first, 'partition')} without an offset so far"] * bool(first),
+    ]
+    make_console().print(printable_text(f"group {group}: {', '.join(said) or 'nothing moves'}"))
+
+
+def delete_groups(args: argparse.Namespace) -> bool:
+    """Prints the groups that would be deleted; with ``--execute`` it deletes them."""
+    names = list(dict.fromkeys(args.groups))
+
+    async def ask(admin: Admin) -> list[tuple[GroupDescription, int]]:
+        found = [(await admin.overview(each), len(await admin.committed(each))) for each in names]
+        if args.execute:
+            for group, _ in found:
+                _check_empty(group, "deletion")
+            await admin.delete(names)
+        return found
+
+    found = run_with_admin(args, ask)
+    if args.json:
+        rows = [
+            {
+                "group": group.group,
+                "state": group.state,
+                "offsets": offsets,
+                "refused": None if args.execute else _why_not_empty(group),
+            }
+            for group, offsets in found
+        ]
+        print_json({"executed": args.execute, "groups": rows})
+        return False
+    titles = ("group", "state", "committed partitions")
+    print_table(titles, [(each.group, each.state, str(offsets)) for each, offsets in found])
+    if args.execute:
+        print_notice("deleted")
+    else:
+        living = filter(None, (_why_not_empty(group) for group, _ in found))
+        _print_dry_run("; ".join(living) or None)
+    return False
+
+
+def delete_offsets(args: argparse.Namespace) -> bool:
+    """Prints the offsets that would be deleted; with ``--execute`` it deletes them."""
+    if bool(args.topic) == args.all_topics:
+        args.error("--topic TOPIC, or --all-topics, is needed")
+    wanted = parse_topics(args.topic)
+
+    async def ask(admin: Admin) -> tuple[GroupDescription, dict[TopicPartition, int]]:
+        group = await admin.overview(args.group)
+        _check_has_offsets(group)
+        committed = await admin.committed(args.group)
+        chosen = {
+            place: found.offset
+            for place, found in sorted(committed.items())
+            if args.all_topics or _is_selected(place, wanted)
+        }
+        if not chosen:
+            topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
+            raise InputError(
+                f"group {args.group!r} has committed nothing there; it has committed {topics}"
+            )
+        if args.execute:
+            await admin.delete_offsets(args.group, chosen)
+        return group, chosen
+
+    group, chosen = run_with_admin(args, ask)
+    subscribed = sorted(
+        {topic for each in group.members or () for topic in each.topics}
+        & {place.topic for place in chosen}
+    )
+    refused = f"members subscribe to {list_first_names(subscribed)}" if subscribed else None
+    if args.json:
+        rows = [
+            {"topic": place.topic, "partition": place.partition, "committed": offset}
+            for place, offset in chosen.items()
+        ]
+        answer = {"group": args.group, "executed": args.execute, "offsets": rows}
+        print_json({**answer, "refused": None if args.execute else refused})
+        return False
+    _print_deleted_offsets(chosen)
+    if args.execute:
+        print_notice("deleted")
+    else:
+        _print_dry_run(refused)
+    return False
+
+
+def _is_selected(place: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None]) -> bool:
+    numbers = wanted.get(place.topic, ())
+    return numbers is None or place.partition in numbers
+
+
+def _print_deleted_offsets(offsets: Mapping[TopicPartition, int]) -> None:
+    titles = ("topic", "partition", "committed")
+    rows = [(*map(str, place), str(offset)) for place, offset in offsets.items()]
+    print_table(titles, rows, titles[1:])
+
+
+MAX_OFFSET = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The first record of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """The end of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """The committed offset; the end of the log where nothing is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """The same offset for all partitions."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """The committed offset plus a number, which may be negative."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToDatetime:
+    """The first record of this time or later, in milliseconds since 1970."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """An offset for each partition."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+ResetTarget: TypeAlias = (
+    ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToDatetime | FromFile
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """First offset and end of a partition's log."""
+
+    start: int
+    end: int
+    #: The first offset of the time that is wanted, or later; None: there is none.
+    at_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """The old and the new offset of one partition."""
+
+    partition: TopicPartition
+    old: int | None
+    new: int
+    note: str = ""
+
+    @property
+    def difference(self) -> int | None:
+        """Below zero: records that are read again; above: records that are left out."""
+        return None if self.old is None else self.new - self.old
+
+
+def compute_changes(
+    target: ResetTarget,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    logs: Mapping[TopicPartition, LogBounds],
+) -> list[OffsetChange]:
+    """The new offset of each partition of ``logs``, by topic and number.
+
+    :raises InputError: a partition without a committed offset cannot be shifted
+    """
+    if isinstance(target, ShiftBy):
+        without = [str(each) for each in sorted(logs) if each not in committed]
+        if without:
+            raise InputError(
+                f"--shift-by: nothing is committed for {list_first_names(without)}; "
+                "another target, such as --to-earliest, gives an offset to start from"
+            )
+    found = []
+    for partition in sorted(logs):
+        before = committed.get(partition)
+        old = None if before is None else before.offset
+        new, note = _new_offset(target, partition, old, logs[partition])
+        found.append(OffsetChange(partition=partition, old=old, new=new, note=note))
+    return found
+
+
+def _new_offset(
+    target: ResetTarget, partition: TopicPartition, old: int | None, log: LogBounds
+) -> tuple[int, str]:
+    found: int
+    note = ""
+    match target:
+        case ToEarliest():
+            found = log.start
+        case ToLatest():
+            found = log.end
+        case ToCurrent():
+            found, note = (log.end, "nothing was committed: the end") if old is None else (old, "")
+        case ToOffset(offset):
+            found, note = _clamp_offset(offset, log)
+        case ShiftBy(by):
+            assert old is not None
+            found, note = _clamp_offset(old + by, log)
+        case ToDatetime():
+            late = "no record is as new as that: the end"
+            found, note = (log.end, late) if log.at_time is None else (log.at_time, "")
+        case FromFile(offsets):
+            found, note = _clamp_offset(offsets[partition], log)
+        case _:
+            assert_never(target)
+    return found, note
+
+
+def _clamp_offset(offset: int, log: LogBounds) -> tuple[int, str]:
+    if offset > log.end:
+        return log.end, f"{offset} is behind the end, {log.end}"
+    if offset < log.start:
+        return log.start, f"{offset} is before the first record, {log.start}"
+    return offset, ""
+
+
+def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
+    """``orders`` or ``orders:0,1,5-8``; None means every partition."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for text in given:
+        topic, colon, listed = text.partition(":")
+        if not topic:
+            raise InputError(f"--topic {text!r}: not TOPIC or TOPIC:0,1,2")
+        if not colon:
+            found[topic] = None
+            continue
+        before = found.get(topic, ())
+        if before is not None:
+            found[topic] = (*before, *_parse_partition_numbers(listed, text))
+    return {
+        topic: None if each is None else tuple(sorted({*each})) for topic, each in found.items()
+    }
+
+
+def _parse_partition_numbers(listed: str, text: str) -> list[int]:
+    found: list[int] = []
+    for part in listed.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part.strip(), re.ASCII)
+        if match is None:
+            raise InputError(f"--topic {text!r}: {part!r} is no partition; write TOPIC:0,1,5-8")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+def select_partitions(
+    wanted: Mapping[str, tuple[int, ...] | None], counts: Mapping[str, int]
+) -> list[TopicPartition]:
+    """Returns the selected partitions.
+
+    :raises InputError: one of them does not exist
+    """
+    found: list[TopicPartition] = []
+    for topic, numbers in wanted.items():
+        count = counts[topic]
+        for number in range(count) if numbers is None else numbers:
+            if number >= count:
+                raise InputError(
+                    f"--topic {topic}: there is no partition {number}; it has {count}, from 0"
+                )
+            found.append(TopicPartition(topic, number))
+    return found
+
+
+def parse_datetime(text: str) -> int:
+    """Milliseconds since 1970; without a zone it is UTC, as in Kafka's tool."""
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"--to-datetime {text!r}: not a time such as 2025-06-30T13:00:00.000 (UTC) or "
+            "2025-06-30T15:00:00+02:00"
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=datetime.UTC)
+    epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    if found < epoch:
+        raise InputError(f"--to-datetime {text!r}: before 1970 there are no records")
+    return (found - epoch) // datetime.timedelta(milliseconds=1)
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds, from ``PT1H30M`` as in Kafka's tool, or from ``1h30m``."""
+    if text.upper().startswith("P"):
+        return duration.parse_iso_duration(text, "--by-duration")
+    try:
+        return duration.parse_duration(text)
+    except ValueError:
+        raise InputError(
+            f"--by-duration {text!r}: not a time such as PT1H30M, P7D, 90s or 1h30m"
+        ) from None
+
+
+def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
+    """Lines ``topic,partition,offset``, or ``group,topic,partition,offset`` of several groups:
+    what Kafka's tool exports and takes.
+    """
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not row or row == [""]:
+            continue
+        if len(row) not in {3, 4}:
+            raise InputError(
+                f"{source}, line {number}: not topic,partition,offset or "
+                f"group,topic,partition,offset: {','.join(row)}"
+            )
+        *named, partition, offset = (each.strip() for each in row)
+        if len(named) == 2 and named[0] != group:
+            continue
+        for what, each in (("partition", partition), ("offset", offset)):
+            if not (each.isascii() and each.isdecimal()) or int(each) > MAX_OFFSET:
+                raise InputError(f"{source}, line {number}: {what} {each!r} is not a number from 0")
+        place = TopicPartition(named[-1], int(partition))
+        if place in found:
+            raise InputError(f"{source}, line {number}: {place} stands there twice")
+        found[place] = int(offset)
+    if not found:
+        raise InputError(f"{source}: there is no offset of group {group!r} in it")
+    return FromFile(found)
+
+
+def export_offsets(wanted: Iterable[OffsetChange]) -> str:
+    """The new offsets as lines that ``--from-file`` takes, here and in Kafka's tool."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerows((*each.partition, each.new) for each in wanted)
+    return out.getvalue()

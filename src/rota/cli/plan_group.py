@@ -1,0 +1,398 @@
+"""The group that ``rota plan`` plans: read from a case file, or from the cluster where it runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rota.cli.flags import run_with_admin
+from rota.client.group_description import (
+    STABLE,
+    STATES_WITHOUT_MEMBERS,
+    GroupDescription,
+    MemberDescription,
+    short_member_names,
+)
+from rota.engine.assignors import registry
+from rota.engine.model.member import Member
+from rota.engine.model.text import list_first_names
+from rota.engine.plan import ReplicaRacks
+from rota.errors import InputError, TimedOut, UnknownStrategy
+
+if TYPE_CHECKING:
+    from rota.client.admin import Admin
+    from rota.engine.model.topic import Cluster
+
+CASE_KEYS = ("partitions", "racks", "members")
+
+MEMBER_KEYS = ("id", "topics", "owned", "generation", "static_id", "rack")
+
+MAX_CASE_INTEGER = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The topics and members of a group, and the members that have just left."""
+
+    partitions: Mapping[str, int]
+    racks: ReplicaRacks
+    members: tuple[Member, ...]
+    left: tuple[Member, ...] = ()
+
+    def with_partitions(self, counts: Mapping[str, int]) -> Case:
+        """The same case with other partition counts; where new replicas are is not known."""
+        racks = {
+            topic: [*listed[: counts.get(topic, len(listed))]]
+            + [()] * (counts.get(topic, len(listed)) - len(listed))
+            for topic, listed in self.racks.items()
+        }
+        return replace(self, partitions={**self.partitions, **counts}, racks=racks)
+
+    def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
+        """The same case with new members, subscribed as most of the others are. Their names come
+        behind all others: some strategies go by that.
+
+        :param topics: what they read if there are no others
+        """
+        if count == 0:
+            return self
+        if not self.members and topics is None:
+            raise InputError("--add: the group has no member whose subscription could be taken")
+        taken = {member.id for member in self.members + self.left}
+        name = _name_after("new", max(taken, default=""))
+        free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in taken)
+        times = Counter(tuple(sorted(member.topics)) for member in self.members)
+        wanted = min(times, key=lambda listed: (-times[listed], listed), default=topics or ())
+        added = tuple(Member(id=next(free), topics=wanted) for _ in range(count))
+        return replace(self, members=self.members + added)
+
+    def without_members(self, ids: Iterable[str]) -> Case:
+        """The same case after these members have left."""
+        gone = set(ids)
+        unknown = gone.difference(member.id for member in self.members)
+        if unknown:
+            known = ", ".join(member.id for member in self.members)
+            raise InputError(f"--remove {min(unknown)!r}: no such member; members are {known}")
+        left = tuple(member for member in self.members if member.id in gone)
+        members = tuple(member for member in self.members if member.id not in gone)
+        return replace(self, members=members, left=self.left + left)
+
+
+def _name_after(name: str, last: str) -> str:
+    """Returns the name, with ``~`` in front until it sorts after ``last``."""
+    for _ in last:
+        if name > last:
+            break
+        name = f"~{name}"
+    return name
+
+
+def parse_case(text: str, source: str) -> Case:
+    """Parses a case file. Errors name the path in the file."""
+    try:
+        data = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+    except ValueError as error:
+        raise InputError(f"{source}: not JSON: {error}") from None
+    except RecursionError:
+        raise InputError(f"{source}: not a case file: nested too deeply") from None
+    reader = _CaseReader(source)
+    case = reader.mapping(data, "")
+    reader.known_keys(case, CASE_KEYS, "")
+    for key in ("partitions", "members"):
+        if key not in case:
+            raise reader.error(key, "is missing")
+    partitions = {
+        topic: reader.count(count, f"partitions.{topic}")
+        for topic, count in reader.mapping(case["partitions"], "partitions").items()
+    }
+    racks = {
+        topic: [
+            reader.strings(replicas, f"racks.{topic}[{number}]")
+            for number, replicas in enumerate(reader.sequence(listed, f"racks.{topic}"))
+        ]
+        for topic, listed in reader.optional_mapping(case.get("racks"), "racks").items()
+    }
+    members = tuple(
+        reader.member(member, f"members[{number}]")
+        for number, member in enumerate(reader.sequence(case["members"], "members"))
+    )
+    return Case(partitions=partitions, racks=racks, members=members)
+
+
+class _CaseReader:
+    """Checks JSON values, and names the path to what is wrong."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def error(self, path: str, problem: str) -> InputError:
+        return InputError(f"{self._source}: {path or 'the file'} {problem}")
+
+    def mapping(self, value: object, path: str) -> dict[str, object]:
+        if not isinstance(value, dict):
+            raise self.error(path, f"must be an object, not {_json_type_name(value)}")
+        return value
+
+    def optional_mapping(self, value: object, path: str) -> dict[str, object]:
+        return {} if value is None else self.mapping(value, path)
+
+    def sequence(self, value: object, path: str) -> list[object]:
+        if not isinstance(value, list):
+            raise self.error(path, f"must be a list, not {_json_type_name(value)}")
+        return value
+
+    def string(self, value: object, path: str) -> str:
+        if not isinstance(value, str):
+            raise self.error(path, f"must be a string, not {_json_type_name(value)}")
+        return value
+
+    def optional_string(self, value: object, path: str) -> str | None:
+        return None if value is None else self.string(value, path)
+
+    def strings(self, value: object, path: str) -> tuple[str, ...]:
+        listed = self.sequence(value, path)
+        return tuple(self.string(item, f"{path}[{n}]") for n, item in enumerate(listed))
+
+    def integer(self, value: object, path: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(path, f"must be a whole number, not {_json_type_name(value)}")
+        if abs(value) > MAX_CASE_INTEGER:
+            raise self.error(path, f"is out of range: {value}")
+        return value
+
+    def count(self, value: object, path: str) -> int:
+        number = self.integer(value, path)
+        if number < 0:
+            raise self.error(path, f"must not be negative: {number}")
+        return number
+
+    def known_keys(self, value: Mapping[str, object], known: Sequence[str], path: str) -> None:
+        for key in value:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                raise self.error(f"{path}.{key}".lstrip("."), f"is an unknown key: {hint}")
+
+    def member(self, value: object, path: str) -> Member:
+        fields = self.mapping(value, path)
+        self.known_keys(fields, MEMBER_KEYS, path)
+        for key in ("id", "topics"):
+            if key not in fields:
+                raise self.error(f"{path}.{key}", "is missing")
+        owned = self.optional_mapping(fields.get("owned"), f"{path}.owned")
+        generation = fields.get("generation")
+        return Member(
+            id=self.string(fields["id"], f"{path}.id"),
+            topics=self.strings(fields["topics"], f"{path}.topics"),
+            owned={
+                topic: [
+                    self.integer(number, f"{path}.owned.{topic}[{n}]")
+                    for n, number in enumerate(self.sequence(numbers, f"{path}.owned.{topic}"))
+                ]
+                for topic, numbers in owned.items()
+            },
+            generation=None
+            if generation is None
+            else self.integer(generation, f"{path}.generation"),
+            static_id=self.optional_string(fields.get("static_id"), f"{path}.static_id"),
+            rack=self.optional_string(fields.get("rack"), f"{path}.rack"),
+        )
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """JSON lets a key stand twice, and the first would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
+
+
+def _json_type_name(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
+    return names.get(type(value), repr(value))
+
+
+#: Strategies by which a member's place among the others decides what it gets.
+STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
+
+#: Seconds between looks at a group that is rebalancing.
+POLL_INTERVAL = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveGroup:
+    """A group that runs in a cluster, as it is now."""
+
+    case: Case
+    overview: GroupDescription
+    #: Short names of members.
+    names: Mapping[str, str]
+
+    @property
+    def strategies(self) -> list[str]:
+        """The strategy that the group has chosen; for an empty group, the default list of
+        Kafka's consumers.
+        """
+        return [self.overview.strategy] if self.overview.members else [*registry.DEFAULT_STRATEGIES]
+
+    def notes(self, joining: int, strategy: str) -> tuple[str, ...]:
+        """Returns notes about what a plan cannot know."""
+        if not self.overview.members:
+            topics = list_first_names(sorted(self.case.partitions))
+            return (f"the group is empty: new members are taken to read what it did, {topics}",)
+        if not joining or strategy not in STRATEGIES_BY_MEMBER_ID:
+            return ()
+        return (
+            f"{strategy} goes by the order of member ids, and an id is chance: new members are "
+            "taken to come behind all others",
+        )
+
+    def ids(self, given: Sequence[str]) -> list[str]:
+        """Returns the ids of members that are given by id, static id, short name, client id, or the
+        beginning of one of these.
+
+        :raises InputError: no member matches, or several do
+        """
+        return [self._id(each) for each in given]
+
+    def _id(self, given: str) -> str:
+        members = self.overview.members or ()
+        for fits in (_matches_exactly, _matches_prefix):
+            found = [each.id for each in members if fits(given, _member_names(each, self.names))]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                names = list_first_names(sorted(self.names[each] for each in found))
+                raise InputError(f"--remove {given!r}: several members are called so: {names}")
+        known = ", ".join(sorted(self.names.values()))
+        there = f"members are {known}" if known else "the group is empty"
+        raise InputError(f"--remove {given!r}: no such member; {there}")
+
+
+def _member_names(member: MemberDescription, names: Mapping[str, str]) -> tuple[str, ...]:
+    return (member.id, member.static_id or member.id, names[member.id], member.client_id)
+
+
+def _matches_exactly(given: str, names: tuple[str, ...]) -> bool:
+    return given in names
+
+
+def _matches_prefix(given: str, names: tuple[str, ...]) -> bool:
+    return any(name.startswith(given) for name in names)
+
+
+def read_live_group(args: argparse.Namespace) -> LiveGroup:
+    """The group that the flags name, once it is stable.
+
+    :raises InputError: it does not exist, is empty and nobody joins, or is of a kind that members
+        do not assign
+    :raises TimedOut: it has not settled in time
+    """
+
+    async def ask(admin: Admin) -> LiveGroup:
+        group = await _wait_until_stable(admin, args.group, args.timeout)
+        _check_plannable(group, strategy_given=args.strategy is not None or args.compare)
+        members = group.members or ()
+        topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
+        if not members:
+            _check_members_join(args)
+            topics = {each.topic for each in await admin.committed(args.group)}
+        cluster = (await admin.known(topics)).cluster()
+        if not members and not cluster.partitions:
+            raise InputError(
+                f"group {args.group!r} is empty, and there is none of the topics that it has "
+                "committed: there is nothing to plan"
+            )
+        return _to_live_group(group, cluster)
+
+    return run_with_admin(args, ask)
+
+
+async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupDescription:
+    """Waits until a rebalance is over: during it, brokers do not tell who owns what."""
+    end = asyncio.get_running_loop().time() + patience
+    while True:
+        group = await admin.overview(name)
+        if not group.classic or group.state == STABLE or group.state in STATES_WITHOUT_MEMBERS:
+            return group
+        if asyncio.get_running_loop().time() + POLL_INTERVAL >= end:
+            raise TimedOut(
+                f"group {name!r} has been rebalancing for {patience:g} s ({group.state}): who has "
+                "what is not known before it is over; --timeout waits longer"
+            )
+        await asyncio.sleep(POLL_INTERVAL)
+
+
+def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
+    name = f"group {group.group!r}"
+    if group.members is None:
+        raise InputError(f"{name} is of type {group.kind}: its assignment cannot be looked at")
+    if not group.reads:
+        raise InputError(
+            f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "
+            "assignment can be planned"
+        )
+    if not strategy_given and (group.members or not group.classic):
+        _check_strategy(group)
+    for each in group.members:
+        if each.problem is not None:
+            raise InputError(f"{name}: what member {each.id} says cannot be read: {each.problem}")
+
+
+def _check_members_join(args: argparse.Namespace) -> None:
+    if not args.add and not args.member:
+        raise InputError(
+            f"group {args.group!r} is empty: there is nothing to plan; --add 3 tells what three "
+            "members would get of the topics that it has committed"
+        )
+
+
+def _check_strategy(group: GroupDescription) -> None:
+    name = f"group {group.group!r}"
+    if not group.classic:
+        raise InputError(
+            f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "
+            "members; --strategy or --compare tells what a strategy of members would do"
+        )
+    try:
+        registry.resolve_strategy(group.strategy)
+    except UnknownStrategy:
+        raise InputError(
+            f"{name} has the strategy {group.strategy!r}, which Rota does not know; --strategy "
+            "takes another, or yours as package.module:Class"
+        ) from None
+
+
+def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
+    members = group.members or ()
+    told = [each.generation for each in members if each.generation is not None]
+    # what members have now is of one generation, newer than any that they have joined with
+    generation = max(told) + 1 if told and group.classic else group.epoch
+    matched = sorted({topic for each in members for topic in each.assigned.names})
+    return LiveGroup(
+        case=Case(
+            partitions=cluster.partitions,
+            racks=cluster.racks,
+            members=tuple(
+                Member(
+                    id=each.id,
+                    topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
+                    owned=each.assigned,
+                    generation=generation,
+                    static_id=each.static_id,
+                    rack=each.rack,
+                )
+                for each in members
+            ),
+        ),
+        names=short_member_names(members),
+        overview=group,
+    )

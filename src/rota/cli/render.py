@@ -1,0 +1,230 @@
+"""Output on a terminal: tables, names, wrapped text, JSON, and notices on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+#: Seconds until somebody who waits for it wonders.
+NOTICE_AFTER = 2.0
+
+
+def print_json(value: object) -> None:
+    """Prints a value as indented JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def print_notice(text: str) -> None:
+    """Prints a line on stderr, so that it does not get into a file or a pipe."""
+    print(f"rota: {printable_text(' '.join(text.split())).plain}", file=sys.stderr)  # noqa: T201
+
+
+UNLIMITED_WIDTH = 10_000
+
+MIN_CONSOLE_WIDTH = 100
+
+#: Rows of a table that is printed as it is.
+MAX_FITTED_ROWS = 200
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to the command's own handler; rich would exit with 1, the code of a limit."""
+        raise BrokenPipeError
+
+
+def make_console() -> Console:
+    """Returns a console that prints names as they are, without markup or emoji codes. A pipe
+    gets unbroken lines; a narrow terminal wraps whole lines instead of cells.
+    """
+    columns = shutil.get_terminal_size().columns
+    return _Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=False,
+        width=max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH,
+    )
+
+
+def printable_text(name: str) -> Text:
+    """Returns a name with control characters escaped: they could move the cursor or colour
+    the screen.
+    """
+    return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
+
+
+def make_table(*titles: str) -> Table:
+    """Returns a table without borders."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()
+) -> None:
+    """Prints a table without borders; columns titled in ``numbers`` are right-aligned. A long
+    table is not fitted to the terminal: rich needs a second for every few hundred rows.
+    """
+    if len(rows) <= MAX_FITTED_ROWS:
+        table = make_table(*titles)
+        for column in table.columns:
+            column.justify = "right" if column.header in numbers else "left"
+        for row in rows:
+            table.add_row(*map(printable_text, row))
+        print_trimmed_table(table)
+        return
+    cells = [list(titles), *([printable_text(cell).plain for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = [
+            _pad_cell(cell, width, right=title in numbers)
+            for cell, width, title in zip(row, widths, titles, strict=True)
+        ]
+        print("  ".join(padded).rstrip())  # noqa: T201
+
+
+def print_trimmed_table(table: Table) -> None:
+    """Prints a table without trailing blanks, which are a nuisance when it is copied."""
+    screen = make_console()
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # noqa: T201
+
+
+def _pad_cell(cell: str, width: int, *, right: bool) -> str:
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if right else cell + blank
+
+
+def count_noun(number: int, noun: str) -> str:
+    """``1 member``, ``2 members``."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """``0-2, 5`` for 0, 1, 2, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+TEXT_WIDTH = 80
+
+ELLIPSIS = "…"
+
+_WORD = re.compile(r"\S+")
+
+#: What a path has, and a setting in most languages.
+_UNBREAKABLE = re.compile(r"[=/]")
+
+#: One of Go's has spaces: ``Timeout = 45 * time.Second``.
+_SETTING = re.compile(r"\S+(?: [=*] \S+)*")
+
+_UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
+
+
+def wrap_text(
+    text: str, first: str = "", rest: str = "", *, has_settings: bool = False
+) -> list[str]:
+    """Lines of at most 80 columns. A setting or a path is never broken, so that it can be copied:
+    one that is wider has a line of its own.
+
+    :param first: what the first line begins with; ``rest``: the others
+    :param has_settings: there are settings in it, as any language writes them, and no names
+    """
+    room = TEXT_WIDTH - max(cell_len(first), cell_len(rest))
+    lines: list[str] = []
+    line, empty = first, True
+    for word in _split_words(printable_text(text).plain, room, has_settings=has_settings):
+        if not empty and cell_len(line) + 1 + cell_len(word) > TEXT_WIDTH:
+            lines.append(line)
+            line, empty = rest, True
+        line, empty = line + (word if empty else f" {word}"), False
+    return [*lines, line.rstrip()]
+
+
+def _split_words(text: str, room: int, *, has_settings: bool) -> Iterator[str]:
+    """What may not be broken; other words that are wider than a line are, into such as fit."""
+    one, whole = (_SETTING, _UNBREAKABLE_SETTING) if has_settings else (_WORD, _UNBREAKABLE)
+    for word in one.findall(text):
+        piece = word
+        while cell_len(piece) > room and not whole.search(word):
+            head = set_cell_size(piece, room).rstrip()
+            yield head
+            piece = piece[len(head) :]
+        yield piece
+
+
+def shorten_name(name: str, width: int) -> str:
+    """Shortens a name to a width. Both ends are kept, because many names differ only in their
+    last letters.
+    """
+    name = printable_text(name).plain
+    if cell_len(name) <= width:
+        return name
+    back = (width - 1) // 2
+    tail = name[-back:] if back else ""
+    while cell_len(tail) > back:
+        tail = tail[1:]
+    head = set_cell_size(name, width - 1 - cell_len(tail)).rstrip()
+    return head + ELLIPSIS + tail
+
+
+ProgressCallback: TypeAlias = Callable[[str], None]
+
+
+@contextmanager
+def report_progress() -> Iterator[ProgressCallback]:
+    """Yields a function to call with the text of each step. Steps are printed on stderr, but
+    only once NOTICE_AFTER seconds have passed: then the current step and each later one.
+    """
+    word = _ProgressNotice()
+    notice = threading.Timer(NOTICE_AFTER, word.wonder)
+    notice.daemon = True
+    notice.start()
+    try:
+        yield word.begin
+    finally:
+        notice.cancel()
+
+
+class _ProgressNotice:
+    """What is under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text: str | None = None
+        self._is_late = False
+
+    def begin(self, text: str) -> None:
+        with self._lock:
+            self._text = text
+            self._say()
+
+    def wonder(self) -> None:
+        with self._lock:
+            self._is_late = True
+            self._say()
+
+    def _say(self) -> None:
+        if self._is_late and self._text is not None:
+            print_notice(f"{self._text} ...")

@@ -1,0 +1,322 @@
+"""Writes the page of a folder of tables, and prints its story as a summary or as JSON.
+
+``rota report`` is this; ``rota run`` ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from rota.cli.render import (
+    TEXT_WIDTH,
+    ProgressCallback,
+    count_noun,
+    make_console,
+    printable_text,
+    report_progress,
+    shorten_name,
+    wrap_text,
+)
+from rota.engine.history.advice import CHANGE, KEEP
+from rota.pipeline.tables import ADVICE
+from rota.report import evidence_text, gold_tables
+from rota.report.gold_tables import GoldTables
+from rota.report.lag_intervals import WorstLag
+from rota.report.page import document
+from rota.report.page.document import DEMO_BANNER_TEXT, NO_REBALANCES
+from rota.report.story import (
+    CauseCounts,
+    EvidenceMark,
+    GroupStory,
+    Story,
+    build_story,
+    format_seconds,
+)
+
+#: The page's name, in the folder of the tables; of some groups only.
+PAGE, SELECTED = "report.html", "report-selected.html"
+
+
+def write_and_print_report(out: str, *, as_json: bool, indent: int | None = 2) -> None:
+    """Writes the page of a folder's tables into the folder, and prints the summary."""
+    path = Path(out, PAGE)
+    with report_progress() as begin:
+        read, story = read_story(out, (), begin)
+        save_page(story, read, path, begin)
+    print_story(story, path, as_json=as_json, indent=indent)
+
+
+def read_story(
+    out: str, wanted: Sequence[str], begin: ProgressCallback
+) -> tuple[GoldTables, Story]:
+    """Reads a folder's tables, and builds the story of the wanted groups.
+
+    :param begin: called with the text of each step
+    """
+    begin(f"reading the tables of {out}")
+    read = gold_tables.read_gold_tables(out)
+    begin("finding what they tell")
+    return read, build_story(read, wanted)
+
+
+def save_page(story: Story, read: GoldTables, path: Path, begin: ProgressCallback) -> None:
+    """Writes the page to a file."""
+    begin(f"writing {path}: {count_noun(len(story.groups), 'group')}")
+    document.write_page(story, read, path)
+
+
+def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
+    """Prints the story; on stderr, if the page itself went to stdout.
+
+    :param indent: of the JSON; None prints it in one line
+    """
+    with redirect_stdout(sys.stderr) if document.is_stdout(path) else nullcontext():
+        if as_json:
+            text = json.dumps(story_json(story, path), indent=indent)
+            sys.stdout.write(f"{text}\n")
+        else:
+            print_summary(story, path)
+        sys.stdout.flush()
+
+
+SHOWN_GROUPS = 8
+
+SHOWN_EXAMPLES = 3
+
+#: Burrow's verdicts that need no word.
+UNREMARKABLE_STATUSES = (None, "OK")
+
+#: Columns of a group's name in a sentence.
+MAX_NAME_WIDTH = 40
+
+MIN_NAME_WIDTH = 12
+
+COLUMN_GAP = "  "
+
+COUNTS_LEGEND = (
+    "stopped: partitions that a living member had to give up; moved: changed hands though their "
+    "owner was still there; needed: the fewest that the best balance had to move"
+)
+
+LAG_LEGEND = (
+    "lag: how old the oldest record was that was not yet committed as read, at the worst, also "
+    "between commits; sampled"
+)
+
+STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
+
+MARKS_LEGEND = (
+    "counts are inferred from the journal, or sampled where that is said; how causes are known is "
+    "counted below; what a change saves is replayed: the same history under the other policy"
+)
+
+
+def print_summary(story: Story, page: Path) -> None:
+    """Prints what to do, then the groups, then the evidence.
+
+    :param page: where the page is
+    """
+    screen = make_console()
+    for line in _summary_lines(story, page):
+        screen.print(line, soft_wrap=True)
+
+
+def _summary_lines(story: Story, page: Path) -> Iterator[Text]:
+    if story.evidence.demo:
+        yield from _bold_lines([DEMO_BANNER_TEXT, ""])
+    yield from _worst_group_lines(story.groups)
+    if story.groups:
+        yield from _group_table_lines(story.groups)
+        yield from map(Text, _legend_lines(story.groups))
+    for line in evidence_text.evidence_lines(story):
+        yield from map(Text, wrap_text(line, rest="  "))
+    yield from map(Text, _unread_lines(story))
+    yield Text()
+    yield printable_text(f"report: {page}")
+    yield printable_text(f"tables: {Path(story.out)}/{{bronze,silver,gold}}")
+
+
+def _bold_lines(lines: Sequence[str]) -> Iterator[Text]:
+    return (Text(line, style="bold") for line in lines)
+
+
+def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
+    """What the first group's story is, and what to do about it."""
+    if not groups:
+        yield from map(Text, [NO_REBALANCES, ""])
+        return
+    worst = groups[0]
+    told = worst.first_line.removeprefix(worst.name)
+    name = shorten_name(worst.name, MAX_NAME_WIDTH) if told != worst.first_line else ""
+    yield from _bold_lines(wrap_text(name + told))
+    for number, step in enumerate(worst.steps, 1):
+        first = f"  {number}. "
+        yield from map(Text, wrap_text(step, first, " " * len(first), has_settings=True))
+    yield Text()
+
+
+def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
+    """Two lines for each group: its numbers, and what to do."""
+    shown = groups[:SHOWN_GROUPS]
+    titles = ["#", "group", "rebalances", "stopped", "moved", "needed"]
+    rows = [
+        [str(rank), group.name, f"{group.rebalances:,}"]
+        + [_format_number(value) for value in (group.stopped, group.moved, group.moved_min)]
+        for rank, group in enumerate(shown, 1)
+    ]
+    if any(group.lag for group in shown):
+        titles.append("lag")
+        rows = [[*row, _format_lag(group.lag)] for row, group in zip(rows, shown, strict=True)]
+    layout = _ColumnLayout([titles, *rows])
+    yield from _bold_lines([layout.line(titles), f"{layout.margin}verdict"])
+    for row, group in zip(rows, shown, strict=True):
+        yield Text(layout.line(row))
+        yield from map(Text, wrap_text(_format_verdict(group), layout.margin, f"{layout.margin}  "))
+    if len(groups) > len(shown):
+        more = count_noun(len(groups) - len(shown), "more group")
+        yield Text(f"{more}: the report has them all, --json too")
+
+
+class _ColumnLayout:
+    """Columns as wide as what is in them; the second, the names, has what is left."""
+
+    def __init__(self, rows: Sequence[Sequence[str]]) -> None:
+        self._widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        others = sum(self._widths) - self._widths[1] + len(COLUMN_GAP) * (len(self._widths) - 1)
+        self._widths[1] = min(self._widths[1], max(TEXT_WIDTH - others, MIN_NAME_WIDTH))
+        #: In front of a line that belongs to the one above.
+        self.margin = " " * self._widths[0] + COLUMN_GAP
+
+    def line(self, row: Sequence[str]) -> str:
+        """Names to the left, numbers to the right."""
+        cells = []
+        for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
+            cell = shorten_name(cell, width)  # noqa: PLW2901
+            blank = " " * (width - cell_len(cell))
+            cells.append(cell + blank if place == 1 else blank + cell)
+        return COLUMN_GAP.join(cells).rstrip()
+
+
+def _legend_lines(groups: Sequence[GroupStory]) -> Iterator[str]:
+    shown = groups[:SHOWN_GROUPS]
+    told = {
+        COUNTS_LEGEND: True,
+        LAG_LEGEND: any(group.lag for group in shown),
+        STATUS_LEGEND: any(group.status not in UNREMARKABLE_STATUSES for group in shown),
+        MARKS_LEGEND: True,
+    }
+    yield ""
+    for line in (line for line, applies in told.items() if applies):
+        yield from wrap_text(line, rest="  ")
+    yield ""
+
+
+def _format_number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _format_lag(lag: WorstLag | None) -> str:
+    if lag is None:
+        return "unknown"
+    if lag.most_seconds is None:
+        return count_noun(lag.most, "record")
+    return f"{'>= ' if lag.at_least else ''}{format_seconds(lag.most_seconds)}"
+
+
+def _format_verdict(group: GroupStory) -> str:
+    """The verdict, and what goes with it."""
+    said = [group.verdict]
+    if group.verdict == CHANGE:
+        said = [f"change {group.used} to {group.policy}{_format_saving(group)}"]
+    elif group.verdict == KEEP:
+        said = [f"keep {group.policies_used[-1]}"]
+    if group.mark is EvidenceMark.SAMPLED:
+        said.append("sampled")
+    if group.status not in UNREMARKABLE_STATUSES:
+        said.append(f"lag {group.status} at the end")
+    return "; ".join(said)
+
+
+def _format_saving(group: GroupStory) -> str:
+    saved = [
+        (group.rebalances - group.rebalances_after, "rebalance"),
+        ((group.stopped or 0) - (group.stopped_after or 0), "stop"),
+        ((group.moved or 0) - (group.moved_after or 0), "move"),
+    ]
+    told = ", ".join(count_noun(number, noun) for number, noun in saved if number > 0)
+    return f": saves {told}" if told else ""
+
+
+def _unread_lines(story: Story) -> Iterator[str]:
+    for what, number, examples in story.evidence.unread:
+        said = f"not read: {number:,} {what} {evidence_text.format_marks([EvidenceMark.STATED])}"
+        yield from wrap_text(said, rest="  ")
+        for example in examples[:SHOWN_EXAMPLES]:
+            yield from wrap_text(example, "          ", "            ")
+
+
+def story_json(story: Story, page: Path) -> dict[str, Any]:
+    """Returns everything that is printed, and the groups that are not, as JSON values."""
+    read = story.evidence
+    cluster = None if read.cluster is None else read.cluster | {"lookups": read.lookups}
+    return {
+        "out": str(Path(story.out).absolute()),
+        "page": str(page.absolute()),
+        "demo": read.demo,
+        "cluster": cluster,
+        "window": {"first": read.first, "last": read.last},
+        "shown": {"since": read.since, "until": read.until},
+        "records": read.records,
+        "commits": read.commits,
+        "generations": read.generations,
+        "rebalances": read.rebalances,
+        "lines": read.lines,
+        "samples": read.samples,
+        "marks": story.marks | {"not_read": (EvidenceMark.STATED,)},
+        "polled": read.polled,
+        "groups": [_group_json(group) for group in story.groups],
+        "causes": _causes_json(story.causes),
+        "complete_from": [
+            {"group": group, "at": at, "whole": whole} for group, at, whole in read.windows
+        ],
+        "commits_complete_from": [
+            {"journal_partition": partition, "offset": offset, "at": at}
+            for partition, offset, at in read.complete
+        ],
+        "not_read": [
+            {"what": what, "count": number, "examples": list(examples)}
+            for what, number, examples in read.unread
+        ],
+    }
+
+
+def _group_json(group: GroupStory) -> dict[str, Any]:
+    """The columns of gold/advice, and what the other tables add."""
+    advice = {
+        column.name: getattr(group, "name" if column.name == "group" else column.name)
+        for column in ADVICE.columns
+    }
+    return advice | {
+        "policies_used": group.policies_used,
+        "first_line": group.first_line,
+        "mark": group.mark,
+        "marks": group.marks,
+        "causes": _causes_json(group.causes),
+        "lag": None if group.lag is None else asdict(group.lag),
+        "status": group.status,
+    }
+
+
+def _causes_json(causes: CauseCounts) -> list[dict[str, Any]]:
+    return [
+        {"cause": cause, "evidence": how, "rebalances": number} for cause, how, number in causes
+    ]

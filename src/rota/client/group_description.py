@@ -1,0 +1,259 @@
+"""Descriptions of groups: members, their assignments, and the lag of each partition."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import Subscription
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
+from rota.engine.model.response import DescribedGroup, DescribedMember, ListedGroup
+from rota.engine.model.topic import NO_PARTITIONS, OffsetAndMetadata, Partitions, TopicPartition
+from rota.errors import FormatError
+
+if TYPE_CHECKING:
+    from rota.client.metadata import BrokerMetadata
+    from rota.protocol.messages import Message
+
+#: The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it.
+CLASSIC = "classic"
+
+STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
+
+PREPARING_REBALANCE = "PreparingRebalance"
+
+STATES_WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
+
+_UUID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """A member of a group, as described by the coordinator."""
+
+    id: str
+    static_id: str | None
+    client_id: str
+    host: str
+    rack: str | None = None
+    topics: tuple[str, ...] = ()
+    #: A regular expression that the broker matches (KIP-848).
+    pattern: str | None = None
+    #: What it said that it owns when it joined.
+    owned: Partitions = NO_PARTITIONS
+    #: Since when it has owned that, or its epoch (KIP-848).
+    generation: int | None = None
+    assigned: Partitions = NO_PARTITIONS
+    #: Where the broker is heading (KIP-848), if it is not there yet.
+    target: Partitions | None = None
+    #: Why its own bytes cannot be read.
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group and its members, without offsets."""
+
+    group: str
+    #: ``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: it is not told.
+    kind: str = CLASSIC
+    state: str = ""
+    protocol_type: str = ""
+    strategy: str = ""
+    epoch: int | None = None
+    #: ``id (host:port)``.
+    coordinator: str = ""
+    #: None: they cannot be looked at.
+    members: tuple[MemberDescription, ...] | None = ()
+
+    @property
+    def classic(self) -> bool:
+        """Is its assignment made by a leader among its members?"""
+        return self.kind in {CLASSIC, ""}
+
+    @property
+    def reads(self) -> bool:
+        """Are its members consumers? Connect's workers and others use groups too."""
+        return self.protocol_type in {CONSUMER_PROTOCOL_TYPE, ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """A group's committed offset and lag in one partition."""
+
+    partition: TopicPartition
+    committed: OffsetAndMetadata | None
+    start: int | None
+    #: None: the partition does not exist, or cannot be asked.
+    end: int | None
+    #: A member's id.
+    owner: str | None = None
+    #: Milliseconds since the first record that was not read, or a little more; None: not known.
+    age: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """The number of offsets from the committed one to the log's end; None if unknown."""
+        if self.committed is None or self.end is None:
+            return None
+        return self.end - self.committed.offset
+
+    @property
+    def uncommitted(self) -> int:
+        """The number of records in a partition without a committed offset; else 0."""
+        if self.committed is not None or self.start is None or self.end is None:
+            return 0
+        return self.end - self.start
+
+    @property
+    def first_unread(self) -> int | None:
+        """The first offset that may not have been read; None: there is none."""
+        if self.committed is None:
+            return self.start if self.uncommitted else None
+        return self.committed.offset if self.lag is not None and self.lag > 0 else None
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the committed offset, if anything."""
+        if self.end is None:
+            return "the partition does not exist or cannot be asked"
+        if self.committed is None or self.start is None:
+            return None
+        if self.committed.offset < self.start:
+            return f"{self.start - self.committed.offset} of the records behind it are deleted"
+        if self.committed.offset > self.end:
+            return "it is behind the end: the topic has lost records, or was made anew"
+        return None
+
+
+def owner_by_partition(members: Iterable[MemberDescription]) -> dict[TopicPartition, str]:
+    """Whom each assigned partition belongs to."""
+    return {partition: member.id for member in members for partition in member.assigned}
+
+
+def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
+    """Returns short unique names for members: the static id, or the id with the start of its UUID.
+
+    Ids have 50 characters and more, too many for a terminal.
+    """
+    found = {member.id: member.static_id or _shorten_member_id(member.id) for member in members}
+    taken = Counter(found.values())
+    return {name: name if taken[label] > 1 else label for name, label in found.items()}
+
+
+def _shorten_member_id(member_id: str) -> str:
+    match = _UUID_SUFFIX.search(member_id)
+    return member_id if match is None else member_id[: match.start() + 9]
+
+
+def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDescription:
+    """A group of which no more is known than the list says."""
+    return GroupDescription(
+        group=found.group,
+        kind=found.kind or CLASSIC,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        coordinator=f"{node.id} ({node.address})",
+        members=None,
+    )
+
+
+def describe_classic_group(found: DescribedGroup, coordinator: str) -> GroupDescription:
+    """Out of DescribeGroups."""
+    return GroupDescription(
+        group=found.group,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        strategy=found.protocol,
+        coordinator=coordinator,
+        members=tuple(_describe_classic_member(each, found) for each in found.members),
+    )
+
+
+def _describe_classic_member(found: DescribedMember, group: DescribedGroup) -> MemberDescription:
+    member = MemberDescription(
+        id=found.member_id,
+        static_id=found.static_id,
+        client_id=found.client_id,
+        host=found.client_host.removeprefix("/"),
+    )
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return member
+    try:
+        told = (
+            consumer_protocol.decode_subscription(found.metadata)
+            if found.metadata
+            else Subscription(topics=())
+        )
+        given = (
+            consumer_protocol.decode_assignment(found.assignment).partitions
+            if found.assignment
+            else None
+        )
+    except FormatError as error:
+        return replace(member, problem=str(error))
+    return replace(
+        member,
+        topics=told.topics,
+        owned=told.owned,
+        generation=told.generation,
+        rack=told.rack,
+        assigned=NO_PARTITIONS if given is None else given,
+    )
+
+
+def describe_consumer_group(found: Message, coordinator: str) -> GroupDescription:
+    """Out of ConsumerGroupDescribe (KIP-848)."""
+    return GroupDescription(
+        group=found.group_id,
+        kind="consumer",
+        state=found.group_state,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        strategy=found.assignor_name,
+        epoch=found.group_epoch,
+        coordinator=coordinator,
+        members=tuple(_describe_consumer_member(each) for each in found.members),
+    )
+
+
+def _describe_consumer_member(found: Message) -> MemberDescription:
+    assigned, target = _read_assignment(found.assignment), _read_assignment(found.target_assignment)
+    return MemberDescription(
+        id=found.member_id,
+        static_id=found.instance_id,
+        client_id=found.client_id,
+        host=found.client_host.removeprefix("/"),
+        rack=found.rack_id or None,
+        topics=tuple(found.subscribed_topic_names),
+        pattern=found.subscribed_topic_regex or None,
+        generation=found.member_epoch,
+        assigned=assigned,
+        target=None if sorted(target) == sorted(assigned) else target,
+    )
+
+
+def _read_assignment(found: Message) -> Partitions:
+    return Partitions.of({each.topic_name: each.partitions for each in found.topic_partitions})
+
+
+def compute_lags(
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    owned_by: Mapping[TopicPartition, str],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[PartitionLag]:
+    """Every partition that the group has committed or that a member has, by topic and number."""
+    return [
+        PartitionLag(
+            partition=partition,
+            committed=committed.get(partition),
+            start=starts.get(partition),
+            end=ends.get(partition),
+            owner=owned_by.get(partition),
+        )
+        for partition in sorted({*committed, *owned_by})
+    ]

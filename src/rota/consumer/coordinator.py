@@ -1,0 +1,350 @@
+"""The member's connection to the group coordinator, in the driver's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from rota.client.cluster import ClusterClient
+from rota.client.connection import BrokerConnection, api_name
+from rota.client.group_requests import (
+    MAX_VERSIONS,
+    decode_group_response,
+    encode_group_request,
+    min_version,
+)
+from rota.client.retry import Backoff, is_permanent
+from rota.engine.member.events import (
+    CoordinatorFound,
+    CoordinatorNotFound,
+    MemberEvent,
+    RequestFailed,
+    ResponseReceived,
+)
+from rota.engine.model.config import ClientConfig
+from rota.engine.model.request import GroupRequest, JoinGroup, LeaveGroup, SyncGroup
+from rota.engine.model.response import GroupResponse, OffsetCommitResult, OffsetFetchResult
+from rota.errors import Code, GroupError, InputError, Refused, RotaError, TimedOut, Unreachable
+from rota.protocol.messages import Api, Message
+
+#: Seconds that a join may take beyond its rebalance timeout, as in Kafka's consumer.
+JOIN_GROUP_TIMEOUT_LAPSE = 5.0
+
+#: Codes that are asked again about, until the time is over.
+RETRIABLE_GROUP_CODES = frozenset(
+    {
+        Code.REQUEST_TIMED_OUT,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+        Code.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+
+#: Seconds until the first search is given up, and told; the next ones take longer.
+FIRST_SEARCH_TIMEOUT = 2.0
+
+#: Characters of a request or reply that the log is told at most.
+MAX_TRACE_LENGTH = 600
+
+LOGGER = logging.getLogger("rota.consumer")
+
+
+class CoordinatorClient:
+    """Finds the coordinator, and sends the member's requests to it over one connection.
+
+    Kafka reads no further request of a connection while a JoinGroup waits for the other members. So
+    requests of the application use another connection meanwhile.
+    """
+
+    def __init__(
+        self, config: ClientConfig, group: str, tell: Callable[[MemberEvent], None]
+    ) -> None:
+        self._config = config
+        self._group = group
+        self._tell = tell
+        self._client = ClusterClient(config, quiet=True)  # the complaint below tells, or the error
+        self._search: asyncio.Task[None] | None = None
+        #: A task that nobody holds may be collected before it is done.
+        self._others: set[asyncio.Task[None]] = set()
+        self._connection: BrokerConnection | None = None
+        #: Joins and syncs under way, which wait for the other members.
+        self._waits: set[int] = set()
+        #: Searches that failed, one after the other.
+        self._failures = 0
+        self._complaint = RateLimitedWarning(f"group {group!r}: no coordinator")
+        self._loop = asyncio.get_running_loop()
+
+    # The member's requests
+
+    def find(self) -> None:
+        """Looks for the coordinator; whatever was sent to the one before has been given up."""
+        self._hang_up()
+        if self._search is not None:
+            self._search.cancel()
+        self._search = self._run(self._find())
+
+    async def _find(self) -> None:
+        # short at first, so that somebody hears of it soon; a connection goes on being opened
+        patience = min(
+            FIRST_SEARCH_TIMEOUT * 2**self._failures, self._config.request_timeout / 1000
+        )
+        deadline = self._loop.time() + patience
+        try:
+            self._client.forget_coordinator(self._group)
+            found = await self._client.coordinator(self._group, deadline)
+            self._connection = await found.connect(deadline)
+        except RotaError as error:
+            self._failures = min(self._failures + 1, 30)
+            if is_final(error):
+                self._tell(CoordinatorNotFound(error))
+            else:
+                self._complaint.make(error)
+                self._tell(CoordinatorNotFound(why=str(error)))
+        except Exception:
+            self._tell(CoordinatorNotFound())  # else the member would wait for ever
+            raise
+        else:
+            self._failures = 0
+            self._complaint.settle()
+            LOGGER.debug("group %r: its coordinator is %s", self._group, self._connection.name)
+            self._tell(CoordinatorFound())
+
+    def send(self, number: int, request: GroupRequest) -> None:
+        """Sends a request, and reports the reply or the failure as an event."""
+        connection = self._connection
+        if connection is None:
+            self._tell(RequestFailed(number))
+            return
+        if isinstance(request, LeaveGroup) and self._waits:
+            self._run(self._leave_group(number, request, connection))
+            return
+        self._trace(f"number {number} goes to {connection.name}", request)
+        api, message = encode_group_request(request)
+        try:
+            _check_version(connection, api, request)
+            answer = connection.send(
+                api, message, deadline=self._patience(request), most=MAX_VERSIONS.get(api)
+            )
+        except RotaError as error:
+            self._fail(number, error)
+            return
+        except TypeError as error:  # a text that is too long for its field, such as a note
+            self._fail(number, InputError(f"it cannot be sent: {error}"))
+            return
+        if isinstance(request, (JoinGroup, SyncGroup)):
+            self._waits.add(number)
+        answer.add_done_callback(partial(self._answered, connection, number, request))
+
+    async def _leave_group(
+        self, number: int, request: LeaveGroup, connection: BrokerConnection
+    ) -> None:
+        """By another connection: behind the join it would be read when all others have joined, and
+        who closes would wait for them.
+        """
+        deadline = self._patience(request)
+        try:
+            reply = await self._ask_once(request, deadline)
+        except RotaError as error:
+            self._fail(number, error)
+        except Exception:
+            self._tell(RequestFailed(number))
+            raise
+        else:
+            if connection is self._connection:
+                self._tell(ResponseReceived(number, reply))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._others.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        if not task.cancelled():
+            task.result()  # what it raised is raised here, where the loop tells of it
+
+    def _patience(self, request: GroupRequest) -> float:
+        patience = self._config.request_timeout / 1000
+        if isinstance(
+            request, JoinGroup
+        ):  # answered when the other members have come, or are given up
+            patience = max(patience, request.rebalance_timeout / 1000 + JOIN_GROUP_TIMEOUT_LAPSE)
+        return self._loop.time() + patience
+
+    def _answered(
+        self,
+        connection: BrokerConnection,
+        number: int,
+        request: GroupRequest,
+        answer: asyncio.Future[Message],
+    ) -> None:
+        self._waits.discard(number)
+        # looked at in any case: asyncio complains of an error that nobody has seen
+        if answer.cancelled() or (answer.exception() and connection is not self._connection):
+            return  # given up, and the member knows
+        try:
+            reply = decode_group_response(request, answer.result())
+        except RotaError as error:
+            self._fail(number, error)
+        except Exception:
+            self._tell(RequestFailed(number))  # else the member would wait for ever
+            raise
+        else:
+            self._trace(f"number {number} is answered", reply)
+            self._tell(ResponseReceived(number, reply))
+
+    def _trace(self, what: str, about: GroupRequest | GroupResponse) -> None:
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            text = str(about)  # a large group's has megabytes
+            text = text if len(text) <= MAX_TRACE_LENGTH else f"{text[:MAX_TRACE_LENGTH]} ..."
+            LOGGER.debug("group %r: %s: %s", self._group, what, text)
+
+    def _fail(self, number: int, error: RotaError) -> None:
+        if is_final(error):
+            self._tell(RequestFailed(number, error))
+        else:
+            LOGGER.info("group %r: a request got no answer: %s", self._group, error)
+            self._tell(RequestFailed(number, why=str(error)))
+
+    # The application's questions
+
+    async def ask(self, request: GroupRequest, deadline: float) -> GroupResponse:
+        """Sends a request until it is answered with something else than a retriable error.
+
+        :raises RotaError: there is no such answer in time
+        """
+        pauses = Backoff.of(self._config.retry_backoff, self._config.retry_backoff_max)
+        failures = 0
+        problem: str | RotaError | None = None
+        while True:
+            try:
+                reply = await self._ask_once(request, deadline)
+            except Unreachable as error:
+                if is_final(error):
+                    raise
+                # that the time is over tells less than what was wrong before
+                problem = problem if problem and isinstance(error, TimedOut) else error
+                self._client.forget_coordinator(self._group)
+            else:
+                code = _retriable_code(reply)
+                if code is None:
+                    return reply
+                problem = f"refused with {int(code)} {code.name}"
+                if code in MOVED_CODES:
+                    self._client.forget_coordinator(self._group)
+            failures += 1
+            pause = pauses.after(failures)
+            if self._loop.time() + pause >= deadline:
+                kind = type(request).__name__
+                raise TimedOut(f"group {self._group!r}: {kind} got no answer in time: {problem}")
+            await asyncio.sleep(pause)
+
+    async def _ask_once(self, request: GroupRequest, deadline: float) -> GroupResponse:
+        found = await self._client.coordinator(self._group, deadline)
+        peer = self._client.peer(found.node) if self._waits else found.peer
+        connection = await peer.connect(deadline)
+        api, message = encode_group_request(request)
+        _check_version(connection, api, request)
+        answer = await self._client.ask(
+            connection, api, message, deadline, most=MAX_VERSIONS.get(api)
+        )
+        return decode_group_response(request, answer)
+
+    # The end
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for task in self._others:
+            task.cancel()
+        self._hang_up()
+        await self._client.close()
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        self._waits.clear()
+        if connection is not None:
+            connection.close()
+
+
+def is_final(error: RotaError) -> bool:
+    """Returns whether retries would fail too, so that the application must know."""
+    return isinstance(error, GroupError) or is_permanent(error)
+
+
+def _check_version(connection: BrokerConnection, api: Api, request: GroupRequest) -> None:
+    """Not silently without what an old broker does not know, such as a static id."""
+    version, needed = connection.version(api, MAX_VERSIONS.get(api)), min_version(request)
+    if version < needed:
+        raise Refused(
+            Code.UNSUPPORTED_VERSION,
+            f"{connection.name}: the broker is too old for this {type(request).__name__}: it needs "
+            f"version {needed} of {api_name(api)}, and the broker knows {version}",
+        )
+
+
+def _retriable_code(reply: GroupResponse) -> Code | None:
+    """Why it has to be asked again, if so."""
+    codes: set[Code] = set()
+    match reply:
+        case OffsetFetchResult():
+            codes = {reply.code, *reply.codes.values()}
+        case OffsetCommitResult():
+            codes = set(reply.codes.values())
+        case _:
+            codes = {getattr(reply, "code", Code.NONE)}
+    return next((code for code in sorted(codes) if code in RETRIABLE_GROUP_CODES), None)
+
+
+def now_ms() -> int:
+    """The clock of members: whole milliseconds, which nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+_WARNING_LOGGER = logging.getLogger("rota.consumer")
+
+#: Seconds between two warnings of the same trouble.
+WARNING_INTERVAL = 30.0
+
+
+class RateLimitedWarning:
+    """Logs the first failure at once, then one warning per interval, then the recovery."""
+
+    def __init__(self, about: str) -> None:
+        self.about = about
+        self._since: float | None = None
+        self._last_told = 0.0
+        self._failures = 0
+
+    def make(self, error: Exception) -> None:
+        """Logs a failure, if a warning is due."""
+        now = time.monotonic()
+        self._failures += 1
+        if self._since is None:
+            self._since = self._last_told = now
+            _WARNING_LOGGER.warning("%s: %s; trying on", self.about, error)
+        elif now - self._last_told >= WARNING_INTERVAL:
+            self._last_told = now
+            _WARNING_LOGGER.warning(
+                "%s for %.0f s, %d attempts: %s; trying on",
+                self.about,
+                now - self._since,
+                self._failures,
+                error,
+            )
+
+    def settle(self) -> None:
+        """Logs the recovery."""
+        if self._since is not None:
+            _WARNING_LOGGER.info(
+                "%s for %.1f s, now over", self.about, time.monotonic() - self._since
+            )
+        self._since = None
+        self._failures = 0

@@ -1,0 +1,107 @@
+"""What an application gets from a consumer (records), and what it can register (listeners,
+interceptors, callbacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. Key and value are bytes, or what the deserializers made of them."""
+
+    topic: str
+    partition: int
+    offset: int
+    #: Milliseconds since 1970, -1 if there is none.
+    timestamp: int
+    #: 0: set by the producer (CreateTime), 1: by the broker (LogAppendTime).
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int | None
+
+
+class Records:
+    """The records of one ``poll``: iterate over all, or over the list of one partition."""
+
+    __slots__ = ("by_partition",)
+
+    def __init__(self, by_partition: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        self.by_partition = by_partition
+
+    def __getitem__(self, partition: tuple[str, int]) -> list[ConsumerRecord]:
+        """Returns the records of a partition, an empty list if there are none."""
+        return self.by_partition.get(TopicPartition(*partition), [])
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return chain.from_iterable(self.by_partition.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_partition.values()))
+
+    def __bool__(self) -> bool:
+        return any(self.by_partition.values())
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}: {len(each)}" for name, each in self.by_partition.items())
+        return f"<{len(self)} records ({counts})>"
+
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+#: Called with what was to be committed, and the error if it was not.
+CommitCallback: TypeAlias = Callable[[Offsets, Exception | None], object]
+
+
+class RebalanceListener:
+    """Told of every change of the assignment, inside ``poll``, ``unsubscribe`` or ``close``.
+
+    It runs in the application's own thread, and may commit, seek, pause and ask for offsets, but
+    not poll. One of :class:`rota.Consumer` may have ``async`` methods. What it raises is raised by
+    the call that it runs in; the rebalance goes on.
+
+    Under the eager protocol a rebalance is: all revoked, then all that was given assigned. Under
+    the cooperative one: what goes to others revoked, then what is new assigned, maybe nothing.
+    """
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Called before partitions go to other members: the last chance to commit their offsets.
+
+        Automatic commits have been made already.
+        """
+
+    def on_partitions_assigned(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Awaitable[None] | None:
+        """Called with the new partitions; with the eager protocol, with all partitions."""
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
+        """Called when partitions may have other owners already, so it is too late to commit.
+
+        By default it calls :meth:`on_partitions_revoked`.
+        """
+        return self.on_partitions_revoked(partitions)
+
+
+class ConsumerInterceptor:
+    """Sees records before the application, and every commit that succeeded.
+
+    Named in ``interceptor.classes``, each is given what the one before it returned. What it raises
+    is logged, and does no harm. Columns (``poll_batches``) do not pass it.
+    """
+
+    def on_consume(self, records: Records) -> Records:
+        """Called with the records of a poll; returns the records that the poll returns."""
+        return records
+
+    def on_commit(self, offsets: Offsets) -> None:
+        """Called after these offsets were committed."""
+
+    def close(self) -> None:
+        """Called when the consumer is closed."""

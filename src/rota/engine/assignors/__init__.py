@@ -1,0 +1,6 @@
+"""Partition assignment strategies: Kafka's own, their exact counterparts, and the contract for
+custom ones.
+
+A group and its topics become a `Problem` (problem.py); a strategy turns it into one owner per
+partition; rules.py checks the result.
+"""

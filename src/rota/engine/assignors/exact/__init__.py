@@ -1,0 +1,3 @@
+"""The exact solver of the sticky assignors: solver.py decides, min_cost_flow.py is what it
+computes with.
+"""

@@ -1,0 +1,655 @@
+"""The exact solver of the sticky assignors.
+
+The result is as even as any assignment can be; among those, where racks are known, as many
+partitions as possible are with a member in a rack that holds a replica; and among those as few as
+possible move. Partitions that the same members may own are interchangeable and form a pool, so
+everything is decided on counts of (pool, member). `solve_exactly` takes these steps:
+
+1. `find_levels`: the level of each class of members, by maximum flow. 2. A pool goes only to those
+of its members with the smallest level, and each of these gets its level or one less. This loses
+nothing. For any convex measure of evenness let a member's price be the cost of its last partition
+up to its level: the sum of prices over all partitions is then a bound that exactly the assignments
+within these limits reach. 3. `restrict_to_most_local` and `keep_most_owned`: minimum-cost flow
+within these limits, for locality first. The prices at its end tell which arcs the most local
+assignments use; the second flow, for ownership, runs on those alone. 4. `counts_to_owners`: from
+counts to partitions.
+
+`FewestMoves` answers how many moves were necessary. `engine.assignors.certificate` checks a result
+without any of this code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.assignors.exact import min_cost_flow
+from rota.engine.assignors.exact.min_cost_flow import MinCostFlow, Shares, spread_proportionally
+from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.problem import Problem, Racks, find_previous_owners
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
+
+
+def merge_pools(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Distinct sets in order of appearance, how many partitions each has, and which of them each
+    of the given ones is.
+    """
+    index: dict[int, int] = {}
+    which = [index.setdefault(members, len(index)) for members in reach]
+    total = [0] * len(index)
+    for pool, size in zip(which, sizes, strict=True):
+        total[pool] += size
+    return list(index), total, which
+
+
+def find_subscribed_classes(problem: Problem) -> list[int]:
+    """For each topic the set of member classes that subscribe to it."""
+    classes = problem.classes
+    topics = len(problem.layout.topics)
+    if len(classes) <= min_cost_flow.FEW_ELEMENTS:
+        found = [0] * topics
+        for position, listed in enumerate(classes):
+            for topic in listed.tolist():
+                found[topic] |= 1 << position
+        return found
+    topic_column = np.concatenate(classes)
+    class_column = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
+    order = np.argsort(topic_column, kind="stable")
+    bounds = np.searchsorted(topic_column[order], np.arange(1, topics))
+    return [
+        min_cost_flow.bitset_from_positions(column, len(classes))
+        for column in np.split(class_column[order], bounds)
+    ]
+
+
+def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
+    """The same sets as sets of members, where they are sets of classes."""
+    if classes == len(class_of):
+        return reach  # each its own class, and they stand in the members' order
+    found = []
+    for listed in reach:
+        flags = np.zeros(classes, dtype=np.bool_)
+        flags[min_cost_flow.bitset_to_array(listed)] = True
+        found.append(min_cost_flow.bitset_from_flags(flags[class_of]))
+    return found
+
+
+def find_local_members(racks: Racks) -> list[int]:
+    """For each rack set the members in one of its racks."""
+    known = racks.member >= 0
+    return [min_cost_flow.bitset_from_flags(row[racks.member] & known) for row in racks.local]
+
+
+def split_pools_by_rack(
+    network: FlowNetwork, pool_of: IntArray | None, set_of: IntArray, near: list[int]
+) -> tuple[FlowNetwork, IntArray, list[int]]:
+    """Pools split by which of their members are local; the local ones of each new pool."""
+    key = set_of if pool_of is None else pool_of * np.int64(len(near)) + set_of
+    counts = np.bincount(key)
+    present = np.flatnonzero(counts)
+    index: dict[tuple[int, int], int] = {}
+    pool_at = np.zeros(len(counts), dtype=np.int32)
+    sizes: list[int] = []
+    for place, count in zip(present.tolist(), counts[present].tolist(), strict=True):
+        pool, rack_set = divmod(place, len(near))
+        found = index.setdefault((pool, near[rack_set] & network.reach[pool]), len(index))
+        if found == len(sizes):
+            sizes.append(0)
+        sizes[found] += count
+        pool_at[place] = found
+    reach = [network.reach[pool] for pool, _ in index]
+    local = [members for _, members in index]
+    split = FlowNetwork(sizes=sizes, reach=reach, low=network.low, high=network.high)
+    return split, pool_at[key], local
+
+
+def find_levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> list[int]:
+    """The level of each class: in every most even assignment its members have ``level`` partitions
+    or one fewer, and a pool lies only with those of its classes that have the smallest level.
+
+    ``reach[p]`` is the set of classes that may own pool p of ``sizes[p]`` partitions. Classes that
+    no pool reaches have level 0.
+
+    Fill all classes evenly to the mean. What does not fit stays with the classes that it reaches:
+    they must end above the mean, and the rest, which may not take from them, at it or below. Both
+    sides are then problems of their own, without flow between them.
+    """
+    found = [0] * len(class_sizes)
+    shared = _set_isolated_levels(reach, sizes, class_sizes, found)
+    if not shared:
+        return found
+    flow = MinCostFlow([reach[pool] for pool in shared], len(class_sizes))
+    everyone = min_cost_flow.bitset_union(flow.reach)
+    total = [sizes[pool] for pool in shared]
+    mean = sum(total) // sum(class_sizes[c] for c in min_cost_flow.bitset_elements(everyone))
+    rooms = np.array(class_sizes, dtype=np.int64) * mean
+    for pool, listed, amounts in spread_proportionally(total, flow.reach, rooms):
+        flow.put(pool, listed, amounts)
+    stack = [((1 << len(shared)) - 1, everyone)]
+    while stack:
+        pools, classes = stack.pop()
+        listed = min_cost_flow.bitset_elements(classes)
+        partitions = sum(total[pool] for pool in min_cost_flow.bitset_elements(pools))
+        level, rest = divmod(partitions, sum(class_sizes[c] for c in listed))
+        full, stuck = _fill_to_level(flow, classes, listed, class_sizes, level)
+        if full == classes and rest:
+            level += 1
+            full, stuck = _fill_to_level(flow, classes, listed, class_sizes, level)
+        if not full:
+            for position in listed:
+                found[position] = level
+            continue
+        for pool in min_cost_flow.bitset_elements(pools & ~stuck):
+            flow.reach[pool] &= ~full
+        stack += [(pools & stuck, full), (pools & ~stuck, classes & ~full)]
+    return found
+
+
+def _fill_to_level(
+    flow: MinCostFlow, classes: int, listed: list[int], class_sizes: list[int], level: int
+) -> tuple[int, int]:
+    """Lets every class take ``level`` for each of its members. Gives the classes and pools with
+    which something stays that fits nowhere.
+    """
+    for position in listed:
+        flow.aim(position, class_sizes[position] * level)
+    return flow.spread(classes)
+
+
+def _set_isolated_levels(
+    reach: list[int], sizes: list[int], class_sizes: list[int], found: list[int]
+) -> list[int]:
+    """Sets the level of classes that own one pool and nothing else; gives the pools left over."""
+    shared = []
+    for pool, alone in enumerate(find_isolated_pools(reach)):
+        if not alone:
+            shared.append(pool)
+            continue
+        classes = min_cost_flow.bitset_elements(reach[pool])
+        level = -(-sizes[pool] // sum(class_sizes[c] for c in classes))
+        for position in classes:
+            found[position] = level
+    return shared
+
+
+def find_isolated_pools(reach: list[int]) -> list[bool]:
+    """Returns a flag per pool: it shares no member with any other pool."""
+    once = twice = 0
+    for takers in reach:
+        twice |= once & takers
+        once |= takers
+    return [not takers & twice for takers in reach]
+
+
+@dataclass(slots=True)
+class FlowNetwork:
+    """Pools of ``sizes[p]`` partitions, the members ``reach[p]`` that each can go to, and the
+    ``low[m]`` to ``high[m]`` partitions that each member is to have; these differ by one or not.
+    """
+
+    sizes: list[int]
+    reach: list[int]
+    low: list[int]
+    high: list[int]
+
+
+def keep_most_owned(
+    network: FlowNetwork, owned: Shares, expired: Callable[[], bool]
+) -> tuple[Shares, bool]:
+    """How much each member gets of each pool so that most stays where it is owned; and whether
+    time sufficed for that.
+
+    ``owned[m][p]`` partitions of pool p belong to member m, none outside ``reach[p]``.
+    """
+    alone = find_isolated_pools(network.reach)
+    free = [0 if by_itself else size for by_itself, size in zip(alone, network.sizes, strict=True)]
+    shares: Shares = [{} for _ in network.low]
+    in_time = True
+    if any(free):
+        reach = [0 if by_itself else of for by_itself, of in zip(alone, network.reach, strict=True)]
+        shares, in_time = _keep_most_by_flow(network, reach, free, owned, expired)
+    for pool, by_itself in enumerate(alone):
+        if by_itself:
+            _assign_isolated_pool(network, pool, owned, shares)
+    return shares, in_time
+
+
+def _keep_most_by_flow(
+    network: FlowNetwork,
+    reach: list[int],
+    free: list[int],
+    owned: Shares,
+    expired: Callable[[], bool],
+) -> tuple[Shares, bool]:
+    """:func:`keep_most` for pools that share members: start from what is owned, all of it kept,
+    which is the cheapest; then move what is too much, as cheaply as that can be done.
+    """
+    flow = MinCostFlow(reach, len(network.low))
+    taking = min_cost_flow.bitset_elements(min_cost_flow.bitset_union(reach))
+    for member in taking:
+        for pool, amount in owned[member].items():
+            free[pool] -= amount
+            flow.put_kept(pool, member, amount, own=amount)
+    rooms = np.maximum(np.array(network.high, dtype=np.int64) - flow.excess, 0)
+    for pool, members, amounts in spread_proportionally(free, reach, rooms):
+        flow.put(pool, members, amounts)
+    _set_targets(flow, network, taking)
+    in_time = flow.settle(expired)
+    if not in_time:
+        flow.settle_at_any_cost()
+    return flow.shares(), in_time
+
+
+def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares: Shares) -> None:
+    """A pool whose members own nothing else needs no flow: who gets one more than the low mark is
+    free to choose, first those that own it already, then in order of ids.
+    """
+    low, high = network.low, network.high
+    members = min_cost_flow.bitset_elements(network.reach[pool])
+    more = network.sizes[pool] - sum(low[member] for member in members)
+    wanting = [member for member in members if high[member] > low[member]]
+    wanting.sort(key=lambda member: owned[member].get(pool, 0) <= low[member])
+    for member in members:
+        if low[member]:
+            shares[member][pool] = low[member]
+    for member in wanting[:more]:
+        shares[member][pool] = low[member] + 1
+
+
+def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> None:
+    """Targets as near to the loads as can be that sum up to all partitions. As long as members and
+    exchange have one price any choice is as cheap as another: the exchange mends it.
+    """
+    targets = [
+        min(max(flow.excess[member], network.low[member]), network.high[member])
+        for member in taking
+    ]
+    left = sum(flow.excess) - sum(targets)
+    for member, near in zip(taking, targets, strict=True):
+        low, high, target = network.low[member], network.high[member], near
+        if left > 0 and near < high:
+            target, left = high, left - 1
+        elif left < 0 and near > low:
+            target, left = low, left + 1
+        flow.aim(member, target)
+        if low < high:
+            flow.can_rise |= (target == low) << member
+            flow.can_fall |= (target == high) << member
+
+
+def restrict_to_most_local(
+    network: FlowNetwork, local: list[int], expired: Callable[[], bool]
+) -> FlowNetwork | None:
+    """The network of all assignments that are as local as can be; None if time ran out.
+
+    ``local[p]`` are the members near to pool p: what is there counts as kept, without limit.
+    """
+    flow = MinCostFlow(network.reach, len(network.low))
+    flow.set_prices([1 if near else 0 for near in local])
+    for pool, near in enumerate(local):
+        for member in min_cost_flow.bitset_elements(near):
+            # one more than there are: it never runs out
+            flow.put_kept(pool, member, 0, own=network.sizes[pool] + 1)
+    among = [near or reach for near, reach in zip(local, network.reach, strict=True)]
+    rooms = np.array(network.high, dtype=np.int64)
+    for pool, members, amounts in spread_proportionally(network.sizes, among, rooms):
+        if not local[pool]:
+            flow.put(pool, members, amounts)
+            continue
+        for member, amount in zip(members, amounts, strict=True):
+            flow.put_kept(pool, member, amount, own=network.sizes[pool] + 1)
+    _set_targets(
+        flow, network, min_cost_flow.bitset_elements(min_cost_flow.bitset_union(network.reach))
+    )
+    return _restrict_to_zero_cost(flow, network, local) if flow.settle(expired) else None
+
+
+def _restrict_to_zero_cost(
+    flow: MinCostFlow, network: FlowNetwork, local: list[int]
+) -> FlowNetwork:
+    """What the prices leave at zero. An arc above it is used by no best assignment, and a member
+    with another price than the exchange has no choice of its load.
+    """
+    reach = [
+        members & ~near & flow.members_at.get(price, 0) | near & flow.members_at.get(price - 1, 0)
+        for members, near, price in zip(network.reach, local, flow.pool_price, strict=True)
+    ]
+    low, high = list(network.low), list(network.high)
+    for member, price in enumerate(flow.member_price):
+        if price > flow.exchange_price:
+            high[member] = low[member]
+        elif price < flow.exchange_price:
+            low[member] = high[member]
+    return FlowNetwork(network.sizes, reach, low, high)
+
+
+Column = npt.NDArray[np.int64]
+
+#: From so many keys on the look at the largest one pays.
+NARROW_FROM = 1_000
+
+
+@dataclass(slots=True)
+class OwnedCounts:
+    """What each member owned of each pool, one row for each such pair, by (pool, member);
+    ``slot[i]`` leads from partition i to its row by way of ``row_slot``.
+    """
+
+    slot: npt.NDArray[np.intp]
+    slots: int
+    row_slot: npt.NDArray[np.intp]
+    pool: npt.NDArray[np.intp]
+    member: npt.NDArray[np.intp]
+    count: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls, previous: IntArray, pool_of: IntArray | None, pools: int, members: int
+    ) -> OwnedCounts:
+        """Counts; ``pool_of`` is the pool of each partition, None if there is but one."""
+        if previous.max() == UNASSIGNED:
+            nothing = np.empty(0, dtype=np.intp)
+            return cls(nothing, 0, nothing, nothing, nothing, nothing)
+        width = members + 1  # one more for partitions that nobody owned
+        slot = previous.astype(np.intp)
+        slot += 1
+        if pool_of is not None:
+            slot += pool_of.astype(np.intp) * width
+        if pools * width <= 2 * len(previous) + 4096:
+            counts = np.bincount(slot, minlength=pools * width)
+            keys = counts.nonzero()[0]
+            row_slot, slots = keys, pools * width
+            counts = counts[keys]
+        else:
+            keys, slot, counts = np.unique(slot, return_inverse=True, return_counts=True)
+            row_slot, slots = np.arange(len(keys)), len(keys)
+        pool, member = np.divmod(keys, width)
+        owned = member > 0
+        if not owned.all():
+            row_slot, pool, member = row_slot[owned], pool[owned], member[owned]
+            counts = counts[owned]
+        return cls(slot, slots, row_slot, pool, member - 1, counts)
+
+
+@dataclass(slots=True)
+class AllottedCounts:
+    """What each member is to have of each pool, one row for each such pair, by (pool, member)."""
+
+    pool: Column
+    member: Column
+    amount: Column
+
+    @classmethod
+    def of(cls, shares: Shares) -> AllottedCounts:
+        """From counts by member and pool."""
+        sizes = [len(share) for share in shares]
+        total = sum(sizes)
+        member = np.repeat(np.arange(len(shares)), sizes)
+        pool = np.fromiter(chain.from_iterable(shares), np.int64, total)
+        amounts = chain.from_iterable(share.values() for share in shares)
+        amount = np.fromiter(amounts, np.int64, total)
+        order = _narrow_keys(pool).argsort(kind="stable")
+        return cls(pool[order], member[order], amount[order])
+
+
+def counts_to_owners(
+    previous: IntArray, pool_of: IntArray | None, held: OwnedCounts, shares: Shares
+) -> IntArray:
+    """Returns the owner of each partition, so that each member has its share of each pool and
+    keeps what it owned of it.
+    """
+    allotted = AllottedCounts.of(shares)
+    if not len(held.count) and pool_of is None:
+        return _assign_by_rounds(allotted)
+    owners = previous.copy()
+    if len(held.count):
+        _keep_owned(owners, held, allotted, len(shares))
+    free = (owners < 0).nonzero()[0]
+    if pool_of is not None:
+        free = free[_narrow_keys(pool_of[free]).argsort(kind="stable")]
+    owners[free] = _assign_by_rounds(allotted)
+    return owners
+
+
+def _keep_owned(
+    owners: IntArray, held: OwnedCounts, allotted: AllottedCounts, members: int
+) -> None:
+    """Takes away what a member owned beyond its share, and takes what it keeps off its share."""
+    keys = allotted.pool * members + allotted.member
+    wanted = held.pool * members + held.member
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    kept = np.minimum(held.count, np.where(keys[place] == wanted, allotted.amount[place], 0))
+    # rows of nothing point at another pair's row: they take nothing off it
+    np.subtract.at(allotted.amount, place, kept)
+    _release_excess(owners, held, held.count - kept)
+
+
+def _release_excess(owners: IntArray, held: OwnedCounts, excess: Column) -> None:
+    """Releases ``excess`` partitions of each row.
+
+    Evenly over a member's partitions and staggered over the members of a pool, so that the released
+    partitions belong to many topics.
+    """
+    rows = excess.nonzero()[0]
+    if not len(rows):
+        return
+    affected = np.zeros(held.slots, dtype=np.bool_)
+    affected[held.row_slot[rows]] = True
+    partitions = affected[held.slot].nonzero()[0]
+    partitions = partitions[_narrow_keys(held.slot[partitions]).argsort(kind="stable")]
+    size, drop = held.count[rows], excess[rows]
+    first, peers = _find_runs(held.pool[rows])
+    turn = np.arange(len(rows)) - first.repeat(peers)
+    start = size.cumsum() - size
+    shift = turn * size // peers.repeat(peers) - start
+    place = np.arange(len(partitions)) + shift.repeat(size)
+    size, drop = size.repeat(size), drop.repeat(size)
+    place %= size
+    owners[partitions[(place + 1) * drop // size > place * drop // size]] = UNASSIGNED
+
+
+def _assign_by_rounds(allotted: AllottedCounts) -> IntArray:
+    """The receivers of each pool in turn, round after round, each as often as its amount."""
+    rows = allotted.amount.nonzero()[0]
+    if not len(rows):
+        return np.empty(0, dtype=np.int32)
+    pool, member, amount = allotted.pool[rows], allotted.member[rows], allotted.amount[rows]
+    if pool[0] == pool[-1]:
+        return _assign_one_pool_by_rounds(member.astype(np.int32), amount)
+    first, receivers = _find_runs(pool)
+    most = np.maximum.reduceat(amount, first)
+    base = (most.cumsum() - most).repeat(receivers)
+    # each row runs through base, base + 1, ... : one small sort key for (pool, round)
+    shift = base - (amount.cumsum() - amount)
+    key = np.arange(int(amount.sum())) + shift.repeat(amount)
+    order = _narrow_keys(key).argsort(kind="stable")
+    return member.astype(np.int32).repeat(amount)[order]
+
+
+def _assign_one_pool_by_rounds(member: IntArray, amount: Column) -> IntArray:
+    """The same for one pool: between two different amounts every round has the same receivers."""
+    pieces = []
+    done = 0
+    for mark in np.unique(amount).tolist():
+        pieces.append(np.tile(member[amount > done], mark - done))
+        done = mark
+    return np.concatenate(pieces)
+
+
+def _find_runs(column: Column) -> tuple[Column, Column]:
+    """Where each run of equal values starts, and how long it is."""
+    edge = np.ones(len(column) + 1, dtype=np.bool_)
+    np.not_equal(column[1:], column[:-1], out=edge[1:-1])
+    bounds = edge.nonzero()[0]
+    return bounds[:-1], bounds[1:] - bounds[:-1]
+
+
+def _narrow_keys(keys: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    """16 bits if they suffice: NumPy then sorts by radix, ten times faster at a million rows."""
+    if len(keys) < NARROW_FROM or keys.max() > np.iinfo(np.uint16).max:
+        return keys
+    return keys.astype(np.uint16)
+
+
+OUT_OF_TIME = (
+    "stopped at the time budget: loads are as even as can be, but moves may not be the fewest"
+)
+
+NOT_MOST_LOCAL = "and local partitions may not be the most"
+
+
+def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
+    """Returns the most even assignment that the subscriptions allow, and among those one with the
+    fewest moves.
+
+    ``expired`` is called while moves are being saved; the loads are even in any case.
+    """
+    previous = find_previous_owners(problem)
+    if not problem.layout.size:
+        return Solution(owners=previous)
+    network, pool_of = _find_most_even(problem)
+    local = True
+    if problem.racks is not None:
+        network, pool_of, local = _find_most_local(problem.racks, network, pool_of, expired)
+    held = OwnedCounts.of(previous, pool_of, len(network.sizes), len(problem.members))
+    shares, fewest = keep_most_owned(
+        network, _find_keepable(network, held), expired if local else lambda: True
+    )
+    owners = counts_to_owners(previous, pool_of, held, shares)
+    if local:
+        return Solution(owners=owners, notes=() if fewest else (OUT_OF_TIME,))
+    return Solution(owners=owners, notes=(f"{OUT_OF_TIME} {NOT_MOST_LOCAL}",))
+
+
+@dataclass(frozen=True, slots=True)
+class BalancedAssignments:
+    """All most even assignments of a problem, as a network."""
+
+    network: FlowNetwork
+    #: The pool of each partition; None: there is but one.
+    pool_of: IntArray | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> BalancedAssignments:
+        """Returns the most even assignments that the subscriptions allow."""
+        return cls(*_find_most_even(problem))
+
+    def most_kept(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
+        """Returns how many partitions can stay with their previous owners (-1: none) in a most even
+        assignment.
+
+        The flag is False if time ran out before that was certain.
+        """
+        if not len(previous):
+            return 0, True
+        network = self.network
+        held = OwnedCounts.of(previous, self.pool_of, len(network.sizes), len(network.low))
+        owned = _find_keepable(network, held)
+        shares, in_time = keep_most_owned(network, owned, expired)
+        kept = sum(
+            min(amount, share.get(pool, 0))
+            for mine, share in zip(owned, shares, strict=True)
+            for pool, amount in mine.items()
+        )
+        return kept, in_time
+
+
+def _find_most_even(problem: Problem) -> tuple[FlowNetwork, IntArray | None]:
+    """The network of all most even assignments, and the pool of each partition (None: one)."""
+    counts, class_of = problem.layout.counts, problem.class_of
+    class_sizes = np.bincount(class_of, minlength=len(problem.classes)).tolist()
+    reach, sizes, which = merge_pools(find_subscribed_classes(problem), counts.tolist())
+    level = find_levels(reach, sizes, class_sizes)
+    if len(reach) > 1:
+        reach, sizes, again = merge_pools(_keep_lowest_level(reach, level), sizes)
+        which = [again[pool] for pool in which]
+    high = [level[position] for position in class_of.tolist()]
+    network = FlowNetwork(
+        sizes=sizes,
+        reach=classes_to_members(reach, class_of, len(class_sizes)),
+        low=[max(mark - 1, 0) for mark in high],
+        high=high,
+    )
+    if len(reach) == 1:
+        return network, None
+    return network, np.repeat(np.array(which, dtype=np.int32), counts)
+
+
+def _keep_lowest_level(reach: list[int], level: list[int]) -> list[int]:
+    """For each pool those of its classes that have the smallest level."""
+    at: dict[int, int] = {}
+    for position, mark in enumerate(level):
+        at[mark] = at.get(mark, 0) | 1 << position
+    ascending = [at[mark] for mark in sorted(at)]
+
+    def lowest(classes: int) -> int:
+        if classes.bit_count() < len(at):
+            return (
+                classes
+                & at[min(level[position] for position in min_cost_flow.bitset_elements(classes))]
+            )
+        return next(classes & same for same in ascending if classes & same)
+
+    return [lowest(classes) for classes in reach]
+
+
+def _find_most_local(
+    racks: Racks, network: FlowNetwork, pool_of: IntArray | None, expired: Callable[[], bool]
+) -> tuple[FlowNetwork, IntArray, bool]:
+    """The same for the most local of them; if time runs out the most even ones, and False."""
+    near = find_local_members(racks)
+    split, pool_of, local = split_pools_by_rack(network, pool_of, racks.set_of, near)
+    if all(members in {0, reach} for members, reach in zip(local, split.reach, strict=True)):
+        return split, pool_of, True
+    best = restrict_to_most_local(split, local, expired)
+    if best is None:
+        return split, pool_of, False
+    reach, sizes, which = merge_pools(best.reach, best.sizes)
+    joined = FlowNetwork(sizes=sizes, reach=reach, low=best.low, high=best.high)
+    return joined, np.array(which, dtype=np.int32)[pool_of], True
+
+
+def _find_keepable(network: FlowNetwork, held: OwnedCounts) -> Shares:
+    """What each member owns and may keep."""
+    owned: Shares = [{} for _ in network.low]
+    for pool, member, count in zip(
+        held.pool.tolist(), held.member.tolist(), held.count.tolist(), strict=True
+    ):
+        if network.reach[pool] >> member & 1:
+            owned[member][pool] = count
+    return owned
+
+
+class FewestMoves:
+    """The fewest moves with which a group reaches its best balance, for any previous owners.
+
+    ``previous`` is as in :func:`count_moves`. Everything that does not depend on it is computed
+    once. Racks are ignored: balance comes first.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._members = len(problem.members)
+        self._floor, self._extra = divmod(problem.layout.size, max(self._members, 1))
+        self._balance = None if len(problem.classes) <= 1 else BalancedAssignments.of(problem)
+
+    def moves(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
+        """Returns the number of moves, and whether there was time to prove that it is the
+        smallest.
+        """
+        held = np.bincount(previous[previous != UNASSIGNED], minlength=self._members)
+        if self._balance is None:
+            return self._moves_when_equal(held.tolist()), True
+        kept, in_time = self._balance.most_kept(previous, expired)
+        return int(held.sum()) - kept, in_time
+
+    def _moves_when_equal(self, held: list[int]) -> int:
+        """Where all subscribe alike, each member keeps what it holds up to the floor of the mean;
+        of those that hold more, as many as there are ceilings keep one more.
+        """
+        beyond = [count - self._floor for count in held if count > self._floor]
+        return sum(beyond) - min(self._extra, len(beyond))

@@ -1,0 +1,1 @@
+"""Kafka's own sticky algorithm, to tell what Java consumers did or would do."""

@@ -1,0 +1,696 @@
+"""The algorithm of Kafka 4.3's AbstractStickyAssignor: its ConstrainedAssignmentBuilder and
+GeneralAssignmentBuilder.
+
+`solve_as_kafka` chooses between them. Both start from what members say they own, use racks where
+Kafka does (KIP-881), and depend in places on the order in which Java iterates over its hash tables.
+
+**Constrained** (all members subscribe to the same topics): every member gets the minimum or the
+maximum quota, the floor or the ceiling of the average. Each keeps what it owns up to that; the rest
+goes in (topic, partition) order to the members below the minimum quota, in turn, and then to those
+that may have one more.
+
+**General** (members subscribe to different topics): owned partitions stay. Unassigned ones go to
+the least loaded member that may take them, topics with the fewest subscribers first. Then
+partitions move, one at a time, from a member to one with at least two fewer, until none can; all of
+that is undone unless it made the loads more even.
+
+Kafka calls isBalanced before each step. By its definition an assignment is balanced when no
+partition can move to a subscriber with at least two fewer than its owner: a step that would then
+find nothing to do. So isBalanced is not called here, except for the steps described in
+`UnsubscribedOwner`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+from itertools import islice
+
+import numpy as np
+
+from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.problem import BoolArray, Problem, Racks
+from rota.engine.formats.hashing import (
+    DEFAULT_INITIAL_CAPACITY,
+    LOAD_FACTOR,
+    hash_map_order,
+    java_string_hash,
+)
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray, PartitionNumbering
+
+UINT32_MASK = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=256)  # what would have been is asked many times of one group
+def member_hash_map_order(members: tuple[str, ...]) -> IntArray:
+    """Returns the positions of the members in the order in which Java iterates over a ``HashMap``
+    of them.
+
+    Members of one bucket are in order of their ids, as if inserted sorted: a leader's real order of
+    insertion is that of the JoinGroup response, which is not known here.
+    """
+    order = np.array(hash_map_order(members), dtype=np.int32)
+    order.setflags(write=False)
+    return order
+
+
+def topic_partition_hash(topic_hash: int, number: int) -> int:
+    """``TopicPartition.hashCode()`` as a table uses it: the upper half folded into the lower."""
+    value = (31 * (31 + number) + topic_hash) & UINT32_MASK
+    return value ^ value >> 16
+
+
+class PartitionHashSet:
+    """A ``HashSet`` of partitions of one topic; only its first element is ever asked for."""
+
+    __slots__ = ("_buckets", "_hash", "_spread")
+
+    def __init__(self, topic_hash: int) -> None:
+        self._hash = topic_hash
+        self._buckets = DEFAULT_INITIAL_CAPACITY
+        self._spread: dict[int, int] = {}  # by number, in order of insertion
+
+    def __len__(self) -> int:
+        return len(self._spread)
+
+    def add(self, number: int) -> None:
+        """Puts a partition in; a table that has grown never shrinks."""
+        self._spread[number] = topic_partition_hash(self._hash, number)
+        while len(self._spread) > LOAD_FACTOR * self._buckets:
+            self._buckets *= 2
+
+    def remove(self, number: int) -> None:
+        """Takes a partition out."""
+        del self._spread[number]
+
+    def first(self) -> int:
+        """The partition at which Java's iterator would start."""
+        buckets = self._buckets - 1
+        return min(self._spread, key=lambda number: self._spread[number] & buckets)
+
+
+def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, BoolArray]:
+    """Returns the owner of each partition, and a flag: two claims of one generation met on it.
+
+    As in AbstractStickyAssignor.allSubscriptionsEqual, which iterates over the members in hash
+    order and compares each claim with the last one that counted: a newer one takes the partition,
+    an equal one leaves it without an owner (partitionsWithMultiplePreviousOwners), an older one is
+    ignored. So it depends on the order whether two equal claims are noticed beside a newer third.
+    Claims of members that no longer subscribe count like all others.
+    """
+    claims = problem.claims
+    holder = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    doubled = np.zeros(problem.layout.size, dtype=np.bool_)
+    holder[claims.partition] = claims.member
+    times = np.bincount(claims.partition, minlength=problem.layout.size)
+    contested = np.flatnonzero(times[claims.partition] > 1)
+    if len(contested) == 0:
+        return holder, doubled
+    turn = np.empty(len(walk), dtype=np.int32)
+    turn[walk] = np.arange(len(walk), dtype=np.int32)
+    partition, member = claims.partition[contested], claims.member[contested]
+    order = np.lexsort((turn[member], partition))
+    partition, member = partition[order], member[order]
+    first = np.searchsorted(partition, partition, side="left")
+    place = np.arange(len(partition)) - first
+    last = np.empty(problem.layout.size, dtype=np.int32)
+    by_place = np.argsort(place, kind="stable")
+    for rows in np.split(by_place, np.cumsum(np.bincount(place))[:-1]):
+        spot, claimant = partition[rows], member[rows]
+        if place[rows[0]] == 0:
+            last[spot] = holder[spot] = claimant
+            continue
+        new, old = claims.generation[claimant], claims.generation[last[spot]]
+        doubled[spot[new == old]] = True
+        holder[spot] = np.where(new > old, claimant, np.where(new < old, holder[spot], UNASSIGNED))
+        last[spot] = np.where(new >= old, claimant, last[spot])
+    return holder, doubled
+
+
+NO_RACK = -1
+
+
+def use_rack_aware_assignment(racks: Racks | None) -> bool:
+    """Returns whether Kafka uses racks: a member's rack holds replicas, and the partitions
+    are not all in the same racks.
+    """
+    if racks is None:
+        return False
+    everywhere = frozenset[int]().union(*racks.sets)
+    near_some = any(rack in everywhere for rack in racks.member.tolist())
+    return near_some and any(found != everywhere for found in racks.sets)
+
+
+def release_racks_mismatch(problem: Problem, holder: IntArray) -> BoolArray:
+    """Releases partitions whose owner's rack has no replica of them, and returns a flag for
+    each.
+    """
+    racks = problem.racks
+    assert racks is not None
+    rack = np.where(holder == UNASSIGNED, NO_RACK, racks.member[holder])
+    far: BoolArray = (rack != NO_RACK) & ~racks.local[racks.set_of, rack]
+    holder[far] = UNASSIGNED
+    return far
+
+
+def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> IntArray:
+    """Sorts partitions by the number of members in the racks of their replicas, fewest first.
+
+    Kafka sorts like this as soon as any member has a rack, even where it then ignores racks.
+    """
+    members = np.bincount(racks.member[racks.member >= 0], minlength=len(racks.names))
+    near = racks.local @ members
+    return partitions[np.argsort(near[racks.set_of[partitions]], kind="stable")]
+
+
+@dataclass(slots=True)
+class MemberQuotas:
+    """The quotas of ConstrainedAssignmentBuilder, and the members that may still get partitions.
+
+    Members under the minimum quota are in order; those at exactly the minimum quota, which may get
+    one more, in the order in which they will.
+    """
+
+    floor: int
+    extra: int
+    loads: IntArray
+    raised: int
+    below: list[int]
+    level: list[int]
+
+    @classmethod
+    def after_keeping(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
+        """Returns the quotas after each member has kept what it may of its owned partitions.
+
+        Hash order decides which members keep the maximum quota, until the expected number of
+        members has it.
+        """
+        floor, extra = divmod(size, len(held))
+        ceiling = floor + (extra > 0)
+        deal = cls(floor=floor, extra=extra, loads=held.copy(), raised=0, below=[], level=[])
+        counts = held.tolist()
+        for member in order.tolist():
+            if counts[member] < floor:
+                deal.below.append(member)
+            elif counts[member] >= ceiling and deal.raised < extra:
+                deal.loads[member] = ceiling
+                deal.raised += 1
+            else:
+                deal.loads[member] = floor
+                deal.level.append(member)
+        deal.below.sort()
+        deal.level = sorted(deal.level) if deal.raised < extra else []
+        return deal
+
+    def out(self, count: int) -> IntArray:
+        """Returns the members that get the next partitions, one each in turn."""
+        below = np.array(self.below, dtype=np.int32)
+        missing = self.floor - self.loads[below]
+        _, turns = np.nonzero(np.arange(missing.max(initial=0))[:, None] < missing)
+        filled = below[np.argsort(missing, kind="stable")]
+        level = np.array(self.level, dtype=np.int32)
+        return np.concatenate((below[turns], level, filled))[:count]
+
+
+class RackAwareRoundRobin:
+    """The first round: partitions go only to members in a rack that holds a replica."""
+
+    def __init__(self, deal: MemberQuotas, racks: Racks) -> None:
+        self._deal = deal
+        self._rack_of = racks.member.tolist()
+        self._set_of = racks.set_of
+        self._sets = [sorted(found) for found in racks.sets]
+        self._loads: list[int] = deal.loads.tolist()
+        self._below: list[list[int]] = [[] for _ in racks.names]
+        self._level: list[deque[tuple[int, int]]] = [deque() for _ in racks.names]
+        self._turn = len(deal.level)
+        self._next = 0
+        for member in deal.below:
+            if self._rack_of[member] != NO_RACK:
+                self._below[self._rack_of[member]].append(member)
+        for turn, member in enumerate(deal.level):
+            if self._rack_of[member] != NO_RACK:
+                self._level[self._rack_of[member]].append((turn, member))
+
+    def out(self, free: IntArray, owners: IntArray) -> IntArray:
+        """Assigns each partition to a member in one of its racks, if any has room; returns
+        the partitions left over.
+        """
+        left: list[int] = []
+        sets = self._set_of[free].tolist()
+        for partition, found in zip(free.tolist(), sets, strict=True):
+            member = self._below_in(self._sets[found])
+            if member is None:
+                member = self._level_in(self._sets[found])
+            if member is None:
+                left.append(partition)
+            else:
+                owners[partition] = member
+        self._settle()
+        return np.array(left, dtype=np.int32)
+
+    def _below_in(self, racks: list[int]) -> int | None:
+        """The next member below the floor in one of these racks, in circular order."""
+        best = None
+        after = len(self._rack_of)
+        for rack in racks:
+            waiting = self._below[rack]
+            if waiting:
+                spot = bisect_left(waiting, self._next)
+                found = waiting[spot] if spot < len(waiting) else waiting[0] + after
+                best = found if best is None else min(best, found)
+        if best is None:
+            return None
+        member = best % after
+        self._next = member + 1
+        self._loads[member] += 1
+        if self._loads[member] == self._deal.floor:
+            self._filled(member)
+        return member
+
+    def _filled(self, member: int) -> None:
+        rack = self._rack_of[member]
+        del self._below[rack][bisect_left(self._below[rack], member)]
+        if self._deal.raised < self._deal.extra:
+            self._level[rack].append((self._turn, member))
+            self._turn += 1
+
+    def _level_in(self, racks: list[int]) -> int | None:
+        """The first member at the floor in one of these racks, while there are ceilings left."""
+        if self._deal.raised == self._deal.extra:
+            return None
+        best = min((self._level[rack][0] for rack in racks if self._level[rack]), default=None)
+        if best is None:
+            return None
+        member = best[1]
+        self._level[self._rack_of[member]].popleft()
+        self._loads[member] += 1
+        self._deal.raised += 1
+        return member
+
+    def _settle(self) -> None:
+        """Hands what is left over to the deal without racks."""
+        deal = self._deal
+        deal.loads = np.array(self._loads, dtype=deal.loads.dtype)
+        deal.below = [member for member in deal.below if self._loads[member] < deal.floor]
+        far = [(t, m) for t, m in enumerate(deal.level) if self._rack_of[m] == NO_RACK]
+        level = sorted(far + [entry for waiting in self._level for entry in waiting])
+        deal.level = [member for _, member in level] if deal.raised < deal.extra else []
+
+
+def constrained_assign(problem: Problem) -> IntArray:
+    """ConstrainedAssignmentBuilder: returns an owner for each partition."""
+    if not problem.members:
+        return np.empty(0, dtype=np.int32)
+    order = member_hash_map_order(problem.members)
+    owners, doubled = find_owned_partitions(problem, order)
+    near = use_rack_aware_assignment(problem.racks)
+    if near:
+        release_racks_mismatch(problem, owners)
+    owners[doubled] = UNASSIGNED
+    members = len(problem.members)
+    held = np.bincount(owners[owners >= 0], minlength=members).astype(np.int32)
+    deal = MemberQuotas.after_keeping(held, order, problem.layout.size)
+    _revoke_over_quota(problem, owners, held, deal.loads)
+    free = np.flatnonzero(owners == UNASSIGNED).astype(np.int32)
+    if problem.racks is not None:
+        free = sort_partitions_by_rack_consumers(problem.racks, free)
+        if near:
+            free = RackAwareRoundRobin(deal, problem.racks).out(free, owners)
+    owners[free] = deal.out(len(free))
+    return owners
+
+
+def _revoke_over_quota(problem: Problem, owners: IntArray, held: IntArray, kept: IntArray) -> None:
+    """Revokes what each member owns beyond its quota: the last ones in (partition, topic) order."""
+    above = held > kept
+    if not above.any():
+        return
+    layout = problem.layout
+    rows = np.flatnonzero(above[owners] & (owners != UNASSIGNED))
+    member = owners[rows].astype(np.int64)
+    number = rows - layout.starts[layout.topic_of[rows]]
+    # rows stand in (topic, number) order, so a stable sort leaves ties in topic order
+    rows = rows[np.argsort(member * int(layout.counts.max()) + number, kind="stable")]
+    held = np.where(above, held, 0)
+    first = np.cumsum(held) - held
+    rank = np.arange(len(rows)) - first[owners[rows]]
+    owners[rows[rank >= kept[owners[rows]]]] = UNASSIGNED
+
+
+class PartitionMovements:
+    """Kafka's PartitionMovements: for each topic and pair of members, the partitions that moved
+    from the first to the second.
+
+    The first member is the partition's owner at the start, however often it moved since. It lets an
+    opposite move be undone.
+    """
+
+    def __init__(self, layout: PartitionNumbering) -> None:
+        self._layout = layout
+        self._topic_of = layout.topic_of.tolist()
+        self._starts = layout.starts.tolist()
+        self._origin: dict[int, int] = {}
+        self._pairs: dict[tuple[int, int, int], PartitionHashSet] = {}
+
+    def instead(self, partition: int, owner: int, taker: int) -> int:
+        """Returns the partition to move in place of this one: one that moved the opposite way, if
+        any.
+
+        Where ``partition`` itself has moved, Kafka looks from its first owner, not its present one.
+        """
+        topic = self._topic_of[partition]
+        origin = self._origin.get(partition, owner)
+        opposite = self._pairs.get((topic, taker, origin))
+        return partition if opposite is None else self._starts[topic] + opposite.first()
+
+    def record(self, partition: int, owner: int, taker: int) -> None:
+        """Records that a partition moves from its owner to another member."""
+        topic = self._topic_of[partition]
+        number = partition - self._starts[topic]
+        origin = self._origin.pop(partition, None)
+        if origin is not None:
+            moved = self._pairs[topic, origin, owner]
+            moved.remove(number)
+            if not moved:
+                del self._pairs[topic, origin, owner]
+            if origin == taker:
+                return
+        else:
+            origin = owner
+        self._origin[partition] = origin
+        pair = (topic, origin, taker)
+        if pair not in self._pairs:
+            self._pairs[pair] = PartitionHashSet(java_string_hash(self._layout.topics[topic]))
+        self._pairs[pair].add(number)
+
+
+#: So many heaps are looked at one by one; with more, a walk over all members is tried first.
+FEW_HEAPS = 8
+
+
+class LeastLoadedMembers:
+    """Loads of members, and the least loaded subscriber of each topic; ties by member order.
+
+    An entry is ``load * members + member``. Members with the same topics and rack share a heap of
+    entries; a changed load adds an entry, and outdated ones are dropped when they reach the top.
+    All entries are also in one sorted list: a topic with many heaps has many subscribers, and one
+    of them is likely near the list's start.
+    """
+
+    def __init__(self, problem: Problem, loads: list[int], *, near: bool) -> None:
+        self.loads = loads
+        self._members = len(loads)
+        self._entries = [load * self._members + member for member, load in enumerate(loads)]
+        self._sorted = sorted(self._entries)
+        self._rack_of = [NO_RACK] * self._members
+        if near and problem.racks is not None:
+            self._rack_of = problem.racks.member.tolist()
+        self._class_of = problem.class_of.tolist()
+        self._wants = [row.tobytes() for row in problem.subscribes]
+        groups = list(zip(self._class_of, self._rack_of, strict=True))
+        heaps: dict[tuple[int, int], list[int]] = {group: [] for group in groups}
+        for group, entry in zip(groups, self._entries, strict=True):
+            heaps[group].append(entry)
+        self._heap_of = [heaps[group] for group in groups]
+        self._topics: list[list[tuple[int, list[int]]]] = [[] for _ in problem.layout.topics]
+        for (wanting, rack), heap in heaps.items():
+            heapify(heap)
+            for topic in problem.classes[wanting].tolist():
+                self._topics[topic].append((rack, heap))
+        self._known: dict[int, int] = {}  # by topic, until a load changes
+
+    def of(self, topic: int, racks: frozenset[int] | None = None) -> int | None:
+        """Returns the least loaded subscriber of the topic; with ``racks``, one in these
+        racks or without a known rack.
+        """
+        if racks is not None:
+            return self._search(topic, racks)
+        member = self._known.get(topic)
+        if member is None:
+            member = self._search(topic, None)
+            if member is not None:
+                self._known[topic] = member
+        return member
+
+    def _search(self, topic: int, racks: frozenset[int] | None) -> int | None:
+        found = self._topics[topic]
+        if len(found) > FEW_HEAPS:
+            for entry in islice(self._sorted, len(found)):
+                member = entry % self._members
+                rack = self._rack_of[member]
+                if self._wants[self._class_of[member]][topic] and (
+                    racks is None or rack == NO_RACK or rack in racks
+                ):
+                    return member
+        tops = [
+            self._top(heap)
+            for rack, heap in found
+            if racks is None or rack == NO_RACK or rack in racks
+        ]
+        return min(tops) % self._members if tops else None
+
+    def change(self, member: int, by: int) -> None:
+        """Changes a member's load."""
+        self._known.clear()
+        del self._sorted[bisect_left(self._sorted, self._entries[member])]
+        self.loads[member] += by
+        self._entries[member] += by * self._members
+        insort(self._sorted, self._entries[member])
+        heappush(self._heap_of[member], self._entries[member])
+
+    def _top(self, heap: list[int]) -> int:
+        while heap[0] != self._entries[heap[0] % self._members]:
+            heappop(heap)
+        return heap[0]
+
+
+KAFKA_NEVER_ENDS = (
+    "Kafka's own algorithm would never end here; finished without its undoing of moves"
+)
+
+BUDGET_EXPIRED = "time budget used up: loads may be less even than Kafka's own"
+
+
+class UnsubscribedOwner(Exception):
+    """Kafka would raise, or leave a partition with a member that does not subscribe to it.
+
+    Both happen because Kafka wants to return a partition to its owner of an older generation
+    (prevAssignment) and does not check that it still subscribes.
+    """
+
+
+def general_assign(problem: Problem, expired: Callable[[], bool]) -> Solution:
+    """GeneralAssignmentBuilder: returns an owner for each partition.
+
+    Kafka's steps are followed to the end even if a partition is for a while with a member that does
+    not subscribe, since it may move on. If it does not, all steps are repeated with only those
+    previous owners that subscribe.
+    """
+    order = member_hash_map_order(problem.members)
+    previous = _update_prev_assignment(problem, order)
+    stray = (previous != UNASSIGNED) & ~_owners_subscribe(problem, previous)
+    notes: dict[str, None] = {}
+    try:
+        owners = GeneralAssignmentBuilder(problem, order, previous, stray, expired, notes).solve()
+    except UnsubscribedOwner:
+        previous[stray] = UNASSIGNED
+        notes = {}
+        owners = GeneralAssignmentBuilder(
+            problem, order, previous, np.zeros_like(stray), expired, notes
+        ).solve()
+        notes.pop(KAFKA_NEVER_ENDS, None)  # Kafka did end, where it should not have
+    return Solution(owners=owners, notes=tuple(notes))
+
+
+def _owners_subscribe(problem: Problem, members: IntArray) -> BoolArray:
+    """For each partition: does this member subscribe to its topic?"""
+    return problem.may_own(members, np.arange(problem.layout.size, dtype=np.int32))
+
+
+def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
+    """Returns Kafka's prevAssignment: for each partition its latest claimant among members behind
+    the group's latest generation.
+
+    As AbstractStickyAssignor.prepopulateCurrentAssignments and updatePrevAssignment do.
+    """
+    claims = problem.claims
+    generation = claims.generation[claims.member]
+    behind = generation < claims.generation.max(initial=-1)
+    partition, member = claims.partition[behind], claims.member[behind]
+    turn = np.empty(len(order), dtype=np.int32)
+    turn[order] = np.arange(len(order), dtype=np.int32)
+    # the last one written stays: the highest generation, and there the first in table order
+    rows = np.lexsort((-turn[member], generation[behind]))
+    earlier = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    earlier[partition[rows]] = member[rows]
+    return earlier
+
+
+class GeneralAssignmentBuilder:
+    """One run of Kafka's GeneralAssignmentBuilder."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 (what the run starts from)
+        self,
+        problem: Problem,
+        order: IntArray,
+        previous: IntArray,
+        stray: BoolArray,
+        expired: Callable[[], bool],
+        notes: dict[str, None],
+    ) -> None:
+        self._problem = problem
+        self._previous = previous.tolist()
+        self._stray = stray.tolist()
+        self._expired = expired
+        self._notes = notes  # each once, in order
+        self._near = use_rack_aware_assignment(problem.racks)
+        held, _ = find_owned_partitions(problem, order)
+        lost = (held != UNASSIGNED) & ~_owners_subscribe(problem, held)
+        held[lost] = UNASSIGNED
+        far = release_racks_mismatch(problem, held) if self._near else lost
+        self._revoked = bool(lost.any() or far.any())
+        loads = np.bincount(held[held >= 0], minlength=len(problem.members))
+        self._owners: list[int] = held.tolist()
+        self._topic_of: list[int] = problem.layout.topic_of.tolist()
+        self._lightest = LeastLoadedMembers(problem, loads.tolist(), near=self._near)
+        self._movements = PartitionMovements(problem.layout)
+        self._undoes = True
+        members = np.bincount(problem.class_of, minlength=len(problem.classes))
+        self._subscribers = members @ problem.subscribes
+        shared = self._subscribers >= 2
+        self._shared: list[bool] = shared.tolist()
+        wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
+        self._takes_part = wants_shared[problem.class_of]
+
+    def solve(self) -> IntArray:
+        """Keeps owned partitions, assigns the unassigned ones, then balances."""
+        fresh = not any(self._lightest.loads)
+        # topics with the fewest subscribers first; layout order is by name, and the sort stable
+        everything = np.argsort(self._subscribers[self._problem.layout.topic_of], kind="stable")
+        free = [p for p in everything.tolist() if self._owners[p] == UNASSIGNED]
+        self._give_out(free)
+        before, uneven = self._owners.copy(), self._unevenness()
+        if not self._revoked:
+            self._even_out([p for p in free if self._is_shared(p)])
+        changed = self._even_out([p for p in everything.tolist() if self._is_shared(p)])
+        if changed and not fresh and self._unevenness() >= uneven:
+            self._owners = before
+        owners = np.array(self._owners, dtype=np.int32)
+        if not _owners_subscribe(self._problem, owners).all():
+            raise UnsubscribedOwner
+        return owners
+
+    def _is_shared(self, partition: int) -> bool:
+        return self._shared[self._topic_of[partition]]
+
+    def _give_out(self, free: list[int]) -> None:
+        """Assigns each partition to its least loaded subscriber, first within its racks where
+        racks are used.
+        """
+        racks = self._problem.racks
+        if self._near and racks is not None:
+            for partition in free:
+                near = racks.sets[racks.set_of[partition]]
+                self._give(partition, self._lightest.of(self._topic_of[partition], near))
+        for partition in free:
+            if self._owners[partition] == UNASSIGNED:
+                self._give(partition, self._lightest.of(self._topic_of[partition]))
+
+    def _give(self, partition: int, taker: int | None) -> None:
+        if taker is not None:
+            self._owners[partition] = taker
+            self._lightest.change(taker, +1)
+
+    def _unevenness(self) -> int:
+        """Kafka's balance score: the sum of all differences between two loads, in 32 bits."""
+        loads = np.sort(np.array(self._lightest.loads)[self._takes_part])
+        weights = 2 * np.arange(len(loads)) - len(loads) + 1
+        return int((weights * loads).sum().astype(np.int32))
+
+    def _even_out(self, partitions: list[int]) -> bool:
+        """Moves partitions until none moves any more; returns whether any did.
+
+        Kafka's passes can run in a circle, and its leader then never answers: the move that is
+        undone may be one from a partition's first owner, which leaves the present one as loaded as
+        it was. So the state is compared with that after passes 0, 1, 2, 4, 8 ..., and once it
+        repeats, moves are no longer undone: each then makes loads more even.
+        """
+        landmark, passes = self._owners.copy(), 0
+        while self._pass(partitions):
+            passes += 1
+            if self._expired():
+                self._notes[BUDGET_EXPIRED] = None
+                break
+            if self._owners == landmark:
+                self._notes[KAFKA_NEVER_ENDS] = None
+                self._undoes = False
+            if passes & (passes - 1) == 0:
+                landmark = self._owners.copy()
+        return passes > 0
+
+    def _pass(self, partitions: list[int]) -> bool:
+        """Tries to move each partition once; returns whether any moved."""
+        loads = self._lightest.loads
+        moved = False
+        for partition in partitions:
+            load = loads[self._owners[partition]]
+            earlier = self._previous[partition]
+            if self._stray[partition] and self._must_stop(earlier, load):
+                return moved
+            if earlier != UNASSIGNED and load > loads[earlier] + 1:
+                self._move(partition, earlier)
+                moved = True
+                continue
+            taker = self._lightest.of(self._topic_of[partition])
+            if taker is not None and load > loads[taker] + 1:
+                self._move(partition, taker)
+                moved = True
+        return moved
+
+    def _move(self, partition: int, taker: int) -> None:
+        chosen = partition
+        if self._undoes:
+            chosen = self._movements.instead(partition, self._owners[partition], taker)
+        giver = self._owners[chosen]
+        self._movements.record(chosen, giver, taker)
+        self._owners[chosen] = taker
+        self._lightest.change(giver, -1)
+        self._lightest.change(taker, +1)
+
+    def _must_stop(self, earlier: int, load: int) -> bool:
+        """Returns whether everything is balanced before a move to a member that does not
+        subscribe.
+        """
+        idle = not self._takes_part[earlier]
+        if not idle and load <= self._lightest.loads[earlier] + 1:
+            return False
+        if self._is_balanced():
+            return True
+        if idle:
+            raise UnsubscribedOwner  # Kafka has set this member aside, and fails looking it up
+        return False
+
+    def _is_balanced(self) -> bool:
+        """Kafka's isBalanced, in full."""
+        layout, subscribes = self._problem.layout, self._problem.subscribes
+        loads = np.array(self._lightest.loads)
+        highest = np.zeros(len(layout.topics), dtype=np.int64)
+        np.maximum.at(highest, layout.topic_of, loads[self._owners])
+        room = (subscribes @ layout.counts)[self._problem.class_of]
+        reachable = np.where(subscribes, highest, 0).max(axis=1)[self._problem.class_of]
+        return not (self._takes_part & (loads != room) & (reachable > loads + 1)).any()
+
+
+def solve_as_kafka(problem: Problem, expired: Callable[[], bool]) -> Solution:
+    """Returns what Kafka 4.3 gives; where Kafka's result would break a rule, a valid result
+    found by the same steps.
+    """
+    if problem.equal:
+        return Solution(owners=constrained_assign(problem))
+    return general_assign(problem, expired)

@@ -1,0 +1,513 @@
+"""A group and its topics as arrays: the input of every built-in strategy.
+
+`Problem.from_group` makes one pass over the members. Partitions, members, topics and racks are
+numbers from then on, and a strategy returns an array: for each partition the position of its owner.
+Nothing here depends on the order in which members, topics or claims were listed.
+
+A *claim* is a member's statement that it owns a partition. If several members claim a partition,
+the claim of the highest generation counts if it is the only one of that generation; otherwise no
+claim counts. A member without a generation has generation -1.
+
+`ConsumersPerTopic` is the order in which Range and RoundRobin serve members, and each topic's
+subscribers in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.formats.hashing import java_sort_key, sort_like_java
+from rota.engine.model.member import NO_GENERATION, UNASSIGNED, OwnedPartitions, Subscription
+from rota.engine.model.text import MAX_LISTED_NAMES, list_first_names
+from rota.engine.model.topic import (
+    Cluster,
+    IntArray,
+    PartitionNumbering,
+    Partitions,
+    TopicPartition,
+)
+
+#: Up to so many pairs of subscription and topic are looked up in a table, more by search.
+LARGEST_TABLE = 2**24
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def stated_ownership(subscription: Subscription) -> OwnedPartitions:
+    """Returns the ownership that the subscription's own fields state."""
+    generation = subscription.generation
+    return OwnedPartitions(
+        partitions=subscription.owned,
+        generation=NO_GENERATION if generation is None else generation,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """Claims on partitions that exist, one row each: member ``member[i]`` says it owns partition
+    number ``partition[i]``.
+
+    ``subscribed[i]`` is false where the member no longer subscribes to that topic: it may not keep
+    the partition, yet until it revokes it no other member may get it in a cooperative rebalance.
+    Rows are sorted by (member, partition) and unique. ``generation`` has one entry per member.
+    """
+
+    partition: IntArray
+    member: IntArray
+    subscribed: BoolArray
+    generation: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Racks:
+    """Where members and replicas are: rack names as small numbers.
+
+    ``member[m]`` is the rack of a member, -1 unknown. ``sets`` are the distinct sets of racks that
+    hold a partition's replicas, ``set_of[p]`` the one of partition p.
+    """
+
+    names: tuple[str, ...]
+    member: IntArray
+    sets: tuple[frozenset[int], ...]
+    set_of: IntArray
+
+    @cached_property
+    def local(self) -> BoolArray:
+        """``local[s, r]``: rack r holds a replica of the partitions with rack set s."""
+        table = np.zeros((len(self.sets), len(self.names)), dtype=np.bool_)
+        for row, racks in enumerate(self.sets):
+            table[row, list(racks)] = True
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A group and its topics, as arrays.
+
+    ``layout`` numbers the partitions of every subscribed topic that has any, topics by name.
+    ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics
+    (positions, ascending), and ``class_of`` is the class of each member. The
+    identical-subscriptions flag is true where all members subscribe to the same topics, those
+    without metadata included: the condition for Kafka's faster algorithm.
+    """
+
+    layout: PartitionNumbering
+    members: tuple[str, ...]
+    static_ids: tuple[str | None, ...]
+    class_of: IntArray
+    classes: tuple[IntArray, ...]
+    equal: bool
+    claims: Claims
+    racks: Racks | None
+    skipped_topics: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def subscribes(self) -> BoolArray:
+        """``subscribes[c, t]``: members of class c subscribe to topic t."""
+        table = np.zeros((len(self.classes), len(self.layout.topics)), dtype=np.bool_)
+        for row, topics in enumerate(self.classes):
+            table[row, topics] = True
+        return table
+
+    def may_own(self, member: IntArray, partition: IntArray) -> BoolArray:
+        """Returns, row by row, whether the member subscribes to the topic of the partition."""
+        classes, topic = self.class_of[member], self.layout.topic_of[partition]
+        topics = len(self.layout.topics)
+        if 1 < len(self.classes) <= LARGEST_TABLE // max(topics, 1):
+            return self.subscribes[classes, topic]
+        return _is_subscribed(self.classes, topics, classes, topic)
+
+    def without_claims(self) -> Problem:
+        """Returns the same problem without any claims."""
+        none = np.empty(0, dtype=np.int32)
+        claims = replace(self.claims, partition=none, member=none, subscribed=none.astype(np.bool_))
+        return replace(self, claims=claims, notes=())
+
+    def claimed(self, claims: Claims) -> Problem:
+        """Returns the same problem with other claims.
+
+        Cached properties are kept, because none of them depends on claims.
+        """
+        made = object.__new__(Problem)
+        made.__dict__.update(self.__dict__, claims=claims)
+        return made
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        group: Mapping[str, Subscription],
+        ownership: Callable[[Subscription], OwnedPartitions] = stated_ownership,
+    ) -> Problem:
+        """Builds the problem from a cluster and a group.
+
+        ``ownership`` reads what a member owns from its subscription: StickyAssignor keeps it in
+        user data, CooperativeStickyAssignor in fields.
+        """
+        members = tuple(sort_like_java(group))
+        subscriptions = [group[member] for member in members]
+        listings: dict[tuple[str, ...], int] = {}
+        listing_of = [listings.setdefault(s.topics, len(listings)) for s in subscriptions]
+        asked = {frozenset(listing) for listing in listings}
+        named = frozenset[str]().union(*asked)
+        topics = tuple(
+            sorted((t for t in named if cluster.partitions.get(t, 0) > 0), key=java_sort_key)
+        )
+        layout = PartitionNumbering(topics, [cluster.partitions[topic] for topic in topics])
+        class_of, classes = _group_members_by_topics(listings, listing_of, layout)
+        skipped = tuple(sorted(named.difference(topics), key=java_sort_key))
+        claims, notes = _read_claims(members, subscriptions, layout, class_of, classes, ownership)
+        return cls(
+            layout=layout,
+            members=members,
+            static_ids=tuple(subscription.static_id for subscription in subscriptions),
+            class_of=class_of,
+            classes=classes,
+            equal=len(asked) <= 1,
+            claims=claims,
+            racks=_read_racks(cluster, layout, subscriptions),
+            skipped_topics=skipped,
+            notes=notes + tuple(f"topic {name!r} has no metadata: skipped" for name in skipped),
+        )
+
+
+def _group_members_by_topics(
+    listings: Iterable[tuple[str, ...]], listing_of: list[int], layout: PartitionNumbering
+) -> tuple[IntArray, tuple[IntArray, ...]]:
+    """Members with the same set of topics share a class. Classes stand in order of appearance
+    among the sorted members, so they do not depend on the input's order.
+    """
+    index: dict[tuple[int, ...], int] = {}
+    class_at = [
+        index.setdefault(
+            tuple(sorted({layout.index[topic] for topic in listing if topic in layout.index})),
+            len(index),
+        )
+        for listing in listings
+    ]
+    class_of = np.array([class_at[listing] for listing in listing_of], dtype=np.int32)
+    return class_of, tuple(np.array(topics, dtype=np.int32) for topics in index)
+
+
+def _is_subscribed(
+    classes: tuple[IntArray, ...], topics: int, class_column: IntArray, topic_column: IntArray
+) -> BoolArray:
+    """Row by row: do members of this class subscribe to this topic?"""
+    if len(classes) == 1:  # every topic of a layout has a subscriber
+        return np.ones(len(class_column), dtype=np.bool_)
+    if len(classes) * topics <= LARGEST_TABLE:
+        table = np.zeros((len(classes), topics), dtype=np.bool_)
+        for row, listed in enumerate(classes):
+            table[row, listed] = True
+        return table[class_column, topic_column]
+    position = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
+    pairs = position * topics + np.concatenate(classes)
+    wanted = class_column * np.int64(topics) + topic_column
+    found: BoolArray = pairs[np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)] == wanted
+    return found
+
+
+def _read_claims(  # noqa: PLR0913, PLR0917 (columns of one table)
+    members: tuple[str, ...],
+    subscriptions: list[Subscription],
+    layout: PartitionNumbering,
+    class_of: IntArray,
+    classes: tuple[IntArray, ...],
+    ownership: Callable[[Subscription], OwnedPartitions],
+) -> tuple[Claims, tuple[str, ...]]:
+    if ownership is stated_ownership and not any(len(one.owned) for one in subscriptions):
+        return _empty_claims(subscriptions), ()
+    owned = [ownership(subscription) for subscription in subscriptions]
+    generation = np.array([held.generation for held in owned], dtype=np.int32)
+    unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
+    notes = _describe_by_member(members, "user data", unreadable)
+    partition, member_column, dropped = _number_claimed_partitions(
+        [held.partitions for held in owned], layout
+    )
+    notes += _describe_by_member(members, "claims on partitions that do not exist dropped", dropped)
+    subscribed = np.ones(len(partition), dtype=np.bool_)
+    if len(partition):
+        partition, member_column = _unique_rows(partition, member_column)
+        topic = layout.topic_of[partition]
+        subscribed = _is_subscribed(classes, len(layout.topics), class_of[member_column], topic)
+        foreign = _group_names_by_member(
+            member_column[~subscribed], topic[~subscribed], layout.topics
+        )
+        notes += _describe_by_member(
+            members, "claims on topics it no longer subscribes to dropped", foreign
+        )
+    claims = Claims(
+        partition=partition, member=member_column, subscribed=subscribed, generation=generation
+    )
+    return claims, tuple(notes)
+
+
+def _empty_claims(subscriptions: list[Subscription]) -> Claims:
+    none = np.empty(0, dtype=np.int32)
+    told = [NO_GENERATION if one.generation is None else one.generation for one in subscriptions]
+    return Claims(
+        partition=none,
+        member=none,
+        subscribed=np.empty(0, dtype=np.bool_),
+        generation=np.array(told, dtype=np.int32),
+    )
+
+
+def _describe_by_member(
+    members: tuple[str, ...], what: str, found: Mapping[int, Sequence[str]]
+) -> list[str]:
+    """What was found with each member: a few members by name, the others counted."""
+    positions = sorted(found)
+    shown = positions[:MAX_LISTED_NAMES]
+    notes = [f"member {members[at]!r}: {what}: {list_first_names(found[at])}" for at in shown]
+    if len(positions) > MAX_LISTED_NAMES:
+        notes.append(f"{len(positions) - MAX_LISTED_NAMES} more members: {what}")
+    return notes
+
+
+def _group_names_by_member(
+    member: IntArray, place: IntArray, names: Sequence[str]
+) -> dict[int, list[str]]:
+    """The distinct names at these places, by member, in the order of the names."""
+    pairs = np.unique(member * np.int64(max(len(names), 1)) + place).tolist()
+    found: dict[int, list[str]] = {}
+    for at, name in (divmod(pair, len(names)) for pair in pairs):
+        found.setdefault(at, []).append(names[name])
+    return found
+
+
+def _number_claimed_partitions(
+    owned: list[Partitions], layout: PartitionNumbering
+) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
+    """Claimed partitions as numbers, with their members; those that do not exist are left out and
+    named, by member.
+    """
+    listings: dict[tuple[str, ...], int] = {}
+    places: list[int] = []
+    offsets = []
+    for held in owned:
+        offset = listings.get(held.names) if len(held) else 0
+        if offset is None:
+            offset = listings[held.names] = len(places)
+            places += [layout.index.get(name, -1) for name in held.names]
+        offsets.append(offset)
+    if not places:
+        return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), {}
+    sizes = [len(held) for held in owned]
+    member = np.repeat(np.arange(len(owned), dtype=np.int32), sizes)
+    named = np.concatenate([held.topic for held in owned]) + np.repeat(offsets, sizes)
+    topic = np.array(places, dtype=np.int32)[named]
+    numbers = np.concatenate([held.numbers for held in owned])
+    # an unknown topic (-1) borrows the last topic's count, and is masked out beside it
+    exists = topic >= 0
+    if len(layout.topics):
+        exists &= (numbers >= 0) & (numbers < layout.counts[topic])
+    dropped: dict[int, list[str]] = {}
+    if not exists.all():
+        names = [name for listing in listings for name in listing]
+        gone = [column[~exists].tolist() for column in (member, named, numbers)]
+        rows = [(at, names[name], number) for at, name, number in zip(*gone, strict=True)]
+        for at, name, number in sorted(rows):
+            dropped.setdefault(at, []).append(str(TopicPartition(name, number)))
+        topic, numbers, member = topic[exists], numbers[exists], member[exists]
+    # the largest number fits: a cluster has at most MAX_PARTITIONS
+    return layout.starts.astype(np.int32)[topic] + numbers, member, dropped
+
+
+def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows sorted by (member, partition), each once: a member that lists a partition twice has
+    one claim on it.
+    """
+    same_member = member[1:] == member[:-1]
+    if not (same_member & (partition[1:] <= partition[:-1])).any():
+        return partition, member
+    # one 64-bit key sorts ten times faster than two columns
+    size = int(partition.max()) + 1
+    key = member * np.int64(size) + partition
+    key.sort()
+    key = key[np.append(True, key[1:] != key[:-1])]
+    return (key % size).astype(np.int32), (key // size).astype(np.int32)
+
+
+def _read_racks(
+    cluster: Cluster, layout: PartitionNumbering, subscriptions: list[Subscription]
+) -> Racks | None:
+    """None unless both a member and a replica have a rack."""
+    if not any(subscription.rack for subscription in subscriptions):
+        return None
+    if not any(topic in cluster.racks for topic in layout.topics):
+        return None
+    listed: list[frozenset[str]] = []
+    for topic, count in zip(layout.topics, layout.counts.tolist(), strict=True):
+        racks = cluster.racks.get(topic)
+        listed += [frozenset[str]()] * count if racks is None else [frozenset(r) for r in racks]
+    names = sort_like_java({s.rack for s in subscriptions if s.rack}.union(*set(listed)))
+    number = {name: position for position, name in enumerate(names)}
+    sets: dict[frozenset[str], int] = {}
+    set_of = np.array([sets.setdefault(racks, len(sets)) for racks in listed], dtype=np.int32)
+    return Racks(
+        names=tuple(names),
+        member=np.array([number[s.rack] if s.rack else -1 for s in subscriptions], dtype=np.int32),
+        sets=tuple(frozenset(number[rack] for rack in racks) for racks in sets),
+        set_of=set_of,
+    )
+
+
+def find_previous_owners(problem: Problem) -> IntArray:
+    """Returns, for each partition, the member whose claim counts, or -1.
+
+    Claims of members that no longer subscribe to the topic do not count.
+    """
+    claims = problem.claims
+    keep = claims.subscribed
+    if keep.all():
+        return _resolve_claims(problem, claims.partition, claims.member)
+    return _resolve_claims(problem, claims.partition[keep], claims.member[keep])
+
+
+def _resolve_claims(problem: Problem, partition: IntArray, member: IntArray) -> IntArray:
+    owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    contested = _find_contested(owners, partition, member)
+    if contested is None:
+        return owners
+    partition, member = partition[contested], member[contested]
+    owners[partition] = UNASSIGNED
+    highest, alone = _find_latest(problem, partition, member)
+    owners[partition[highest & alone]] = member[highest & alone]
+    return owners
+
+
+def _find_contested(owners: IntArray, partition: IntArray, member: IntArray) -> BoolArray | None:
+    """Writes the claims into ``owners`` and returns a flag per claim: others claim its partition
+    too.
+
+    None if no partition is claimed twice.
+    """
+    owners[partition] = member
+    overwritten = owners[partition] != member
+    if not overwritten.any():
+        return None
+    several = np.zeros(len(owners), dtype=np.bool_)
+    several[partition[overwritten]] = True
+    return several[partition]
+
+
+def _find_latest(
+    problem: Problem, partition: IntArray, member: IntArray
+) -> tuple[BoolArray, BoolArray]:
+    """Returns two flags per claim: it has its partition's highest generation; no other claim
+    has that generation.
+    """
+    generation = problem.claims.generation[member]
+    top = np.full(problem.layout.size, np.iinfo(np.int32).min, dtype=np.int32)
+    np.maximum.at(top, partition, generation)
+    highest = generation == top[partition]
+    holders = np.bincount(partition[highest], minlength=problem.layout.size)
+    return highest, holders[partition] == 1
+
+
+def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
+    """Returns a flag per partition: a live member other than ``owners`` still owns it.
+
+    A cooperative rebalance must not assign these. Every claim of the partition's highest generation
+    counts: also one by a member that no longer subscribes (it owns the partition until it is told
+    to revoke it), and each of several in conflict (all of them may be reading it).
+    """
+    claims = problem.claims
+    other = owners[claims.partition] != claims.member
+    holders = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    contested = _find_contested(holders, claims.partition, claims.member)
+    if contested is not None:
+        highest, _ = _find_latest(problem, claims.partition[contested], claims.member[contested])
+        other[contested] &= highest
+    held = np.zeros(problem.layout.size, dtype=np.bool_)
+    held[claims.partition[other]] = True
+    return held
+
+
+def sort_members_static_first(static_ids: Sequence[str | None]) -> IntArray:
+    """Returns the positions of members in the order in which Range and RoundRobin serve them;
+    members must be sorted by id.
+
+    Static members come first, by group instance id, so that a restart under a new member id changes
+    nothing; the others follow by member id. The two never interleave. (kafka-python groups the
+    unsorted list and loses members.)
+    """
+    static = [(java_sort_key(name), at) for at, name in enumerate(static_ids) if name is not None]
+    if not static:
+        return np.arange(len(static_ids), dtype=np.int32)
+    dynamic = [at for at, name in enumerate(static_ids) if name is None]
+    return np.array([at for _, at in sorted(static)] + dynamic, dtype=np.int32)
+
+
+class ConsumersPerTopic:
+    """Members in the order in which they are served, and the subscribers of each topic in that
+    order.
+
+    Topics with the same subscribers are of one kind, and their subscribers are looked up once:
+    large groups have few kinds, often one.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.order = sort_members_static_first(problem.static_ids)
+        self._problem = problem
+        self._places: dict[int, IntArray] = {}
+        #: The kind of each topic.
+        self.kind_of: list[int]
+        if len(problem.classes) <= 1:
+            self.kind_of = [0] * len(problem.layout.topics)
+            self._classes = [np.zeros(1, dtype=np.int32)]
+        else:
+            kinds: dict[bytes, int] = {}
+            self.kind_of = [
+                kinds.setdefault(classes.tobytes(), len(kinds))
+                for classes in _find_classes_per_topic(problem)
+            ]
+            self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
+
+    @cached_property
+    def _class_at(self) -> IntArray:
+        return self._problem.class_of[self.order]
+
+    def places(self, kind: int) -> IntArray:
+        """Returns the places, in member order, of the subscribers to topics of this kind,
+        ascending.
+        """
+        found = self._places.get(kind)
+        if found is None:
+            wants = np.zeros(len(self._problem.classes), dtype=np.bool_)
+            wants[self._classes[kind]] = True
+            found = np.flatnonzero(wants[self._class_at]).astype(np.int32)
+            self._places[kind] = found
+        return found
+
+
+def _find_classes_per_topic(problem: Problem) -> list[IntArray]:
+    """For each topic the classes of members that subscribe to it, ascending."""
+    sizes = [len(topics) for topics in problem.classes]
+    position = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    topic = np.concatenate(problem.classes)
+    order = np.argsort(topic, kind="stable")
+    bounds = np.searchsorted(topic[order], np.arange(1, len(problem.layout.topics)))
+    return np.split(position[order], bounds)
+
+
+# What moves: counted, and the fewest that had to.
+#
+# Everywhere ``previous`` has the owner of each partition before, -1 where there was none, where it
+# is gone, or where it no longer subscribes: what nobody wanted to keep did not move.
+
+
+def count_moves(previous: IntArray, owners: IntArray) -> int:
+    """Counts the partitions that lose their previous owner although it still subscribes to them.
+
+    ``previous`` has the owner of each partition before the rebalance, or -1 if it had none, or if
+    that owner left or unsubscribed.
+    """
+    return int(np.count_nonzero((previous != owners) & (previous != UNASSIGNED)))

@@ -1,0 +1,189 @@
+"""RangeAssignor: consecutive partitions of each topic, members in order.
+
+Where racks are known (KIP-881), a first pass assigns partitions to members in a rack that holds a
+replica, and the rest of each topic is assigned as without racks. That pass is skipped altogether
+unless some topic has subscribers in a rack of its replicas while its partitions are not all in the
+same racks. Topics with the same subscribers and partition counts are co-partitioned: they are
+matched together, so that one member gets partition p of all of them. Kafka does that even for
+topics that would not need the pass on their own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from rota.engine.assignors.interface import ColumnarAssignor, Solution
+from rota.engine.assignors.problem import BoolArray, ConsumersPerTopic, Problem, Racks
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
+
+
+class RangeAssignor(ColumnarAssignor):
+    """Each topic on its own: n // m partitions for each of m members, one more for the first n % m.
+
+    With racks (KIP-881) members in a rack of a replica come first, within these quotas.
+    """
+
+    name: ClassVar[str] = "range"
+
+    def solve(self, problem: Problem) -> Solution:
+        """Assigns consecutive partitions of each topic."""
+        if not problem.layout.size:
+            return Solution(owners=np.empty(0, dtype=np.int32))
+        line = ConsumersPerTopic(problem)
+        near = assign_with_rack_matching(problem, line)
+        runs: dict[tuple[int, int], IntArray] = {}
+        columns: list[IntArray] = []
+        for topic, kind in enumerate(line.kind_of):
+            count = int(problem.layout.counts[topic])
+            if topic in near:
+                columns.append(_assign_remaining_ranges(near[topic], line.places(kind)))
+                continue
+            run = runs.get((kind, count))
+            if run is None:
+                run = runs[kind, count] = _assign_ranges(count, line.places(kind))
+            columns.append(run)
+        return Solution(owners=line.order[np.concatenate(columns)])
+
+
+def _assign_ranges(count: int, places: IntArray) -> IntArray:
+    """Returns, for each partition of a topic, the place of the member that gets it."""
+    each, extra = divmod(count, len(places))
+    sizes = np.full(len(places), each)
+    sizes[:extra] += 1
+    return places.repeat(sizes)
+
+
+def _assign_remaining_ranges(taken: IntArray, places: IntArray) -> IntArray:
+    """Returns the same after rack matching assigned the partitions in ``taken``.
+
+    Subscribers in order are filled up to their quotas with the remaining partitions; the extra ones
+    go to the first that have none.
+    """
+    left = taken == UNASSIGNED
+    each, extra = divmod(len(taken), len(places))
+    has = np.bincount(taken[~left], minlength=len(places))
+    sizes = np.maximum(each - has, 0)
+    without = np.flatnonzero(has <= each)
+    sizes[without[: extra - (len(has) - len(without))]] += 1
+    subscriber = taken.copy()
+    subscriber[left] = np.repeat(np.arange(len(places), dtype=np.int32), sizes)
+    return places[subscriber]
+
+
+#: The rack of a member that names none: it is near every partition.
+NO_RACK = -1
+
+
+def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict[int, IntArray]:
+    """Returns, for each topic with rack matching, which subscriber gets each partition, or -1.
+
+    Subscribers are positions among the topic's subscribers.
+    """
+    racks = problem.racks
+    if racks is None:
+        return {}
+    alike: dict[tuple[int, int], list[int]] = {}
+    for topic, kind in enumerate(line.kind_of):
+        alike.setdefault((kind, int(problem.layout.counts[topic])), []).append(topic)
+    racks_of = {
+        kind: racks.member[line.order[line.places(kind)]].tolist() for kind in set(line.kind_of)
+    }
+    needing = {
+        topic
+        for (kind, _), topics in alike.items()
+        for topic in topics
+        if _needs_rack_matching(
+            _rack_sets_of_topic(problem, racks, topic), set(racks_of[kind]) - {NO_RACK}, racks
+        )
+    }
+    found: dict[int, IntArray] = {}
+    for (kind, _), topics in alike.items():
+        if not needing or all(rack == NO_RACK for rack in racks_of[kind]):
+            continue
+        if len(topics) > 1:
+            near = np.logical_and.reduce(
+                [_find_replica_racks(problem, racks, topic) for topic in topics]
+            )
+            found |= dict.fromkeys(
+                topics, _assign_co_partitioned_with_rack_matching(near, racks_of[kind])
+            )
+        elif topics[0] in needing:
+            found[topics[0]] = _assign_topic_with_rack_matching(
+                _find_replica_racks(problem, racks, topics[0]), racks_of[kind]
+            )
+    return found
+
+
+def _find_replica_racks(problem: Problem, racks: Racks, topic: int) -> BoolArray:
+    """``near[p, r]``: rack r holds a replica of this topic's partition p."""
+    return racks.local[_rack_sets_of_topic(problem, racks, topic)]
+
+
+def _rack_sets_of_topic(problem: Problem, racks: Racks, topic: int) -> IntArray:
+    starts = problem.layout.starts
+    return racks.set_of[starts[topic] : starts[topic + 1]]
+
+
+def _needs_rack_matching(set_of: IntArray, subscribers: set[int], racks: Racks) -> bool:
+    present = [racks.sets[position] for position in np.unique(set_of).tolist()]
+    everywhere = frozenset[int]().union(*present)
+    return not subscribers.isdisjoint(everywhere) and any(s != everywhere for s in present)
+
+
+def _assign_topic_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
+    """One topic: subscribers in order take the first free partitions with a replica in their
+    rack, up to their quota.
+    """
+    each, extra = divmod(len(near), len(racks_of))
+    taken = [UNASSIGNED] * len(near)
+    queues: dict[int, Iterator[int]] = {
+        rack: iter(np.flatnonzero(near[:, rack]).tolist() if rack >= 0 else range(len(near)))
+        for rack in set(racks_of)
+    }
+    for subscriber, rack in enumerate(racks_of):
+        quota = each + (extra > 0)
+        got = 0
+        while got < quota:
+            partition = next(queues[rack], None)
+            if partition is None:
+                break
+            if taken[partition] == UNASSIGNED:
+                taken[partition] = subscriber
+                got += 1
+        extra -= got > each
+    return np.array(taken, dtype=np.int32)
+
+
+def _assign_co_partitioned_with_rack_matching(near: BoolArray, racks_of: Sequence[int]) -> IntArray:
+    """Co-partitioned topics: each partition number goes to the first subscriber below its quota
+    whose rack has a replica in all of them.
+
+    A subscriber that has reached its quota never falls below it again, so only the head of each
+    rack's queue is checked.
+    """
+    each, extra = divmod(len(near), len(racks_of))
+    has = [0] * len(racks_of)
+    queues: dict[int, deque[int]] = {}
+    for subscriber, rack in enumerate(racks_of):
+        queues.setdefault(rack, deque()).append(subscriber)
+    taken = [UNASSIGNED] * len(near)
+    for partition, row in enumerate(near.tolist()):
+        heads = []
+        for rack, queue in queues.items():
+            if rack >= 0 and not row[rack]:
+                continue
+            while queue and has[queue[0]] >= each + (extra > 0):
+                queue.popleft()
+            if queue:
+                heads.append(queue[0])
+        if heads:
+            subscriber = min(heads)
+            taken[partition] = subscriber
+            has[subscriber] += 1
+            extra -= has[subscriber] > each
+    return np.array(taken, dtype=np.int32)

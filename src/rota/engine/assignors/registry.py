@@ -1,0 +1,181 @@
+"""Finds strategies by wire name, Java class name, ``package.module:Class`` or entry point."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from rota.engine.assignors import uniform
+from rota.engine.assignors.cooperative import CooperativeStickyAssignor
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.assignors.sticky import (
+    AbstractStickyAssignor,
+    Expired,
+    StickyAssignor,
+    check_solver,
+    unlimited_budget,
+)
+from rota.engine.model.member import RebalanceProtocol
+from rota.errors import InputError, RotaError, UnknownStrategy
+
+ENTRY_POINT_GROUP = "rota.assignors"
+
+KNOWN_PROTOCOLS = frozenset(RebalanceProtocol)
+
+BUILT_IN: Mapping[str, type[Assignor]] = {
+    strategy.name: strategy
+    for strategy in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+}
+
+JAVA_CLASSES: Mapping[str, type[Assignor]] = {
+    f"org.apache.kafka.clients.consumer.{name}": strategy
+    for name, strategy in (
+        ("RangeAssignor", RangeAssignor),
+        ("RoundRobinAssignor", RoundRobinAssignor),
+        ("StickyAssignor", StickyAssignor),
+        ("CooperativeStickyAssignor", CooperativeStickyAssignor),
+    )
+}
+
+#: Constructors that take a solver and a budget.
+CONSTRUCTORS_WITH_SOLVER = (StickyAssignor.__init__, CooperativeStickyAssignor.__init__)
+
+#: Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it.
+DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
+
+StrategySpec: TypeAlias = str | type[Assignor] | Assignor
+
+#: As in ``partition.assignment.strategy``: one, several, or several in one string.
+StrategyList: TypeAlias = "StrategySpec | Sequence[StrategyList]"
+
+
+def resolve_strategy(
+    strategy: StrategySpec,
+    *,
+    solver: str = "exact",
+    budget: Callable[[], Expired] = unlimited_budget,
+) -> Assignor:
+    """Returns the strategy for a name, class or instance.
+
+    ``solver`` and ``budget`` are passed to the sticky assignors; an instance is returned as it is.
+
+    :raises UnknownStrategy: no such strategy, or it cannot be loaded
+    """
+    check_solver(solver)
+    if isinstance(strategy, Assignor):
+        return _check_assignor(strategy)
+    found = _load_strategy(strategy) if isinstance(strategy, str) else strategy
+    if not (isinstance(found, type) and issubclass(found, Assignor)):
+        raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
+    try:
+        if issubclass(found, AbstractStickyAssignor) and found.__init__ in CONSTRUCTORS_WITH_SOLVER:
+            return _check_assignor(found(solver=solver, budget=budget))
+        return _check_assignor(found())
+    except RotaError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UnknownStrategy(f"strategy {strategy!r} cannot be created: {error!r}") from error
+
+
+def resolve_strategies(
+    strategies: StrategyList,
+    *,
+    solver: str = "exact",
+    budget: Callable[[], Expired] = unlimited_budget,
+) -> tuple[Assignor, ...]:
+    """Returns the strategies of a list, in order of preference."""
+    names_and_classes = split_strategies(strategies)
+    if not names_and_classes:
+        raise InputError("the list of strategies is empty")
+    found = tuple(resolve_strategy(one, solver=solver, budget=budget) for one in names_and_classes)
+    check_unique_names(found)
+    return found
+
+
+def check_unique_names(assignors: Sequence[Assignor]) -> None:
+    """Raises InputError if two strategies have the same name: members elect a strategy by its
+    name.
+    """
+    names = [assignor.name for assignor in assignors]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two strategies in the list have the name {name!r}")
+
+
+def split_strategies(strategies: StrategyList) -> list[StrategySpec]:
+    """Returns the strategies as a flat list; strings are split at commas, as in
+    ``partition.assignment.strategy``.
+    """
+    if isinstance(strategies, str):
+        return [name.strip() for name in strategies.split(",")]
+    if isinstance(strategies, Sequence):
+        return [one for strategy in strategies for one in split_strategies(strategy)]
+    return [strategies]
+
+
+def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """The highest protocol that every strategy of the list supports.
+
+    So ``[range, cooperative-sticky]`` runs eager until range is dropped from it.
+    """
+    common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
+    if not common:
+        names = ", ".join(assignor.name for assignor in assignors)
+        raise InputError(f"no rebalance protocol is common to all of: {names}")
+    return max(common)
+
+
+def known_strategies() -> tuple[str, ...]:
+    """Returns every name that :func:`resolve_strategy` finds without a module path."""
+    plugins = {point.name for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    return (*BUILT_IN, *sorted(plugins.difference(BUILT_IN)))
+
+
+def _load_strategy(strategy: str) -> object:
+    found = BUILT_IN.get(strategy) or JAVA_CLASSES.get(strategy)
+    if found is not None:
+        return found
+    if ":" in strategy:
+        point = importlib.metadata.EntryPoint("", strategy, ENTRY_POINT_GROUP)
+        return _load_or_raise(strategy, point.load)
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=strategy):
+        return _load_or_raise(strategy, point.load)
+    if strategy.startswith(uniform.SERVER_JAVA_PACKAGE) or strategy in uniform.SERVER_ASSIGNORS:
+        raise UnknownStrategy(
+            f"strategy {strategy!r} is the broker's own (KIP-848), chosen by its "
+            "group.consumer.assignors or a consumer's group.remote.assignor: no member can run it; "
+            f"a member's strategies are {', '.join(known_strategies())}"
+        )
+    names = {name.rpartition(".")[2].lower(): name for name in (*JAVA_CLASSES, *known_strategies())}
+    near = difflib.get_close_matches(strategy.rpartition(".")[2].lower(), names, n=1)
+    raise UnknownStrategy(
+        f"unknown strategy {strategy!r}: {f'did you mean {names[near[0]]!r}? ' if near else ''}"
+        f"known are {', '.join(known_strategies())}, Java's class names, "
+        "or a class of yours as package.module:Class"
+    )
+
+
+def _load_or_raise(strategy: str, load: Callable[[], object]) -> object:
+    try:
+        return load()
+    except (Exception, SystemExit) as error:
+        raise UnknownStrategy(
+            f"strategy {strategy!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _check_assignor(assignor: Assignor) -> Assignor:
+    name = getattr(assignor, "name", None)
+    if not isinstance(name, str) or not name:
+        raise UnknownStrategy(f"strategy {type(assignor).__qualname__} has no name")
+    protocols: object = assignor.protocols
+    if not isinstance(protocols, tuple) or not protocols or not set(protocols) <= KNOWN_PROTOCOLS:
+        raise UnknownStrategy(
+            f"strategy {name!r}: protocols must be a tuple of rota.RebalanceProtocol, "
+            f"not {protocols!r}"
+        )
+    return assignor

@@ -1,0 +1,46 @@
+"""RoundRobinAssignor: the partitions of all topics, one after the other, to the members in turn."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from rota.engine.assignors.interface import ColumnarAssignor, Solution
+from rota.engine.assignors.problem import ConsumersPerTopic, Problem
+from rota.engine.model.topic import IntArray
+
+
+class RoundRobinAssignor(ColumnarAssignor):
+    """Members take turns over all topics; the turn does not restart with a topic, and members
+    that do not subscribe are skipped.
+    """
+
+    name: ClassVar[str] = "roundrobin"
+
+    def solve(self, problem: Problem) -> Solution:
+        """Assigns the partitions of all topics in turn."""
+        line = ConsumersPerTopic(problem)
+        if len(problem.classes) <= 1:
+            return Solution(owners=np.resize(line.order, problem.layout.size))
+        return Solution(owners=line.order[_assign_in_turn(problem, line)])
+
+
+def _assign_in_turn(problem: Problem, line: ConsumersPerTopic) -> IntArray:
+    """Returns the place of the member that gets each partition.
+
+    Within a topic its subscribers take turns; the next topic continues with the place after the
+    last one served.
+    """
+    dealt = np.empty(problem.layout.size, dtype=np.int32)
+    start = 0
+    next_place = 0
+    for kind, count in zip(line.kind_of, problem.layout.counts.tolist(), strict=True):
+        places = line.places(kind)
+        first = int(places.searchsorted(next_place))
+        end = start + count
+        turns = np.arange(first, first + count)
+        places.take(turns, mode="wrap", out=dealt[start:end])
+        next_place = int(dealt[end - 1]) + 1
+        start = end
+    return dealt

@@ -1,0 +1,111 @@
+"""StickyAssignor (eager): loads as even as the subscriptions allow, and as few moves as possible.
+
+Two solvers compute the assignment: "exact" (`exact.solver`, provably best) and "kafka"
+(`kafka.assignment_builders`, what Kafka 4.3 gives). CooperativeStickyAssignor uses the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.interface import ColumnarAssignor, Solution
+from rota.engine.assignors.kafka import assignment_builders
+from rota.engine.assignors.problem import Problem, stated_ownership
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.member import NO_GENERATION, Assignment, OwnedPartitions, Subscription
+from rota.engine.model.topic import Cluster, Partitions
+from rota.errors import UnknownSolver
+
+#: Asked now and then during a long solve: is the time budget used up?
+Expired = Callable[[], bool]
+
+
+def unlimited_budget() -> Expired:
+    """Returns a budget that never expires."""
+    return lambda: False
+
+
+Solver = Callable[[Problem, Expired], Solution]
+
+SOLVERS: Mapping[str, Solver] = {
+    "exact": solver.solve_exactly,
+    "kafka": assignment_builders.solve_as_kafka,
+}
+
+
+def check_solver(solver: str) -> None:
+    """Raises UnknownSolver unless the solver exists."""
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
+
+
+class AbstractStickyAssignor(ColumnarAssignor):
+    """Base of StickyAssignor and CooperativeStickyAssignor: runs the chosen solver.
+
+    ``budget`` is called at the start of each assignment. It returns a function that the exact
+    solver calls while it works to learn whether time is up: the engine itself has no clock.
+    """
+
+    def __init__(
+        self, *, solver: str = "exact", budget: Callable[[], Expired] = unlimited_budget
+    ) -> None:
+        check_solver(solver)
+        self.solver = solver
+        self.budget = budget
+
+    def place(self, problem: Problem) -> Solution:
+        """Runs the solver."""
+        return SOLVERS[self.solver](problem, self.budget())
+
+
+class StickyAssignor(AbstractStickyAssignor):
+    """Sends owned partitions in user data, because an eager member owns nothing when it joins."""
+
+    name: ClassVar[str] = "sticky"
+
+    def __init__(
+        self, *, solver: str = "exact", budget: Callable[[], Expired] = unlimited_budget
+    ) -> None:
+        super().__init__(solver=solver, budget=budget)
+        self._owned: Partitions | None = None
+        self._generation = NO_GENERATION
+
+    def ownership(self, subscription: Subscription) -> OwnedPartitions:
+        """Reads ownership from user data if present, else from the subscription's fields."""
+        if not subscription.user_data:
+            return stated_ownership(subscription)
+        return consumer_protocol.decode_sticky_user_data(subscription.user_data)
+
+    def pose(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
+        """Decodes the user data of all members together: in a large group that is most of the
+        work.
+        """
+        data = [member.user_data for member in group.values() if member.user_data]
+        read = dict(zip(data, consumer_protocol.decode_all_sticky_user_data(data), strict=True))
+
+        def ownership(subscription: Subscription) -> OwnedPartitions:
+            found = read.get(subscription.user_data) if subscription.user_data else None
+            return self.ownership(subscription) if found is None else found
+
+        return Problem.of(cluster, group, ownership)
+
+    def solve(self, problem: Problem) -> Solution:
+        """Returns the solver's result unchanged."""
+        return self.place(problem)
+
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        """Returns the last assignment with its generation; None before the first assignment."""
+        if self._owned is None:
+            return None
+        return consumer_protocol.encode_sticky_user_data(self._owned, self._generation)
+
+    def on_assignment(self, assignment: Assignment, generation: int) -> None:
+        """Remembers the assignment for the next subscription."""
+        self._owned = assignment.partitions
+        self._generation = generation
+
+
+#: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
+DEFAULT_BUDGET_MS = 5_000

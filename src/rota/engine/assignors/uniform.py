@@ -1,0 +1,511 @@
+"""The broker's own assignors (KIP-848), uniform and range, as the group coordinator of Kafka 4.3
+computes them.
+
+With the consumer protocol no member assigns: the coordinator computes a target assignment and
+members move towards it. So these are not for ``partition.assignment.strategy``; they answer what
+would have been. A member's ``owned`` is its target so far, and a static member that returns under a
+new member id has the target of its old one.
+
+Uniform has two builders, as in Kafka: homogeneous (all members subscribe to the same topics) and
+heterogeneous. Both start from the target that the group had, and ignore racks.
+
+Some results depend on the iteration order of Java's hash tables. Inside a bucket Java keeps the
+order of insertion, which is the group's history and not known here. We assume the simplest one:
+members by id, names and partition numbers ascending, and a member's topics in the order in which it
+gets them when it starts with none. Nor do we know how large a table once was: we assume the size
+that its present content needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from struct import unpack
+from typing import ClassVar
+
+import numpy as np
+
+from rota.engine.assignors.interface import ColumnarAssignor, Solution
+from rota.engine.assignors.problem import Problem
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.formats.hashing import (
+    DEFAULT_INITIAL_CAPACITY,
+    TREEIFY_THRESHOLD,
+    hash_set_order,
+    hash_table_order,
+    java_string_hash,
+    sort_like_java,
+)
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
+from rota.errors import UnknownStrategy
+
+FIBONACCI = 0x9E3779B97F4A7C15
+
+UINT64_MASK = 0xFFFFFFFFFFFFFFFF
+
+TIMELINE_LOAD_FACTOR = 0.75
+
+UPPER_HALF = 2**16
+
+#: The 16 bytes of each topic's id.
+TopicIds = Mapping[str, bytes]
+
+
+@lru_cache(maxsize=256)  # what would have been is asked many times of one group
+def member_iteration_order(members: tuple[str, ...]) -> tuple[int, ...]:
+    """Returns the positions of the members in the order in which an assignor iterates over them.
+
+    The coordinator copies its own table of members (a ``TimelineHashMap``) into a ``HashMap``.
+    """
+    hashes = [java_string_hash(member) for member in members]
+    copied = _timeline_hash_map_order(hashes)
+    return tuple(copied[at] for at in hash_table_order([hashes[position] for position in copied]))
+
+
+def _timeline_hash_map_order(hashes: Sequence[int]) -> list[int]:
+    """How Kafka's table with snapshots gives its keys: those of one slot last in, first out."""
+    slots = 2
+    while len(hashes) * TIMELINE_LOAD_FACTOR > slots:
+        slots *= 2
+    shift = 65 - slots.bit_length()
+    slot = [(value * FIBONACCI & UINT64_MASK) >> shift for value in hashes]
+    return sorted(range(len(hashes) - 1, -1, -1), key=slot.__getitem__)
+
+
+def partition_iteration_order(numbers: list[int]) -> list[int]:
+    """A member's partitions of one topic, given ascending, in the order of its set of them."""
+    count, last = len(numbers), numbers[-1]
+    mask = max(1 << (count * 4 // 3).bit_length(), DEFAULT_INITIAL_CAPACITY) - 1
+    if last <= mask:  # each in a bucket of its own
+        return numbers
+    # the fewer buckets are shared, the fewer can be in any; up to the upper half a number is its
+    # own place in a table
+    if last < UPPER_HALF and len({number & mask for number in numbers}) > count - TREEIFY_THRESHOLD:
+        return sorted(numbers, key=mask.__and__)
+    return [numbers[at] for at in hash_set_order(numbers)]
+
+
+class TopicIterationOrder:
+    """Orders topics as Java's tables of topic ids do. If the ids are not known, topics are
+    ordered by name.
+    """
+
+    def __init__(self, problem: Problem, ids: TopicIds) -> None:
+        self._names = problem.layout.topics
+        self._unknown = problem.skipped_topics
+        self._ids = [ids[name] for name in self._names] if ids else []
+        self._hashes = [_uuid_hash(uuid) for uuid in self._ids]
+        #: Positions of the topics in the order in which free partitions are collected.
+        self.walk = self._subscribed()
+
+    def _subscribed(self) -> list[int]:
+        if len(self._hashes) <= 1:
+            return list(range(len(self._names)))
+        named = sort_like_java([*self._names, *self._unknown])
+        position = {name: at for at, name in enumerate(self._names)}
+        by_name = [named[at] for at in hash_set_order([java_string_hash(name) for name in named])]
+        known = [position[name] for name in by_name if name in position]
+        hashes = [self._hashes[at] for at in known]
+        return [known[at] for at in hash_set_order(hashes, announced=len(named))]
+
+    def held_walk(self, topics: Collection[int]) -> Iterable[int]:
+        """These topics in the order of a member's own table of what it has."""
+        if len(topics) <= 1:
+            return topics
+        if not self._hashes:
+            return sorted(topics)
+        if len(topics) <= TREEIFY_THRESHOLD:  # never more than the smallest table
+            return sorted(topics, key=self._place_in_smallest.__getitem__)
+        return self._put(topics)
+
+    @cached_property
+    def _place_in_smallest(self) -> list[tuple[int, int]]:
+        return [
+            ((value ^ value >> 16) & (DEFAULT_INITIAL_CAPACITY - 1), -self._rank[topic])
+            for topic, value in enumerate(self._hashes)
+        ]
+
+    @cached_property
+    def _rank(self) -> dict[int, int]:
+        return {topic: at for at, topic in enumerate(self.walk)}
+
+    def _put(self, topics: Iterable[int]) -> list[int]:
+        # a topic that is new to a member goes to the head of its bucket
+        latest = sorted(topics, key=self._rank.__getitem__, reverse=True)
+        return [latest[at] for at in hash_table_order([self._hashes[topic] for topic in latest])]
+
+    def sort_key(self, topic: int) -> tuple[int, int]:
+        """Sorts as topic ids do in Java: as two signed numbers."""
+        if not self._ids:
+            return (topic, 0)
+        high, low = unpack(">qq", self._ids[topic])
+        return (high, low)
+
+
+def _uuid_hash(uuid: bytes) -> int:
+    """``Uuid.hashCode``."""
+    high, low = unpack(">QQ", uuid)
+    folded = high ^ low
+    return int(folded >> 32 ^ folded & 0xFFFFFFFF)
+
+
+def find_target_owners(problem: Problem, turn: IntArray) -> IntArray:
+    """Returns the current target owner of each partition; ``turn`` is each member's place in the
+    iteration order.
+
+    A coordinator's targets never overlap. If claims do (only other sources of evidence can cause
+    that), the latest generation counts, then the first in iteration order.
+    """
+    claims = problem.claims
+    partition, member = claims.partition, claims.member
+    if not claims.subscribed.all():
+        partition, member = partition[claims.subscribed], member[claims.subscribed]
+    owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
+    owners[partition] = member
+    if len(partition) and (owners[partition] != member).any():
+        # the last one written stays
+        rows = np.lexsort((-turn[member], claims.generation[member]))
+        owners[partition[rows]] = member[rows]
+    return owners
+
+
+# Uniform where all members name the same topics.
+#
+# Each member gets the floor or the ceiling of the average and keeps what it has up to that. The
+# rest goes in runs to those with room, in the order of the walk; a ceiling that a member does not
+# fill by itself is passed on, as long as enough members are left to take it.
+
+
+def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
+    """UniformHomogeneousAssignmentBuilder: returns an owner for each partition.
+
+    Each member gets the floor or the ceiling of the average and keeps what it has up to that. The
+    rest goes, several at a time, to members with room, in iteration order. A member that would need
+    an unassigned partition to reach the ceiling passes the extra one on, as long as enough members
+    are left to take it.
+    """
+    walk = member_iteration_order(problem.members)
+    order = np.array(walk, dtype=np.int32)
+    turn = np.empty_like(order)
+    turn[order] = np.arange(len(walk), dtype=np.int32)
+    owners = find_target_owners(problem, turn)
+    counts = np.bincount(owners[owners >= 0], minlength=len(walk)).tolist()
+    keeps, room = compute_quotas([counts[member] for member in walk], len(owners))
+    topics = TopicIterationOrder(problem, ids)
+    free = _find_unassigned_partitions(problem, topics, owners)
+    over = [(member, keep) for member, keep in zip(walk, keeps, strict=True) if keep is not None]
+    if over:
+        free = np.concatenate([free, _revoke_over_quota(problem, topics, owners, over)])
+    owners[free] = np.repeat(order, room)
+    return owners
+
+
+def compute_quotas(counts: list[int], size: int) -> tuple[list[int | None], list[int]]:
+    """Returns for each member, in iteration order, how many partitions it keeps (None: all)
+    and how many it is given.
+    """
+    quota, extra = divmod(size, len(counts))
+    keeps: list[int | None] = []
+    room: list[int] = []
+    behind = len(counts)  # this member and those after it
+    for count in counts:
+        raised = extra > 0
+        missing = quota + raised - count
+        keeps.append(quota + raised if missing < 0 else None)
+        if missing > 0 and raised and behind > extra:
+            missing -= 1
+            raised = False
+        room.append(max(missing, 0))
+        extra -= raised
+        behind -= 1
+    return keeps, room
+
+
+def _find_unassigned_partitions(
+    problem: Problem, topics: TopicIterationOrder, owners: IntArray
+) -> IntArray:
+    """Returns the unassigned partitions, topic by topic."""
+    free = np.flatnonzero(owners == UNASSIGNED)
+    if len(free) and len(topics.walk) > 1:
+        rank = np.empty(len(topics.walk), dtype=np.int32)
+        rank[topics.walk] = np.arange(len(topics.walk), dtype=np.int32)
+        free = free[np.argsort(rank[problem.layout.topic_of[free]], kind="stable")]
+    return free.astype(np.int32)
+
+
+def _revoke_over_quota(
+    problem: Problem, topics: TopicIterationOrder, owners: IntArray, over: list[tuple[int, int]]
+) -> IntArray:
+    """Returns the partitions that these members have beyond their quota: the last ones in the
+    iteration order of their tables.
+    """
+    by_owner = np.argsort(owners, kind="stable")
+    members = np.array([member for member, _ in over], dtype=np.int32)
+    starts = np.searchsorted(owners, members, side="left", sorter=by_owner).tolist()
+    ends = np.searchsorted(owners, members, side="right", sorter=by_owner).tolist()
+    order = by_owner.tolist()
+    topic_of = problem.layout.topic_of[by_owner].tolist()
+    first = problem.layout.starts.tolist()
+    given_up: list[int] = []
+    for (_, quota), start, end in zip(over, starts, ends, strict=True):
+        keep = quota
+        by_topic: dict[int, list[int]] = {}
+        for partition, topic in zip(order[start:end], topic_of[start:end], strict=True):
+            by_topic.setdefault(topic, []).append(partition - first[topic])
+        for topic in topics.held_walk(by_topic):
+            numbers = by_topic[topic]
+            if len(numbers) > keep:
+                given_up += [
+                    first[topic] + number for number in partition_iteration_order(numbers)[keep:]
+                ]
+            keep = max(keep - len(numbers), 0)
+    return np.array(given_up, dtype=np.int32)
+
+
+#: Loads that differ by no more are even: nothing is gained by a move.
+BALANCED_DIFFERENCE = 1
+
+
+class MemberAssignmentBalancer:
+    """Kafka's MemberAssignmentBalancer: a topic's subscribers sorted by load, while loads change.
+
+    The least loaded members form a range at the front that receives partitions in turn, and grows
+    to the right by members whose load it reaches. The most loaded form a range that gives
+    partitions up in turn, the last one first, and grows to the left; members without a partition to
+    give up are excluded and moved behind it. ``loads`` belongs to the caller and changes between
+    calls.
+    """
+
+    __slots__ = ("_ceiling", "_end", "_floor", "_give", "_line", "_loads", "_start", "_take", "_to")
+
+    def __init__(self, members: list[int], loads: list[int]) -> None:
+        self._loads = loads
+        self._line = sorted(members, key=loads.__getitem__)
+        #: The load at which the taking range is filled up.
+        self._floor = loads[self._line[0]] - 1
+        #: Next to take, and where the taking range ends.
+        self._take = self._to = 0
+        #: The load from which the giving range is brought down.
+        self._ceiling = loads[self._line[-1]] + 1
+        #: The giving range.
+        self._start = self._end = len(members)
+        self._give = len(members) - 1
+
+    def even(self) -> bool:
+        """Returns whether the two ranges differ by at most one partition."""
+        return self._ceiling - self._floor <= BALANCED_DIFFERENCE
+
+    def taker(self) -> int:
+        """Returns the next member to receive a partition."""
+        if self._take >= self._to:
+            self._floor += 1
+            line, loads = self._line, self._loads
+            while self._to < len(line) and loads[line[self._to]] == self._floor:
+                self._to += 1
+            self._take = 0
+        self._take += 1
+        return self._line[self._take - 1]
+
+    def giver(self) -> int | None:
+        """Returns the next member to give up a partition, or None if none is left."""
+        line, loads = self._line, self._loads
+        if self._give < self._start:
+            if self._end <= self._start and self._start > 0:
+                self._ceiling = loads[line[self._start - 1]]
+            else:
+                self._ceiling -= 1
+            while self._start > 0 and loads[line[self._start - 1]] == self._ceiling:
+                self._start -= 1
+            self._give = self._end - 1
+        if self._give < 0:
+            return None
+        self._give -= 1
+        return line[self._give + 1]
+
+    def set_aside(self) -> None:
+        """Excludes the member returned last: it has no partition to give up."""
+        self._end -= 1
+        at, line = self._give + 1, self._line
+        line[at], line[self._end] = line[self._end], line[at]
+
+
+# Uniform where members name different topics.
+#
+# What members have of topics they subscribe to stays at first. What is free goes to the lightest
+# subscribers, topics with the most partitions a subscriber first. Then topic by topic partitions
+# move from the heaviest subscribers to the lightest, round after round, until a whole round moves
+# nothing or the rounds are used up.
+
+MAX_ITERATION_COUNT = 16
+
+
+def build_heterogeneous(problem: Problem, ids: TopicIds) -> IntArray:
+    """UniformHeterogeneousAssignmentBuilder: returns an owner for each partition.
+
+    Members keep what they have of subscribed topics at first. Unassigned partitions go to the least
+    loaded subscribers, topics with the most partitions per subscriber first. Then, topic by topic,
+    partitions move from the most to the least loaded subscribers, until a whole iteration moves
+    nothing or MAX_ITERATION_COUNT is reached.
+    """
+    walk = np.array(member_iteration_order(problem.members), dtype=np.int32)
+    owners = UniformHeterogeneousAssignmentBuilder(problem, ids, walk).solve()
+    return walk[np.array(owners, dtype=np.int32)]
+
+
+class UniformHeterogeneousAssignmentBuilder:
+    """Builds one assignment. A member is its place in the iteration order, which decides
+    every tie.
+    """
+
+    def __init__(self, problem: Problem, ids: TopicIds, walk: IntArray) -> None:
+        turn = np.empty(len(walk), dtype=np.int32)
+        turn[walk] = np.arange(len(walk), dtype=np.int32)
+        held = find_target_owners(problem, turn)
+        held = np.where(held == UNASSIGNED, held, turn[held])
+        self._owners: list[int] = held.tolist()
+        self._loads: list[int] = np.bincount(held[held >= 0], minlength=len(walk)).tolist()
+        starts = problem.layout.starts.tolist()
+        self._spans = [range(*bounds) for bounds in pairwise(starts)]
+        self._subscribers = _find_topic_subscribers(problem, walk)
+        self._topics = self._densest_first(TopicIterationOrder(problem, ids))
+
+    def _densest_first(self, table: TopicIterationOrder) -> list[int]:
+        def key(topic: int) -> tuple[float, int, tuple[int, int]]:
+            subscribers = len(self._subscribers[topic])
+            return -len(self._spans[topic]) / subscribers, subscribers, table.sort_key(topic)
+
+        return sorted(range(len(self._spans)), key=key)
+
+    def solve(self) -> list[int]:
+        """Gives out what is free, then evens out."""
+        for topic in self._topics:
+            self._give_out(topic)
+        self._even_out([topic for topic in self._topics if len(self._subscribers[topic]) > 1])
+        return self._owners
+
+    def _give_out(self, topic: int) -> None:
+        free = [spot for spot in self._spans[topic] if self._owners[spot] == UNASSIGNED]
+        if not free:
+            return
+        scale = MemberAssignmentBalancer(self._subscribers[topic], self._loads)
+        for spot in free:
+            member = scale.taker()
+            self._owners[spot] = member
+            self._loads[member] += 1
+
+    def _even_out(self, topics: list[int]) -> None:
+        last = None  # the last topic of which a partition moved; at first the first one of all
+        for _ in range(MAX_ITERATION_COUNT):
+            for topic in topics:
+                if topic == last:
+                    return
+                if self._move(topic) or last is None:
+                    last = topic
+
+    def _move(self, topic: int) -> bool:
+        """Moves partitions of a topic to its lightest subscribers; says whether any moved."""
+        subscribers, loads = self._subscribers[topic], self._loads
+        among = [loads[member] for member in subscribers]
+        if max(among) - min(among) <= BALANCED_DIFFERENCE:
+            return False
+        held: dict[int, list[int]] = {}
+        for spot in self._spans[topic]:
+            held.setdefault(self._owners[spot], []).append(spot)
+        scale = MemberAssignmentBalancer(subscribers, loads)
+        moved = False
+        while not scale.even():
+            giver = scale.giver()
+            while giver is not None and not held.get(giver):
+                scale.set_aside()
+                giver = scale.giver()
+            if giver is None:
+                break
+            taker = scale.taker()
+            if scale.even():
+                break
+            self._owners[held[giver].pop()] = taker
+            loads[giver] -= 1
+            loads[taker] += 1
+            moved = True
+        return moved
+
+
+def _find_topic_subscribers(problem: Problem, walk: IntArray) -> list[list[int]]:
+    """For each topic the places of its subscribers in the walk; shared by topics that agree."""
+    classes = problem.class_of[walk]
+    kinds: dict[bytes, list[int]] = {}
+    found = []
+    for column in problem.subscribes.T:
+        kind = column.tobytes()
+        if kind not in kinds:
+            kinds[kind] = np.flatnonzero(column[classes]).tolist()
+        found.append(kinds[kind])
+    return found
+
+
+TOPIC_IDS_UNKNOWN = (
+    "topic ids are not known: topics are taken by name, where Kafka takes them by id"
+)
+
+
+class UniformAssignor(ColumnarAssignor):
+    """UniformAssignor. A member's ``owned`` is its target so far, not what it has by now.
+
+    ``topic_ids`` are the 16 bytes of each topic's id. Without them loads are the same as Kafka's,
+    but with several topics other partitions may move.
+    """
+
+    name: ClassVar[str] = "uniform"
+
+    def __init__(self, topic_ids: TopicIds | None = None) -> None:
+        self._ids = topic_ids or {}
+
+    def solve(self, problem: Problem) -> Solution:
+        """Returns what the group coordinator of Kafka 4.3 computes."""
+        if not problem.layout.size:
+            return Solution(owners=np.empty(0, dtype=np.int32))
+        known = all(topic in self._ids for topic in problem.layout.topics)
+        ids = self._ids if known else {}
+        place = build_homogeneous if problem.equal else build_heterogeneous
+        matters = not known and len(problem.layout.topics) > 1
+        return Solution(owners=place(problem, ids), notes=(TOPIC_IDS_UNKNOWN,) if matters else ())
+
+
+SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
+
+#: The first of the broker's ``group.consumer.assignors``, which holds where members name none.
+DEFAULT_SERVER_ASSIGNOR = "uniform"
+
+
+class ServerRangeAssignor(ColumnarAssignor):
+    """The client's RangeAssignor without racks. It is not sticky."""
+
+    name: ClassVar[str] = "range"
+
+    def solve(self, problem: Problem) -> Solution:
+        """Runs of each topic."""
+        return RangeAssignor().solve(replace(problem, racks=None) if problem.racks else problem)
+
+
+SERVER_ASSIGNORS = (UniformAssignor.name, ServerRangeAssignor.name)
+
+
+def resolve_server_assignor(name: str, *, topic_ids: TopicIds | None = None) -> ColumnarAssignor:
+    """Returns the broker's assignor with this name or Java class name.
+
+    ``topic_ids`` are the 16 bytes of each topic's id: the order of ids decides which partitions
+    uniform moves.
+
+    :raises UnknownStrategy: the broker has no such assignor
+    """
+    match name.removeprefix(SERVER_JAVA_PACKAGE):
+        case "uniform" | "UniformAssignor":
+            return UniformAssignor(topic_ids)
+        case "range" | "RangeAssignor":
+            return ServerRangeAssignor()
+        case _:
+            known = ", ".join(SERVER_ASSIGNORS)
+            raise UnknownStrategy(f"unknown strategy {name!r} of the broker: known are {known}")

@@ -1,0 +1,4 @@
+"""The group coordinator, the broker's side of a consumer group.
+
+Start with :mod:`.state`, then read :mod:`.classic` from top to bottom.
+"""

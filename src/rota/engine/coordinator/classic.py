@@ -1,0 +1,571 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a classic group, in the order of a rebalance.
+
+A member joins, or a static member (KIP-345) replaces its former process; the join phase ends and a
+generation begins; the leader's assignment is stored and sent to the members; heartbeats keep
+sessions alive until members leave or time out. :mod:`.state` lists what each request does in each
+state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from rota.engine.coordinator.events import (
+    EventContext,
+    GroupTimerKind,
+    Happened,
+    translate_append_error,
+)
+from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import GroupMetadataEntry
+from rota.engine.model.request import (
+    NO_MEMBER_ID,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
+from rota.engine.model.response import (
+    HeartbeatResult,
+    JoinGroupResult,
+    LeaveGroupResult,
+    LeavingMemberResult,
+    SyncGroupResult,
+)
+from rota.errors import Code
+
+
+def check_join_request(config: GroupConfig, request: JoinGroup) -> Code:
+    """Checks what can be checked without the group: group id and session timeout."""
+    if not request.group:
+        return Code.INVALID_GROUP_ID
+    if not config.min_session_timeout <= request.session_timeout <= config.max_session_timeout:
+        return Code.INVALID_SESSION_TIMEOUT
+    return Code.NONE
+
+
+def handle_join(
+    turn: EventContext,
+    group: ClassicGroup,
+    token: int,
+    request: JoinGroup,
+    new_id: Callable[[], str],
+) -> None:
+    """Handles JoinGroup for a group that exists."""
+    if not _has_room(turn.config, group, request.member_id):
+        _refuse_full_group(turn, group, token, request)
+    elif not group.accepts(request.protocol_type, request.protocols):
+        turn.note(Happened.REFUSED, group, _describe_protocol_mismatch(group, request))
+        refuse_join(turn, token, request, Code.INCONSISTENT_GROUP_PROTOCOL)
+    elif request.member_id == NO_MEMBER_ID:
+        _join_without_id(turn, group, token, request, new_id)
+    elif request.member_id in group.pending:
+        if request.static_id is None:
+            _add_member(turn, group, token, request, request.member_id)
+        else:  # an id that was given to a dynamic member: no honest client does this
+            turn.answer(token, JoinGroupResult(code=Code.UNKNOWN))
+    else:
+        code = group.check_member(request.member_id, request.static_id)
+        if code:
+            refuse_join(turn, token, request, code)
+        else:
+            _rejoin_member(turn, group, token, request, group.members[request.member_id])
+
+
+def refuse_join(turn: EventContext, token: int, request: JoinGroup, code: Code) -> None:
+    """Responds with an error code; the member keeps its id."""
+    turn.answer(token, JoinGroupResult(code=code, member_id=request.member_id))
+
+
+def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
+    member = group.members.get(member_id)
+    match group.state:
+        case GroupState.PREPARING:
+            # whoever rejoins last has to go where group.max.size was lowered
+            awaited = member is not None and member.join_token is not None
+            return awaited or group.waiting < config.max_size
+        case GroupState.COMPLETING | GroupState.STABLE:
+            return member is not None or len(group.members) < config.max_size
+        case _:
+            return True
+
+
+def _refuse_full_group(
+    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup
+) -> None:
+    member = group.members.get(request.member_id)
+    if member is not None:
+        turn.take_out(group, member)
+    elif group.drop_pending(request.member_id):
+        turn.stop(GroupTimerKind.SESSION, group, request.member_id)
+    turn.note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
+    turn.answer(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
+    complete_join_phase_if_all_joined(turn, group)
+
+
+def _describe_protocol_mismatch(group: ClassicGroup, request: JoinGroup) -> str:
+    offered = ", ".join(name for name, _ in request.protocols) or "none"
+    common = ", ".join(group.strategies) or "none"
+    return (
+        f"{request.member_id or request.client_id} of type {request.protocol_type!r} supports "
+        f"{offered}; the group, of type {group.protocol_type!r}, has in common: {common}"
+    )
+
+
+def _join_without_id(
+    turn: EventContext,
+    group: ClassicGroup,
+    token: int,
+    request: JoinGroup,
+    new_id: Callable[[], str],
+) -> None:
+    name = request.client_id if request.static_id is None else request.static_id
+    member_id = f"{name}-{new_id()}"
+    if request.static_id is not None:
+        if request.static_id in group.static_ids:
+            replace_static_member(turn, group, token, request, member_id)
+        else:
+            _add_member(turn, group, token, request, member_id)
+    elif request.knows_id_first:
+        # an id first (KIP-394): a client that gives up and tries again leaves no dead members
+        group.pending[member_id] = None
+        turn.start(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
+        turn.answer(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
+    else:
+        _add_member(turn, group, token, request, member_id)
+
+
+def _add_member(
+    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup, member_id: str
+) -> None:
+    if group.is_initial:
+        group.newcomer = True
+    member = ClassicGroupMember(member_id, request)
+    group.add(member, request.protocol_type, token)
+    # it cannot send heartbeats before its join is answered, but must not wait here for ever
+    turn.start(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
+    if request.static_id is not None:
+        how = f"static id {request.static_id}"
+    else:
+        how = "without an id" if request.member_id == NO_MEMBER_ID else "with the id it was given"
+    turn.note(Happened.ADDED, group, f"{member_id} ({how})")
+    reason = f"member {member_id} joins; its reason: {request.reason or 'none given'}"
+    start_or_complete_rebalance(turn, group, reason)
+
+
+def _rejoin_member(
+    turn: EventContext,
+    group: ClassicGroup,
+    token: int,
+    request: JoinGroup,
+    member: ClassicGroupMember,
+) -> None:
+    same = member.protocols == request.protocols
+    leads = group.leader == member.member_id
+    if group.state is GroupState.PREPARING:
+        why = "joins again"
+    elif not same:
+        why = "has other metadata"
+    elif group.state is GroupState.STABLE and leads:
+        # how a leader tells of what changed outside the group, such as new partitions
+        why = "leads and joins again"
+    else:  # it did not receive the answer to its last join
+        turn.answer(token, make_join_result(group, member))
+        return
+    end_earlier_join(turn, group, member)
+    group.update(member, request)
+    group.park_join(member, token)
+    reason = f"member {member.member_id} {why}; its reason: {request.reason or 'none given'}"
+    start_or_complete_rebalance(turn, group, reason)
+
+
+def end_earlier_join(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    """Ends the member's earlier JoinGroup, if one waits: a member waits for one response only."""
+    code = Code.REBALANCE_IN_PROGRESS
+    turn.answer_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
+
+
+def replace_static_member(
+    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup, new_id: str
+) -> None:
+    """Handles JoinGroup without a member id, under a static id that a member already has.
+
+    In a stable group whose strategy stays the same, the new process gets the assignment of the old
+    one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
+    """
+    old = group.members[group.static_ids[request.static_id or ""]]
+    new = _make_replacement(old, new_id, request)
+    if group.state is GroupState.STABLE and group.elect_strategy((old, new)) == group.protocol:
+
+        def stored(later: EventContext, code: Code) -> None:
+            if code:
+                later.note(Happened.FAILED, group, f"{new_id} was not stored: {code.name}")
+                later.answer(
+                    token,
+                    JoinGroupResult(code=translate_append_error(code), generation=group.generation),
+                )
+            else:
+                _swap_static_member(later, group, old, new)
+                later.answer(token, _make_replacement_result(group, old, new, request))
+
+        turn.append((_make_entry_with_replacement(group, old, new),), stored)
+        return
+    _swap_static_member(turn, group, old, new)
+    group.park_join(new, token)
+    # while completing, the leader may already assign to the old id, so the round starts again
+    reason = f"static member {request.static_id} is back as {new_id}"
+    start_or_complete_rebalance(turn, group, reason)
+
+
+def _make_replacement(
+    old: ClassicGroupMember, member_id: str, request: JoinGroup
+) -> ClassicGroupMember:
+    new = ClassicGroupMember(member_id, request)
+    new.client_id = old.client_id  # as Kafka: the journal shows the first process's
+    new.client_host = old.client_host
+    new.assignment = old.assignment
+    new.is_new = False
+    return new
+
+
+def _make_entry_with_replacement(
+    group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
+) -> GroupMetadataEntry:
+    saved = group.saved({member.member_id: member.assignment for member in group.members.values()})
+    return dataclasses.replace(
+        saved,
+        leader=new.member_id if saved.leader == old.member_id else saved.leader,
+        members=tuple(
+            new.saved(group.protocol, new.assignment) if m.member_id == old.member_id else m
+            for m in saved.members
+        ),
+    )
+
+
+def _make_replacement_result(
+    group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember, request: JoinGroup
+) -> JoinGroupResult:
+    """Returns the response to a static member that came back to a stable group."""
+    reply = make_join_result(group, new)
+    if group.leader != new.member_id:
+        return reply
+    if request.knows_skip:  # it learns that it leads, but need not assign (KIP-814)
+        return dataclasses.replace(reply, skip_assignment=True)
+    # an older client is told that the old id leads: else it would assign, to no effect
+    return dataclasses.replace(reply, leader=old.member_id, members=())
+
+
+def _swap_static_member(
+    turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
+) -> None:
+    fenced = Code.FENCED_INSTANCE_ID
+    turn.answer_join(group, old, JoinGroupResult(code=fenced, member_id=old.member_id))
+    turn.answer_sync(old, SyncGroupResult(code=fenced))
+    turn.stop(GroupTimerKind.SESSION, group, old.member_id)
+    group.replace(old, new)
+    turn.start_session(group, new)
+    turn.note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
+
+
+#: How often, at most, absent members are looked for: a rebalance timeout may be nothing.
+MIN_STATIC_MEMBER_WAIT = 1_000
+
+
+def start_or_complete_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+    """Starts a rebalance, or completes the join phase of the current one if all have joined."""
+    if group.state is GroupState.PREPARING:
+        complete_join_phase_if_all_joined(turn, group)
+    else:
+        start_rebalance(turn, group, reason)
+
+
+def start_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+    """Starts a rebalance: all members must join again."""
+    if group.state is GroupState.COMPLETING:
+        discard_assignment(turn, group, Code.REBALANCE_IN_PROGRESS)
+    group.pending_sync.clear()
+    turn.stop(GroupTimerKind.SYNC, group)
+    initial = group.state is GroupState.EMPTY
+    state = group.state.value
+    group.move(GroupState.PREPARING, turn.now)
+    turn.note(Happened.PREPARING, group, f"{reason} (group was {state})")
+    if initial:
+        # others are likely to come too: a moment's wait saves a rebalance for each of them
+        delay = turn.config.initial_rebalance_delay
+        group.newcomer = False
+        group.initial_delay_left = max(group.rebalance_timeout - delay, 0)
+        turn.start(GroupTimerKind.JOIN, group, delay)
+    elif group.all_joined:
+        complete_join_phase(turn, group)
+    else:
+        turn.start(GroupTimerKind.JOIN, group, group.rebalance_timeout)
+
+
+def complete_join_phase_if_all_joined(turn: EventContext, group: ClassicGroup) -> None:
+    """Ends the join phase early if all have joined. The initial delay is never cut short."""
+    if group.state is GroupState.PREPARING and not group.is_initial and group.all_joined:
+        complete_join_phase(turn, group)
+
+
+def handle_join_timeout(turn: EventContext, group: ClassicGroup) -> None:
+    """Ends the join phase, or extends the initial delay if new members came meanwhile."""
+    if group.state is not GroupState.PREPARING:
+        return
+    if group.is_initial and group.newcomer and group.initial_delay_left > 0:
+        delay = min(turn.config.initial_rebalance_delay, group.initial_delay_left)
+        group.newcomer = False
+        group.initial_delay_left -= delay
+        turn.start(GroupTimerKind.JOIN, group, delay)
+    else:
+        complete_join_phase(turn, group)
+
+
+def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
+    """Ends the join phase: removes the members that have not joined, and begins a generation.
+
+    Only dynamic members are removed. A static member may be restarting, and can come back until its
+    session ends (KIP-345).
+    """
+    turn.stop(GroupTimerKind.JOIN, group)
+    absent = [m for m in group.members.values() if m.join_token is None and m.static_id is None]
+    for member in absent:
+        turn.take_out(group, member)
+    if absent:
+        names = ", ".join(member.member_id for member in absent)
+        turn.note(Happened.ABSENT, group, f"did not join in time: {names}")
+    if group.members and not group.elect_leader():
+        # nobody is there but static members that may come back within their sessions
+        turn.start(GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT))
+        return
+    group.next_generation(turn.now)
+    if group.members:
+        _begin_generation(turn, group)
+    else:
+        turn.note(Happened.EMPTIED, group, "no members are left")
+        turn.append((group.saved({}),), lambda later, code: _note_if_not_stored(later, group, code))
+
+
+def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
+    turn.note(Happened.JOINED, group, f"{len(group.members)} members, strategy {group.protocol}")
+    for member in group.members.values():
+        turn.answer_join(group, member, make_join_result(group, member))
+        turn.start_session(group, member)
+        member.is_new = False
+    turn.start(GroupTimerKind.SYNC, group, group.rebalance_timeout)
+
+
+def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:
+    """Returns the JoinGroup response for a member of the current generation."""
+    leads = group.leader == member.member_id
+    return JoinGroupResult(
+        member_id=member.member_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader,
+        members=group.joined_members() if leads else (),
+    )
+
+
+def _note_if_not_stored(turn: EventContext, group: ClassicGroup, code: Code) -> None:
+    # a restart would bring the last generation back, whose members' sessions would then end
+    if code:
+        turn.note(Happened.FAILED, group, f"that the group is empty was not stored: {code.name}")
+
+
+def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
+    """Removes the members that have not sent SyncGroup in time, and starts a rebalance."""
+    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.pending_sync:
+        return
+    absent = [group.members[member_id] for member_id in group.pending_sync]
+    for member in absent:
+        turn.take_out(group, member)
+    names = ", ".join(member.member_id for member in absent)
+    turn.note(Happened.ABSENT, group, f"did not sync in time: {names}")
+    start_rebalance(turn, group, f"did not sync in time: {names}")
+
+
+def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> None:
+    """Discards the assignment of a generation that failed before it was stable. Waiting
+    SyncGroups get the code.
+    """
+    for member in group.members.values():
+        member.assignment = b""
+        if turn.answer_sync(member, SyncGroupResult(code=code)):
+            turn.start_session(group, member)
+
+
+def handle_sync(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: SyncGroup
+) -> None:
+    """Handles SyncGroup: responds with the member's assignment, or lets the request wait for
+    the leader's.
+    """
+    if group is None or group.state is GroupState.EMPTY:
+        turn.answer(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
+        return
+    code = _check_sync_request(group, request)
+    if code:
+        turn.answer(token, SyncGroupResult(code=code))
+        return
+    member = group.members[request.member_id]
+    group.pending_sync.pop(member.member_id, None)
+    if not group.pending_sync:
+        turn.stop(GroupTimerKind.SYNC, group)
+    if group.state is GroupState.STABLE:
+        turn.answer(token, _make_sync_result(group, member))
+        return
+    # a member that asks twice waits for one answer only
+    turn.answer_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    member.sync_token = token
+    if group.leader == member.member_id:
+        _store_assignment(turn, group, request)
+
+
+def _check_sync_request(group: ClassicGroup, request: SyncGroup) -> Code:
+    code = group.check_member(request.member_id, request.static_id)
+    if code:
+        return code
+    if request.generation != group.generation:
+        return Code.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type):
+        return Code.INCONSISTENT_GROUP_PROTOCOL
+    # before its first generation a group has no strategy that could be another
+    if group.protocol is not None and request.protocol not in (None, group.protocol):
+        return Code.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING:
+        return Code.REBALANCE_IN_PROGRESS
+    return Code.NONE
+
+
+def _make_sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResult:
+    return SyncGroupResult(
+        protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment
+    )
+
+
+def _store_assignment(turn: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
+    assignments = dict(request.assignments)
+    forgotten = [member_id for member_id in group.members if member_id not in assignments]
+    text = f"from {request.member_id} for {len(group.members)} members"
+    if forgotten:
+        text += f"; nothing for {', '.join(forgotten)}"
+    turn.note(Happened.ASSIGNED, group, text)
+    turn.append(
+        (group.saved(assignments),),
+        lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
+    )
+
+
+def _complete_sync(
+    turn: EventContext, group: ClassicGroup, leader: str, assignments: dict[str, bytes], code: Code
+) -> None:
+    if code:
+        turn.note(Happened.FAILED, group, f"the assignment was not stored: {code.name}")
+        discard_assignment(turn, group, translate_append_error(code))
+        start_rebalance(turn, group, f"the assignment of leader {leader} was not stored")
+        return
+    group.move(GroupState.STABLE, turn.now)
+    for member in group.members.values():
+        member.assignment = assignments.get(member.member_id, b"")
+        if turn.answer_sync(member, _make_sync_result(group, member)):
+            turn.start_session(group, member)
+    turn.note(Happened.STABLE, group, f"{len(group.members)} members")
+
+
+_HEARTBEAT_SUCCEEDED = HeartbeatResult()
+
+_HEARTBEAT_REBALANCING = HeartbeatResult(code=Code.REBALANCE_IN_PROGRESS)
+
+
+def handle_heartbeat(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
+) -> None:
+    """Handles Heartbeat. While the rebalance is completing it succeeds, so that the member
+    does not rejoin before its SyncGroup.
+    """
+    if group is None:
+        turn.answer(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
+        return
+    code = group.check_member(request.member_id, request.static_id)
+    if not code and request.generation != group.generation:
+        code = Code.ILLEGAL_GENERATION
+    if code:
+        turn.answer(token, HeartbeatResult(code=code))
+        return
+    turn.start_session(group, group.members[request.member_id])
+    turn.answer(
+        token,
+        _HEARTBEAT_REBALANCING if group.state is GroupState.PREPARING else _HEARTBEAT_SUCCEEDED,
+    )
+
+
+def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
+    """Removes a member that sent no heartbeat during its session, or an id that was given out
+    and not used.
+    """
+    if group.drop_pending(member_id):
+        if group.state is GroupState.PREPARING and group.all_joined:
+            complete_join_phase(turn, group)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.excused:
+        return
+    turn.take_out(group, member)
+    turn.note(Happened.SILENT, group, f"{member_id} for {member.session_timeout} ms")
+    if group.state is GroupState.PREPARING:
+        if group.all_joined:
+            complete_join_phase(turn, group)
+    else:
+        start_rebalance(turn, group, f"member {member_id} is silent")
+
+
+def handle_leave(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
+) -> None:
+    """Handles LeaveGroup, from the members themselves or from an admin."""
+    if group is None:
+        unknown = Code.UNKNOWN_MEMBER_ID
+        turn.answer(
+            token,
+            LeaveGroupResult(
+                members=tuple(_make_leaving_member_result(m, unknown) for m in request.members)
+            ),
+        )
+        return
+    reply = LeaveGroupResult(
+        members=tuple(
+            _make_leaving_member_result(m, _remove_leaving_member(turn, group, m))
+            for m in request.members
+        )
+    )
+    gone = [m.member_id or m.static_id or "" for m in reply.members if not m.code]
+    if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
+        start_rebalance(turn, group, f"members leave: {', '.join(gone)}")
+    elif gone:
+        complete_join_phase_if_all_joined(turn, group)
+    turn.answer_after_append(
+        token, lambda code: LeaveGroupResult(code=translate_append_error(code)) if code else reply
+    )
+
+
+def _make_leaving_member_result(leaver: LeavingMember, code: Code) -> LeavingMemberResult:
+    return LeavingMemberResult(member_id=leaver.member_id, static_id=leaver.static_id, code=code)
+
+
+def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: LeavingMember) -> Code:
+    member_id = leaver.member_id
+    if member_id == NO_MEMBER_ID and leaver.static_id is not None:
+        member_id = group.static_ids.get(leaver.static_id, NO_MEMBER_ID)
+    elif group.drop_pending(member_id):
+        turn.stop(GroupTimerKind.SESSION, group, member_id)
+        return Code.NONE
+    code = group.check_member(member_id, leaver.static_id)
+    if not code:
+        turn.take_out(group, group.members[member_id])
+        text = f"{member_id}; its reason: {leaver.reason or 'none given'}"
+        turn.note(Happened.LEFT, group, text)
+    return code

@@ -1,0 +1,591 @@
+"""The group coordinator: :meth:`GroupCoordinator.handle` takes an event and returns commands.
+
+A change that must survive a restart goes through the journal: a handler asks for an append, and
+everything that follows from it, above all the response, waits until the append has succeeded.
+
+While an append is in flight, other work on the same group may have to wait (:class:`AppendQueue`).
+Work that changes a group waits until the change before it is stored, so that no handler sees a
+half-changed group. Commits change only offsets: they do not wait for each other, and only work that
+removes offsets waits for them, because it must know them all. Reads and heartbeats never wait. Work
+that waits runs in the order in which it came.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias, assert_never
+
+from rota.engine.coordinator import classic, offsets
+from rota.engine.coordinator.events import (
+    AppendCallback,
+    AppendEntries,
+    AppendFailed,
+    AppendSucceeded,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    EventContext,
+    GroupTimerFired,
+    GroupTimerKey,
+    GroupTimerKind,
+    JournalLoaded,
+    JournalLoadStarted,
+    JournalUnloaded,
+    RequestReceived,
+    StartGroupTimer,
+    StopGroupTimer,
+    TopicsDeleted,
+    translate_append_error,
+)
+from rota.engine.coordinator.state import ClassicGroup, GroupState
+from rota.engine.formats.hashing import java_string_hash
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import (
+    ClassicEntry,
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+)
+from rota.engine.model.request import (
+    NO_MEMBER_ID,
+    DeleteGroups,
+    DescribeGroups,
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+)
+from rota.engine.model.response import (
+    DeleteGroupsResult,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsResult,
+    JoinGroupResult,
+    ListedGroup,
+    ListGroupsResult,
+    SyncGroupResult,
+    make_error_response,
+)
+from rota.engine.model.topic import TopicPartition
+from rota.errors import Code, InputError
+
+WorkFunction: TypeAlias = Callable[[EventContext], None]
+
+
+class WorkKind(enum.Enum):
+    """What a piece of work does to its group."""
+
+    COMMIT = "commit"
+    CHANGE = "change"
+    REMOVAL = "removal"
+
+
+class AppendQueue:
+    """The appends in flight for one group, and the work that waits for them."""
+
+    __slots__ = ("changing", "commits", "queue")
+
+    def __init__(self) -> None:
+        #: Appends of offsets under way.
+        self.commits = 0
+        #: Any other append is under way.
+        self.changing = False
+        self.queue: deque[tuple[WorkKind, WorkFunction]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight and nothing waits."""
+        return not (self.commits or self.changing or self.queue)
+
+    def admits(self, work: WorkKind) -> bool:
+        """Whether work of this kind may run now, if nothing is queued before it."""
+        return not self.changing and not (work is WorkKind.REMOVAL and self.commits)
+
+
+def list_groups(groups: Iterable[ClassicGroup], request: ListGroups) -> ListGroupsResult:
+    """Returns all groups, or those in some states. State names are compared without case."""
+    wanted = {state.casefold() for state in request.states}
+    return ListGroupsResult(
+        groups=tuple(
+            ListedGroup(
+                group=group.name, protocol_type=group.protocol_type or "", state=group.state.value
+            )
+            for group in sorted(groups, key=lambda group: group.name)
+            if not wanted or group.state.value.casefold() in wanted
+        )
+    )
+
+
+def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool) -> DescribedGroup:
+    """Returns the description of a group and its members."""
+    if group is None:
+        code = Code.GROUP_ID_NOT_FOUND if knows_missing else Code.NONE
+        return DescribedGroup(group=name, code=code)
+    stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group=name,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=(group.protocol or "") if stable else "",
+        members=tuple(
+            DescribedMember(
+                member_id=member.member_id,
+                static_id=member.static_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(group.protocol) if stable else b"",
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def delete_group(
+    turn: EventContext, group: ClassicGroup | None, done: Callable[[EventContext, Code], None]
+) -> None:
+    """Deletes a group without members, and its offsets. ``done`` is called with the resulting
+    code.
+    """
+    if group is None:
+        done(turn, Code.GROUP_ID_NOT_FOUND)
+    elif group.state is not GroupState.EMPTY:
+        done(turn, Code.NON_EMPTY_GROUP)
+    else:
+        forgotten = offsets.make_tombstones(group, group.offsets)
+        entries: tuple[ClassicEntry, ...] = (*forgotten, GroupMetadataTombstone(group=group.name))
+        turn.append(entries, lambda later, code: done(later, translate_append_error(code)))
+
+
+#: Requests that may change a group, and so may have to wait.
+GroupChangeRequest: TypeAlias = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | OffsetDelete
+
+_WORK_KINDS: Mapping[type[GroupChangeRequest], WorkKind] = MappingProxyType(
+    {
+        JoinGroup: WorkKind.CHANGE,
+        SyncGroup: WorkKind.CHANGE,
+        LeaveGroup: WorkKind.CHANGE,
+        OffsetCommit: WorkKind.COMMIT,
+        OffsetDelete: WorkKind.REMOVAL,
+    }
+)
+
+#: How many partitions ``__consumer_offsets`` has where nobody says otherwise.
+DEFAULT_JOURNAL_PARTITIONS = 50
+
+
+def journal_partition(group: str, partitions: int = DEFAULT_JOURNAL_PARTITIONS) -> int:
+    """Returns the partition of ``__consumer_offsets`` whose leader coordinates this group."""
+    hashed = java_string_hash(group)
+    return 0 if hashed == -(2**31) else abs(hashed) % partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlightAppend:
+    group: str
+    entries: tuple[ClassicEntry, ...]
+    then: AppendCallback
+
+
+class Coordinator:
+    """Coordinates the groups of one journal partition. It acts only through the commands it
+    returns.
+    """
+
+    def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
+        self._config = config
+        self._new_id = new_id
+        self._groups: dict[str, ClassicGroup] = {}
+        #: What every request is told while this coordinator does not serve its groups.
+        self._unavailable = Code.NONE
+        #: For each group of which something is being appended.
+        self._lanes: dict[str, AppendQueue] = {}
+        self._in_flight: dict[int, _InFlightAppend] = {}
+        self._tickets = 0
+        #: Timers that have fired and wait in a lane; to start or stop one is to take it out.
+        self._overdue: set[GroupTimerKey] = set()
+        #: Told of while loading.
+        self._deleted_topics: list[TopicsDeleted] = []
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
+        """Handles an event and returns the commands to run."""
+        turn = EventContext(self._config, now, self._overdue)
+        match event:
+            case RequestReceived(token, request):
+                self._request(turn, token, request)
+            case GroupTimerFired(key):
+                self._time_is_up(turn, key)
+            case TopicsDeleted():
+                self._topics_deleted(turn, event)
+            case AppendSucceeded(ticket):
+                self._settle(turn, ticket, Code.NONE)
+            case AppendFailed(ticket, code):
+                assert code, "an append that fails says why"
+                self._settle(turn, ticket, code)
+            case JournalLoadStarted():
+                self._retire(turn, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            case JournalLoaded():
+                self._serve(turn)
+            case JournalUnloaded():
+                self._retire(turn, Code.NOT_COORDINATOR)
+            case _:
+                raise InputError(f"not an event of a coordinator: {event!r}")
+        return turn.commands
+
+    # the journal
+
+    def replay(self, entry: JournalEntry) -> None:
+        """Applies an entry of the journal while loading, oldest first.
+
+        Groups of the KIP-848 protocol are skipped; only their offsets are kept.
+        """
+        if self._unavailable is not Code.COORDINATOR_LOAD_IN_PROGRESS:
+            raise InputError("replay: entries are taken in between LoadStarted and Loaded")
+        if isinstance(entry, ClassicEntry):
+            self._take_in(entry)
+
+    def _take_in(self, entry: ClassicEntry) -> None:
+        match entry:
+            case OffsetCommitEntry():
+                group = self._groups.get(entry.group)
+                if group is None:
+                    # offsets without members: a group of a consumer that only assigns
+                    group = self._groups[entry.group] = ClassicGroup(entry.group)
+                group.offsets[TopicPartition(entry.topic, entry.partition)] = entry
+            case OffsetCommitTombstone():
+                group = self._groups.get(entry.group)
+                if group is not None:
+                    group.offsets.pop(TopicPartition(entry.topic, entry.partition), None)
+            case GroupMetadataEntry():
+                known = self._groups.get(entry.group)
+                offsets = {} if known is None else known.offsets
+                self._groups[entry.group] = ClassicGroup.loaded(entry, offsets)
+            case GroupMetadataTombstone():
+                forgotten = self._groups.pop(entry.group, None)
+                if forgotten is not None and forgotten.offsets:
+                    # only the members are gone: so a group goes over to the KIP-848 protocol
+                    group = self._groups[entry.group] = ClassicGroup(entry.group)
+                    group.offsets = forgotten.offsets
+            case _:
+                assert_never(entry)
+
+    def compacted(self) -> Iterator[ClassicEntry]:
+        """Yields the fewest journal entries whose replay restores this state.
+
+        Groups in a rebalance yield no group entry: the journal holds them as they were before it.
+        """
+        for name in sorted(self._groups):
+            group = self._groups[name]
+            if group.state in (GroupState.STABLE, GroupState.EMPTY):
+                assigned = {key: member.assignment for key, member in group.members.items()}
+                yield group.saved(assigned)
+            for partition in sorted(group.offsets):
+                yield group.offsets[partition]
+
+    def _flush(self, turn: EventContext) -> None:
+        """Starts the appends that the last piece of work asked for."""
+        for entries, then in turn.appends:
+            group = entries[0].group
+            lane = self._lanes.setdefault(group, AppendQueue())
+            if isinstance(entries[0], OffsetCommitEntry):
+                lane.commits += 1
+            else:
+                assert not lane.changing, f"two changes at once for group {group!r}"
+                lane.changing = True
+            self._tickets += 1
+            self._in_flight[self._tickets] = _InFlightAppend(group, entries, then)
+            turn.commands.append(AppendEntries(self._tickets, entries))
+        turn.appends.clear()
+
+    def _settle(self, turn: EventContext, ticket: int, code: Code) -> None:
+        """Completes an append that has succeeded or failed, then runs the work that waited
+        for it.
+        """
+        appended = self._in_flight.pop(ticket, None)
+        if appended is None:  # of a time before this coordinator was retired
+            return
+        lane = self._lanes[appended.group]
+        if isinstance(appended.entries[0], OffsetCommitEntry):
+            lane.commits -= 1
+        else:
+            lane.changing = False
+        if not code:
+            for entry in appended.entries:
+                self._apply(turn, entry)
+        appended.then(turn, code)
+        self._flush(turn)
+        while lane.queue and lane.admits(lane.queue[0][0]):
+            self._do(turn, lane.queue.popleft()[1])
+        if lane.idle:
+            del self._lanes[appended.group]
+
+    def _do(self, turn: EventContext, run: WorkFunction) -> None:
+        run(turn)
+        self._flush(turn)
+
+    def _work(self, turn: EventContext, group: str, work: WorkKind, run: WorkFunction) -> None:
+        """Runs work on a group now, or queues it behind the appends in flight."""
+        lane = self._lanes.get(group)
+        if lane is None or (not lane.queue and lane.admits(work)):
+            self._do(turn, run)
+        else:
+            lane.queue.append((work, run))
+
+    def _apply(self, turn: EventContext, entry: ClassicEntry) -> None:
+        """Applies an entry that this coordinator appended. A running group knows more than
+        the entry says.
+        """
+        group = self._groups.get(entry.group)
+        match entry:
+            case GroupMetadataEntry() if group is not None:
+                return  # what follows from it is in the append's continuation
+            case GroupMetadataTombstone() if group is not None:
+                for member_id in group.pending:
+                    turn.stop(GroupTimerKind.SESSION, group, member_id)
+                group.move(GroupState.DEAD, turn.now)
+            case _:
+                pass
+        self._take_in(entry)
+
+    # events
+
+    def _request(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+        if self._unavailable:
+            self._send_away(turn, token, request)
+            return
+        match request:
+            case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup() | OffsetDelete() if (
+                not request.group
+            ):
+                turn.answer(token, make_error_response(request, Code.INVALID_GROUP_ID))
+            case Heartbeat():
+                classic.handle_heartbeat(turn, self._groups.get(request.group), token, request)
+            case OffsetFetch():
+                offsets.handle_offset_fetch(turn, self._groups.get(request.group), token, request)
+            case DescribeGroups():
+                self._describe(turn, token, request)
+            case ListGroups():
+                turn.answer(token, list_groups(self._groups.values(), request))
+            case DeleteGroups():
+                self._delete_groups(turn, token, request)
+            case JoinGroup() | SyncGroup() | LeaveGroup() | OffsetCommit() | OffsetDelete():
+                run = partial(self._change, token=token, request=request)
+                self._work(turn, request.group, _WORK_KINDS[type(request)], run)
+            case _:
+                assert_never(request)
+
+    def _send_away(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+        loading = self._unavailable is Code.COORDINATOR_LOAD_IN_PROGRESS
+        # a heartbeat while loading is taken at its word: no session runs yet
+        code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable
+        turn.answer(token, make_error_response(request, code))
+
+    def _change(self, turn: EventContext, token: int, request: GroupChangeRequest) -> None:
+        if self._unavailable:  # it has waited too long
+            self._send_away(turn, token, request)
+            return
+        group = self._groups.get(request.group)
+        match request:
+            case JoinGroup():
+                self._join(turn, token, request)
+            case SyncGroup():
+                classic.handle_sync(turn, group, token, request)
+            case LeaveGroup():
+                classic.handle_leave(turn, group, token, request)
+            case OffsetCommit():
+                offsets.handle_offset_commit(turn, group, token, request)
+            case OffsetDelete():
+                offsets.handle_offset_delete(turn, group, token, request)
+            case _:
+                assert_never(request)
+
+    def _join(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+        group = self._groups.get(request.group)
+        code = classic.check_join_request(turn.config, request)
+        if not code and group is None and request.member_id != NO_MEMBER_ID:
+            code = Code.UNKNOWN_MEMBER_ID
+        if code:
+            turn.answer(token, make_error_response(request, code))
+        elif group is not None:
+            classic.handle_join(turn, group, token, request, self._new_id)
+        else:
+            self._found(turn, token, request)
+
+    def _found(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+        """Creates a group: its first entry is appended before its first member gets a response."""
+
+        def founded(later: EventContext, code: Code) -> None:
+            if code:
+                later.answer(token, make_error_response(request, translate_append_error(code)))
+            else:
+                group = self._groups[request.group]
+                classic.handle_join(later, group, token, request, self._new_id)
+
+        turn.append((ClassicGroup(request.group, turn.now).saved({}),), founded)
+
+    def _describe(self, turn: EventContext, token: int, request: DescribeGroups) -> None:
+        known = request.knows_missing_group
+        groups = (
+            describe_group(name, self._groups.get(name), knows_missing=known)
+            for name in request.groups
+        )
+        turn.answer(token, DescribeGroupsResult(groups=tuple(groups)))
+
+    def _delete_groups(self, turn: EventContext, token: int, request: DeleteGroups) -> None:
+        """Deletes each group on its own, without waiting for the others. One response is
+        sent, after the last.
+        """
+        codes = dict.fromkeys(request.groups, Code.NONE)
+        waiting = set(codes)
+
+        def deleted(later: EventContext, code: Code, name: str) -> None:
+            codes[name] = code
+            waiting.discard(name)
+            if not waiting:
+                later.answer(token, DeleteGroupsResult(codes=codes))
+
+        def delete(later: EventContext, name: str) -> None:
+            if self._unavailable:
+                deleted(later, self._unavailable, name)
+            else:
+                delete_group(later, self._groups.get(name), partial(deleted, name=name))
+
+        if not codes:
+            turn.answer(token, DeleteGroupsResult(codes={}))
+        for name in codes:
+            self._work(turn, name, WorkKind.REMOVAL, partial(delete, name=name))
+
+    def _topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
+        if self._unavailable:
+            self._deleted_topics.append(event)
+            return
+
+        def forget(later: EventContext, name: str) -> None:
+            group = self._groups.get(name)
+            if group is not None:
+                offsets.append_tombstones(
+                    later, group, offsets.find_offsets_of_deleted_topics(group, event.topics)
+                )
+
+        # a group may begin with a commit that is under way
+        for name in dict.fromkeys((*self._groups, *self._lanes)):
+            self._work(turn, name, WorkKind.REMOVAL, partial(forget, name=name))
+
+    def _time_is_up(self, turn: EventContext, key: GroupTimerKey) -> None:
+        if key.kind is GroupTimerKind.RETENTION:
+            self._start_retention(turn)
+            for name in list(self._groups):
+                self._work(turn, name, WorkKind.REMOVAL, partial(self._expire, name=name))
+            return
+        # while it waits, what comes before it may start or stop this timer: then it is void
+        self._overdue.add(key)
+        self._work(turn, key.group, WorkKind.CHANGE, partial(self._act_on_time, key=key))
+
+    def _act_on_time(self, turn: EventContext, key: GroupTimerKey) -> None:
+        if key not in self._overdue:
+            return
+        self._overdue.discard(key)
+        group = self._groups.get(key.group)
+        if group is None:
+            return
+        match key.kind:
+            case GroupTimerKind.SESSION:
+                classic.handle_session_timeout(turn, group, key.member)
+            case GroupTimerKind.JOIN:
+                classic.handle_join_timeout(turn, group)
+            case GroupTimerKind.SYNC:
+                classic.handle_sync_timeout(turn, group)
+            case GroupTimerKind.RETENTION:
+                pass
+            case _:
+                assert_never(key.kind)
+
+    def _expire(self, turn: EventContext, name: str) -> None:
+        """Deletes expired offsets, and an empty group that has no offsets left."""
+        group = self._groups.get(name)
+        if group is None:
+            return
+        over = offsets.find_expired_offsets(group, turn.now, turn.config.offsets_retention)
+        entries: tuple[ClassicEntry, ...] = offsets.make_tombstones(group, over)
+        idle = group.state is GroupState.EMPTY and not group.pending
+        if idle and len(over) == len(group.offsets):
+            entries = (*entries, GroupMetadataTombstone(group=name))
+        if entries:
+            turn.append(entries)
+
+    def _start_retention(self, turn: EventContext) -> None:
+        at = turn.now + turn.config.retention_check_interval
+        turn.commands.append(StartGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION), at))
+
+    # whose groups they are
+
+    def _serve(self, turn: EventContext) -> None:
+        """Starts serving after the journal is loaded. All sessions restart, because no
+        heartbeats could arrive meanwhile.
+        """
+        self._unavailable = Code.NONE
+        for group in self._groups.values():
+            for member in group.members.values():
+                turn.start_session(group, member)
+            if len(group.members) > turn.config.max_size:
+                reason = f"loaded with more than {turn.config.max_size} members"
+                classic.start_rebalance(turn, group, reason)
+        self._start_retention(turn)
+        missed, self._deleted_topics = self._deleted_topics, []
+        for event in missed:
+            self._topics_deleted(turn, event)
+
+    def _retire(self, turn: EventContext, code: Code) -> None:
+        """Stops serving: the groups are loaded again, or another coordinator has them.
+        Waiting requests get the code.
+        """
+        self._unavailable = code
+        in_flight, self._in_flight = self._in_flight, {}
+        lanes, self._lanes = self._lanes, {}
+        for appended in in_flight.values():
+            appended.then(turn, code)
+        for group in self._groups.values():
+            for member in group.members.values():
+                turn.answer_join(
+                    group, member, JoinGroupResult(code=code, member_id=member.member_id)
+                )
+                turn.answer_sync(member, SyncGroupResult(code=code))
+            turn.stop_all(group)
+            group.move(GroupState.DEAD, turn.now)
+        self._groups.clear()
+        for lane in lanes.values():
+            for _, run in lane.queue:
+                run(turn)
+        turn.appends.clear()
+        self._overdue.clear()
+        turn.commands.append(StopGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION)))
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state contradicts itself."""
+        for name, group in self._groups.items():
+            assert group.name == name
+            assert group.state is not GroupState.DEAD
+            group.check_invariants()
+        commits = Counter(
+            one.group
+            for one in self._in_flight.values()
+            if isinstance(one.entries[0], OffsetCommitEntry)
+        )
+        changing = {one.group for one in self._in_flight.values()} - commits.keys()
+        for name, lane in self._lanes.items():
+            assert not lane.idle
+            assert lane.commits == commits[name]
+            assert lane.changing or name not in changing
+            assert not lane.queue or not lane.admits(lane.queue[0][0]), "nothing is waited for"
+        assert self._lanes.keys() >= {one.group for one in self._in_flight.values()}

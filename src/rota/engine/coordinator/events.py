@@ -1,0 +1,301 @@
+"""Events that the coordinator handles, and commands that it returns.
+
+:class:`EventContext` collects the commands while one event is handled.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.request import GroupRequest
+from rota.engine.model.response import GroupResponse, JoinGroupResult, SyncGroupResult
+from rota.errors import Code
+
+
+class GroupTimerKind(enum.Enum):
+    """What a timer is for."""
+
+    #: A member, or an id that was given out, has been silent.
+    SESSION = "session"
+    #: The join phase has lasted long enough.
+    JOIN = "join"
+    #: The sync phase has lasted long enough.
+    SYNC = "sync"
+    #: Time to look for offsets that have expired.
+    RETENTION = "retention"
+
+
+class GroupTimerKey(NamedTuple):
+    """Identifies a timer. Starting a timer that runs moves it."""
+
+    kind: GroupTimerKind
+    group: str = ""
+    member: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A request came in. The coordinator responds with a :class:`SendResponse` with the same
+    token.
+    """
+
+    token: int
+    request: GroupRequest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimerFired:
+    """A timer is due, and was neither stopped nor moved since it was started."""
+
+    key: GroupTimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSucceeded:
+    """The entries of an :class:`Append` are in the journal."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """None of the entries of an :class:`Append` are in the journal, nor will they be."""
+
+    ticket: int
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLoadStarted:
+    """Loading of a journal starts: replayed entries follow, then :class:`JournalLoaded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLoaded:
+    """The journal has been replayed to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalUnloaded:
+    """Another coordinator takes over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Topics were deleted: their names, and their ids where known."""
+
+    topics: tuple[tuple[str, bytes | None], ...]
+
+
+CoordinatorEvent: TypeAlias = (
+    RequestReceived
+    | GroupTimerFired
+    | AppendSucceeded
+    | AppendFailed
+    | JournalLoadStarted
+    | JournalLoaded
+    | JournalUnloaded
+    | TopicsDeleted
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResponse:
+    """Send this response to the sender of the request with this token."""
+
+    token: int
+    reply: GroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class StartGroupTimer:
+    """Send :class:`TimerFired` at this time; a timer with this key that runs is moved."""
+
+    key: GroupTimerKey
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopGroupTimer:
+    """Forget this timer, if it runs."""
+
+    key: GroupTimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntries:
+    """Write these entries to the journal, all or none, then send :class:`AppendSucceeded` or
+    :class:`AppendFailed`.
+    """
+
+    ticket: int
+    entries: tuple[ClassicEntry, ...]
+
+
+class Happened(enum.Enum):
+    """What a note tells of."""
+
+    #: A rebalance starts: the join phase begins.
+    PREPARING = "preparing"
+    #: The join phase is over, a new generation exists.
+    JOINED = "joined"
+    #: The leader's assignment has arrived.
+    ASSIGNED = "assigned"
+    #: The assignment is stored and handed out.
+    STABLE = "stable"
+    #: The last member is gone.
+    EMPTIED = "emptied"
+    ADDED = "added"
+    LEFT = "left"
+    #: A member was removed because its session ended.
+    SILENT = "silent"
+    #: Members were removed because they did not join in time, or did not sync in time.
+    ABSENT = "absent"
+    #: A static member came back under a new member id.
+    REPLACED = "replaced"
+    REFUSED = "refused"
+    #: The journal could not be written.
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNote:
+    """For the log: what happened to a group, and why."""
+
+    what: Happened
+    group: str
+    generation: int
+    text: str
+
+
+CoordinatorCommand: TypeAlias = (
+    SendResponse | StartGroupTimer | StopGroupTimer | AppendEntries | GroupNote
+)
+
+#: What is done once an append has succeeded (code 0) or failed.
+AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
+
+
+def _ignore_append_result(turn: EventContext, code: Code) -> None:
+    """Does nothing: the default callback of an append."""
+
+
+class EventContext:
+    """Collects the commands that one event leads to."""
+
+    __slots__ = ("appends", "commands", "config", "now", "overdue")
+
+    def __init__(self, config: GroupConfig, now: int, overdue: set[GroupTimerKey]) -> None:
+        self.config = config
+        self.now = now
+        #: Timers that have fired, but whose time is up only if nothing starts or stops them.
+        self.overdue = overdue
+        self.commands: list[CoordinatorCommand] = []
+        self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
+
+    def answer(self, token: int, reply: GroupResponse) -> None:
+        """Responds to a request."""
+        self.commands.append(SendResponse(token, reply))
+
+    def append(
+        self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
+    ) -> None:
+        """Appends entries to the journal; ``then`` is called when the append has succeeded or
+        failed.
+        """
+        self.appends.append((entries, then))
+
+    def answer_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
+        """Responds after the append of this event is complete, or at once if there is none."""
+        if not self.appends:
+            self.answer(token, reply(Code.NONE))
+            return
+        entries, then = self.appends.pop()
+
+        def and_answer(later: EventContext, code: Code) -> None:
+            then(later, code)
+            later.answer(token, reply(code))
+
+        self.append(entries, and_answer)
+
+    def start(
+        self, kind: GroupTimerKind, group: ClassicGroup, after: int, member_id: str = ""
+    ) -> None:
+        """Starts or moves a timer."""
+        key = GroupTimerKey(kind, group.name, member_id)
+        self.overdue.discard(key)
+        self.commands.append(StartGroupTimer(key, self.now + after))
+
+    def stop(self, kind: GroupTimerKind, group: ClassicGroup, member_id: str = "") -> None:
+        """Stops a timer."""
+        key = GroupTimerKey(kind, group.name, member_id)
+        self.overdue.discard(key)
+        self.commands.append(StopGroupTimer(key))
+
+    def stop_all(self, group: ClassicGroup) -> None:
+        """Stops every timer of a group."""
+        for member_id in (*group.members, *group.pending):
+            self.stop(GroupTimerKind.SESSION, group, member_id)
+        self.stop(GroupTimerKind.JOIN, group)
+        self.stop(GroupTimerKind.SYNC, group)
+
+    def note(self, what: Happened, group: ClassicGroup, text: str) -> None:
+        """Adds a note for the log."""
+        self.commands.append(GroupNote(what, group.name, group.generation, text))
+
+    def start_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """Restarts the session timer of a member."""
+        self.start(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
+
+    def answer_join(
+        self, group: ClassicGroup, member: ClassicGroupMember, reply: JoinGroupResult
+    ) -> None:
+        """Responds to the member's waiting JoinGroup, if there is one."""
+        token = group.unpark_join(member)
+        if token is not None:
+            self.answer(token, reply)
+
+    def answer_sync(self, member: ClassicGroupMember, reply: SyncGroupResult) -> bool:
+        """Responds to the member's waiting SyncGroup, and returns whether there was one."""
+        token = member.sync_token
+        if token is None:
+            return False
+        member.sync_token = None
+        self.answer(token, reply)
+        return True
+
+    def take_out(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it can join
+        as a new member.
+        """
+        unknown = Code.UNKNOWN_MEMBER_ID
+        self.answer_join(group, member, JoinGroupResult(code=unknown))
+        self.answer_sync(member, SyncGroupResult(code=unknown))
+        self.stop(GroupTimerKind.SESSION, group, member.member_id)
+        group.remove(member)
+
+
+_RESPONSE_CODES = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.REQUEST_TIMED_OUT: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_LEADER_OR_FOLLOWER: Code.NOT_COORDINATOR,
+    Code.KAFKA_STORAGE_ERROR: Code.NOT_COORDINATOR,
+    Code.MESSAGE_TOO_LARGE: Code.UNKNOWN,
+    Code.RECORD_LIST_TOO_LARGE: Code.UNKNOWN,
+}
+
+
+def translate_append_error(code: Code) -> Code:
+    """Translates the error of a failed append into the code for the response, as Kafka does.
+
+    Temporary errors become codes that the client retries, here or at another coordinator. Entries
+    that are too large become UNKNOWN.
+    """
+    return _RESPONSE_CODES.get(code, code)

@@ -1,0 +1,221 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete, and the expiration of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from rota.engine.coordinator.events import EventContext, translate_append_error
+from rota.engine.coordinator.state import ClassicGroup, GroupState
+from rota.engine.model.config import MAX_LONG
+from rota.engine.model.journal_entry import NO_TIMESTAMP, OffsetCommitEntry, OffsetCommitTombstone
+from rota.engine.model.request import (
+    CONSUMER_PROTOCOL_TYPE,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+)
+from rota.engine.model.response import OffsetCommitResult, OffsetDeleteResult, OffsetFetchResult
+from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.errors import Code
+
+
+def handle_offset_commit(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetCommit
+) -> None:
+    """Handles OffsetCommit. A commit without a generation is accepted only if the group has
+    no members.
+    """
+    code = _check_commit_request(group, request)
+    if code:
+        turn.answer(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
+        return
+    if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING):
+        turn.start_session(group, group.members[request.member_id])
+    longest = turn.config.offset_metadata_max
+    codes: dict[TopicPartition, Code] = {}
+    entries: list[OffsetCommitEntry] = []
+    for partition, given in request.offsets.items():
+        if _utf16_length(given.metadata) > longest:
+            codes[partition] = Code.OFFSET_METADATA_TOO_LARGE
+        else:
+            codes[partition] = Code.NONE
+            entries.append(_make_offset_entry(turn.now, request, partition, given))
+    if not entries:
+        turn.answer(token, OffsetCommitResult(codes=codes))
+        return
+    turn.append(
+        tuple(entries),
+        lambda later, failed: later.answer(
+            token, OffsetCommitResult(codes=_add_append_error(codes, failed))
+        ),
+    )
+
+
+def _add_append_error(
+    codes: dict[TopicPartition, Code], failed: Code
+) -> dict[TopicPartition, Code]:
+    return (
+        {tp: code or translate_append_error(failed) for tp, code in codes.items()}
+        if failed
+        else codes
+    )
+
+
+def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> Code:
+    anonymous = request.generation < 0
+    if group is None:
+        if anonymous:  # an admin, or a consumer that only assigns: the group begins with this
+            return Code.NONE
+        return Code.GROUP_ID_NOT_FOUND if request.knows_missing_group else Code.ILLEGAL_GENERATION
+    if anonymous and group.state is GroupState.EMPTY:
+        return Code.NONE
+    code = group.check_member(request.member_id, request.static_id)
+    if code:
+        return code
+    if request.generation != group.generation:
+        return Code.ILLEGAL_GENERATION
+    # it holds the generation of a join whose sync is not done: its positions are not settled
+    return Code.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else Code.NONE
+
+
+def _utf16_length(text: str) -> int:
+    """Returns the length in UTF-16 units, which is what Kafka measures."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _make_offset_entry(
+    now: int, request: OffsetCommit, partition: TopicPartition, given: OffsetAndMetadata
+) -> OffsetCommitEntry:
+    retention = request.retention
+    return OffsetCommitEntry(
+        group=request.group,
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=given.offset,
+        leader_epoch=NO_LEADER_EPOCH if given.leader_epoch is None else given.leader_epoch,
+        metadata=given.metadata,
+        commit_timestamp=now,
+        expire_timestamp=NO_TIMESTAMP if retention is None else min(now + retention, MAX_LONG),
+        topic_id=normalize_topic_id(request.topic_ids.get(partition.topic)),
+    )
+
+
+def handle_offset_fetch(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetFetch
+) -> None:
+    """Handles OffsetFetch. A group that does not exist has no offsets, as in Kafka."""
+    kept: Mapping[TopicPartition, OffsetCommitEntry] = {} if group is None else group.offsets
+    asked = sorted(kept) if request.partitions is None else request.partitions
+    ids = request.topic_ids
+    found = {tp: _make_fetched_offset(kept.get(tp), ids.get(tp.topic)) for tp in asked}
+    turn.answer(token, OffsetFetchResult(offsets=found))
+
+
+def _make_fetched_offset(
+    kept: OffsetCommitEntry | None, topic_id: bytes | None
+) -> OffsetAndMetadata | None:
+    # a journal may hold what says that there is no offset
+    if kept is None or kept.offset < 0:
+        return None
+    # an offset of a topic that was deleted and made again belongs to the old one
+    wanted = normalize_topic_id(topic_id)
+    if wanted is not None and kept.topic_id not in (None, wanted):
+        return None
+    epoch = None if kept.leader_epoch == NO_LEADER_EPOCH else kept.leader_epoch
+    return OffsetAndMetadata(kept.offset, kept.metadata, epoch)
+
+
+def handle_offset_delete(
+    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetDelete
+) -> None:
+    """Handles OffsetDelete. Offsets of topics that a member reads are not deleted."""
+    if group is None:
+        turn.answer(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
+        return
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        turn.answer(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
+        return
+    taken = Code.GROUP_SUBSCRIBED_TO_TOPIC
+    codes = {tp: taken if group.is_subscribed(tp.topic) else Code.NONE for tp in request.partitions}
+    gone = [tp for tp, code in codes.items() if not code and tp in group.offsets]
+    append_tombstones(turn, group, gone)
+    turn.answer_after_append(
+        token,
+        lambda code: (
+            OffsetDeleteResult(code=translate_append_error(code))
+            if code
+            else OffsetDeleteResult(codes=codes)
+        ),
+    )
+
+
+def append_tombstones(
+    turn: EventContext, group: ClassicGroup, partitions: Iterable[TopicPartition]
+) -> None:
+    """Appends tombstones for these offsets."""
+    entries = make_tombstones(group, partitions)
+    if entries:
+        turn.append(entries)
+
+
+def make_tombstones(
+    group: ClassicGroup, partitions: Iterable[TopicPartition]
+) -> tuple[OffsetCommitTombstone, ...]:
+    """Returns tombstones for these offsets."""
+    return tuple(
+        OffsetCommitTombstone(group=group.name, topic=tp.topic, partition=tp.partition)
+        for tp in sorted(partitions)
+    )
+
+
+def find_offsets_of_deleted_topics(
+    group: ClassicGroup, topics: Iterable[tuple[str, bytes | None]]
+) -> Iterator[TopicPartition]:
+    """Yields the partitions of deleted topics. A topic recreated under the same name, with
+    another id, keeps its offsets.
+    """
+    gone: dict[str, set[bytes | None]] = {}
+    for topic, topic_id in topics:
+        gone.setdefault(topic, set()).add(normalize_topic_id(topic_id))
+    for tp, kept in group.offsets.items():
+        ids = gone.get(tp.topic)
+        if ids is not None and (kept.topic_id is None or None in ids or kept.topic_id in ids):
+            yield tp
+
+
+def normalize_topic_id(topic_id: bytes | None) -> bytes | None:
+    """Returns the topic id, or None for Kafka's all-zero id."""
+    return topic_id if topic_id is not None and any(topic_id) else None
+
+
+def find_expired_offsets(group: ClassicGroup, now: int, retention: int) -> list[TopicPartition]:
+    """Returns the partitions whose offsets have expired.
+
+    The retention time counts from when the group became empty. It counts from the commit if the
+    group has no protocol type, or if a stable group no longer reads the topic. During a rebalance
+    nothing expires, because the group's topics may change.
+    """
+    since: Callable[[OffsetCommitEntry], int]
+    settled = group.state is GroupState.STABLE and group.subscribed is not None
+    if group.protocol_type is None or settled:
+        since = _commit_timestamp
+    elif group.state is GroupState.EMPTY:
+        emptied = group.timestamp
+        since = _commit_timestamp if emptied == NO_TIMESTAMP else (lambda _: emptied)
+    else:
+        return []
+    return [
+        tp
+        for tp, kept in group.offsets.items()
+        if not group.is_subscribed(tp.topic) and _is_expired(kept, since(kept), now, retention)
+    ]
+
+
+def _commit_timestamp(kept: OffsetCommitEntry) -> int:
+    return kept.commit_timestamp
+
+
+def _is_expired(kept: OffsetCommitEntry, since: int, now: int, retention: int) -> bool:
+    if kept.expire_timestamp != NO_TIMESTAMP:
+        return now >= kept.expire_timestamp
+    return now - since >= retention

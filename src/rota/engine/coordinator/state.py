@@ -1,0 +1,519 @@
+"""The states of a classic group, the legal transitions, and the group itself.
+
+A first member joins an *empty* group, or something changes in a *stable* group: a member joins,
+leaves, stops sending heartbeats or subscribes to other topics. The group is then *preparing a
+rebalance*: all members must join again, and the coordinator waits for them, at most for the longest
+rebalance timeout among them. When all have joined, or the time is up, a new generation begins. It
+is *completing the rebalance* while the leader computes the assignment, and *stable* once that
+assignment is in the journal and sent to the members. When the last member goes, the group is
+*empty*: its offsets stay until they expire. A group that was deleted, or moved to another
+coordinator, is *dead*.
+
+The join phase exists in memory only, and a restart forgets it. A restart keeps what the journal
+holds: the last generation that became stable or empty, and the offsets.
+
+What each request does in each state ====================================
+
+First the sender is checked: an unknown member id gets UNKNOWN_MEMBER_ID, the id of a static member
+that was replaced FENCED_INSTANCE_ID, another generation ILLEGAL_GENERATION.
+
+Empty JoinGroup adds the member; the group prepares a rebalance. (From version 4 on, a dynamic
+member without an id gets MEMBER_ID_REQUIRED first, in every state.) SyncGroup and Heartbeat get
+UNKNOWN_MEMBER_ID. OffsetCommit is accepted without a generation. DeleteGroups deletes the group.
+
+PreparingRebalance JoinGroup waits for the end of the join phase. SyncGroup gets
+REBALANCE_IN_PROGRESS. Heartbeat keeps the session alive and gets REBALANCE_IN_PROGRESS. LeaveGroup
+removes the member; the join phase ends if all others have joined. OffsetCommit is accepted.
+DeleteGroups gets NON_EMPTY_GROUP, as in the next two states.
+
+CompletingRebalance JoinGroup of a new member, of a static member that comes back, or with other
+metadata starts the rebalance again; else it gets the current generation once more. SyncGroup waits
+for the leader's assignment; the leader's own is stored in the journal. Heartbeat succeeds.
+LeaveGroup starts the rebalance again. OffsetCommit gets REBALANCE_IN_PROGRESS.
+
+Stable JoinGroup of a new member, with other metadata, or of the leader prepares a rebalance; else
+it gets the current generation. A static member that comes back without a member id takes its old
+place, without a rebalance if the strategy stays the same. SyncGroup gets the assignment. Heartbeat
+succeeds. LeaveGroup prepares a rebalance. OffsetCommit is accepted.
+
+Dead The coordinator has no such group any more.
+
+``GROUP_TRANSITIONS`` is the only list of legal transitions. :meth:`ClassicGroup.transition_to` is
+the only place that changes the state of a running group, the diagram in the documentation is drawn
+from the table, and the simulation checks that no group takes any other way.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Sequence
+
+from rota.engine.formats import consumer_protocol
+from rota.engine.model.journal_entry import (
+    NO_TIMESTAMP,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    OffsetCommitEntry,
+)
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE, JoinGroup, JoinGroupProtocol
+from rota.engine.model.response import JoinedMember
+from rota.engine.model.topic import TopicPartition
+from rota.errors import Code, FormatError
+
+
+class GroupState(enum.Enum):
+    """The state of a group; the values are Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
+    (GroupState.EMPTY, GroupState.PREPARING): "a first member joins",
+    (
+        GroupState.STABLE,
+        GroupState.PREPARING,
+    ): "a member joins, leaves, is silent or has other topics",
+    (
+        GroupState.COMPLETING,
+        GroupState.PREPARING,
+    ): "a member joins, leaves, is silent; or storing fails",
+    (GroupState.PREPARING, GroupState.COMPLETING): "all have joined, or time is up",
+    (GroupState.PREPARING, GroupState.EMPTY): "nobody is left",
+    (GroupState.COMPLETING, GroupState.STABLE): "the leader's assignment is in the journal",
+    (GroupState.EMPTY, GroupState.DEAD): "deleted, expired or moved away",
+    (GroupState.PREPARING, GroupState.DEAD): "moved away",
+    (GroupState.COMPLETING, GroupState.DEAD): "moved away",
+    (GroupState.STABLE, GroupState.DEAD): "moved away",
+}
+
+
+def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
+    """Selects the strategy of a generation, as Kafka does: each member votes for the first strategy
+    in its list that all members support, and the strategy with most votes wins.
+
+    ``leader`` is the position of the leader's list. With equal votes, the strategy that comes first
+    in that list wins. (In Kafka this depends on the order of a hash map.)
+    """
+    candidates = set(ballots[0]).intersection(*ballots[1:])
+    votes = Counter(next(name for name in ballot if name in candidates) for ballot in ballots)
+    most = max(votes.values())
+    return next(name for name in ballots[leader] if votes[name] == most)
+
+
+MAX_GENERATION = 2**31 - 1
+
+
+class ClassicGroupMember:
+    """A member of a classic group, as the coordinator knows it."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "protocols",
+        "rebalance_timeout",
+        "session_timeout",
+        "static_id",
+        "sync_token",
+    )
+
+    def __init__(self, member_id: str, request: JoinGroup) -> None:
+        self.member_id = member_id
+        self.static_id = request.static_id
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.session_timeout = request.session_timeout
+        self.rebalance_timeout = request.rebalance_timeout
+        self.protocols = request.protocols
+        self.assignment = b""
+        #: Its first join is not complete yet: it cannot have sent a heartbeat.
+        self.is_new = True
+        #: The join request that waits for the end of the join phase.
+        self.join_token: int | None = None
+        #: The sync request that waits for the leader's assignment.
+        self.sync_token: int | None = None
+
+    @classmethod
+    def loaded(cls, saved: GroupMetadataMember, entry: GroupMetadataEntry) -> ClassicGroupMember:
+        """Restores a member from the journal, which keeps only the metadata of the selected
+        strategy.
+        """
+        timeout = saved.rebalance_timeout
+        protocols = (JoinGroupProtocol(entry.protocol or "", saved.subscription),)
+        request = JoinGroup(
+            group=entry.group,
+            static_id=saved.static_id,
+            protocols=protocols,
+            session_timeout=saved.session_timeout,
+            rebalance_timeout=saved.session_timeout if timeout == -1 else timeout,
+            client_id=saved.client_id,
+            client_host=saved.client_host,
+        )
+        member = cls(saved.member_id, request)
+        member.is_new = False
+        return member
+
+    @property
+    def excused(self) -> bool:
+        """Whether the member waits for a response, so that it cannot be expected to send
+        heartbeats.
+        """
+        return not self.is_new and (self.join_token is not None or self.sync_token is not None)
+
+    @property
+    def strategies(self) -> frozenset[str]:
+        """The strategies it supports. A strategy listed twice counts once. (In Kafka such a
+        group is stuck.)
+        """
+        return frozenset(name for name, _ in self.protocols)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Returns the metadata that the member sent for a strategy."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def saved(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
+        """Returns the member as the journal stores it, with this assignment."""
+        return GroupMetadataMember(
+            member_id=self.member_id,
+            static_id=self.static_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout,
+            session_timeout=self.session_timeout,
+            subscription=self.metadata(protocol),
+            assignment=assignment,
+        )
+
+    def update(self, request: JoinGroup) -> None:
+        """Takes protocols and timeouts from a new JoinGroup."""
+        self.protocols = request.protocols
+        self.session_timeout = request.session_timeout
+        self.rebalance_timeout = request.rebalance_timeout
+
+
+class ClassicGroup:
+    """A classic group. ``members`` is in the order in which the members joined."""
+
+    __slots__ = (
+        "_support",
+        "generation",
+        "initial_delay_left",
+        "leader",
+        "members",
+        "name",
+        "newcomer",
+        "offsets",
+        "pending",
+        "pending_sync",
+        "previous",
+        "protocol",
+        "protocol_type",
+        "state",
+        "static_ids",
+        "subscribed",
+        "timestamp",
+        "waiting",
+    )
+
+    def __init__(self, name: str, timestamp: int = NO_TIMESTAMP) -> None:
+        self.name = name
+        self.state = GroupState.EMPTY
+        self.previous = GroupState.DEAD
+        #: When it came into its state.
+        self.timestamp = timestamp
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, ClassicGroupMember] = {}
+        #: The member id of each static id.
+        self.static_ids: dict[str, str] = {}
+        #: Ids given out to members that have not joined with them yet, in order.
+        self.pending: dict[str, None] = {}
+        #: Members that have not sent their sync in this generation, in order.
+        self.pending_sync: dict[str, None] = {}
+        #: How many members' joins wait for the end of the join phase.
+        self.waiting = 0
+        #: Somebody came during the initial delay, so it may be extended.
+        self.newcomer = False
+        self.initial_delay_left = 0
+        #: The topics of all members; None where they cannot be told.
+        self.subscribed: frozenset[str] | None = None
+        self.offsets: dict[TopicPartition, OffsetCommitEntry] = {}
+        self._support: Counter[str] = Counter()
+
+    def move(self, state: GroupState, now: int) -> None:
+        """Changes the state. Nothing else changes the state of a running group."""
+        if (self.state, state) not in GROUP_TRANSITIONS:
+            raise AssertionError(f"group {self.name!r}: no move {self.state} -> {state}")
+        self.previous = self.state
+        self.state = state
+        self.timestamp = now
+
+    # who is in it
+
+    @property
+    def is_initial(self) -> bool:
+        """Whether the group is in the join phase of its first rebalance since it was empty."""
+        return self.state is GroupState.PREPARING and self.previous is GroupState.EMPTY
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether all members, and all ids that were given out, have joined."""
+        return self.waiting == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout(self) -> int:
+        """The longest rebalance timeout among the members."""
+        return max((member.rebalance_timeout for member in self.members.values()), default=0)
+
+    def add(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
+        """Adds a member whose JoinGroup waits. The first member sets the protocol type of the
+        group.
+        """
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        if member.static_id is not None:
+            self.static_ids[member.static_id] = member.member_id
+        self._support.update(member.strategies)
+        self.leader = self.leader or member.member_id
+        self.pending.pop(member.member_id, None)
+        self.park_join(member, token)
+
+    def park_join(self, member: ClassicGroupMember, token: int) -> None:
+        """Stores the token of a JoinGroup that waits for the end of the join phase."""
+        assert member.join_token is None
+        self.waiting += 1
+        member.join_token = token
+
+    def unpark_join(self, member: ClassicGroupMember) -> int | None:
+        """Removes and returns the token of the member's waiting JoinGroup, or None if none
+        waits.
+        """
+        token = member.join_token
+        if token is not None:
+            self.waiting -= 1
+            member.join_token = None
+        return token
+
+    def update(self, member: ClassicGroupMember, request: JoinGroup) -> None:
+        """Updates a member from a new JoinGroup."""
+        self._unlist(member)
+        member.update(request)
+        self._support.update(member.strategies)
+
+    def remove(self, member: ClassicGroupMember) -> None:
+        """Removes a member. If it was the leader, the first remaining member becomes the leader."""
+        del self.members[member.member_id]
+        if member.static_id is not None:
+            del self.static_ids[member.static_id]
+        self.unpark_join(member)
+        self._unlist(member)
+        self.pending_sync.pop(member.member_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+
+    def replace(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
+        """Replaces a static member by its new process, under a new member id, at the same
+        place in the order.
+        """
+        self.unpark_join(old)
+        self._unlist(old)
+        self._support.update(new.strategies)
+        self.members = {
+            (new.member_id if key == old.member_id else key): (new if member is old else member)
+            for key, member in self.members.items()
+        }
+        self.pending_sync.pop(old.member_id, None)
+        if new.static_id is not None:
+            self.static_ids[new.static_id] = new.member_id
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+
+    def drop_pending(self, member_id: str) -> bool:
+        """Removes an id that was given out but not used. Returns whether there was such an id."""
+        known = member_id in self.pending
+        self.pending.pop(member_id, None)
+        return known
+
+    def check_member(self, member_id: str, static_id: str | None) -> Code:
+        """Returns NONE if the request comes from a current member, else UNKNOWN_MEMBER_ID or
+        FENCED_INSTANCE_ID.
+        """
+        if static_id is not None:
+            holder = self.static_ids.get(static_id)
+            if holder is None:
+                return Code.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return Code.FENCED_INSTANCE_ID
+        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+
+    def elect_leader(self) -> bool:
+        """Elects a leader that has joined, if the current one has not. Returns whether any
+        member has joined.
+        """
+        leader = self.members.get(self.leader or "")
+        if leader is None or leader.join_token is None:
+            joined = (key for key, member in self.members.items() if member.join_token is not None)
+            self.leader = next(joined, self.leader)
+        return self.waiting > 0
+
+    # what strategy it uses
+
+    def _unlist(self, member: ClassicGroupMember) -> None:
+        """Stops counting the member's strategies, and drops strategies that no member supports."""
+        self._support.subtract(member.strategies)
+        self._support = +self._support
+
+    @property
+    def strategies(self) -> list[str]:
+        """The strategies that all members support, sorted."""
+        return sorted(name for name, count in self._support.items() if count == len(self.members))
+
+    def accepts(self, protocol_type: str, protocols: tuple[JoinGroupProtocol, ...]) -> bool:
+        """Whether one of these strategies is supported by all members, and the protocol type
+        is the group's.
+        """
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        everybody = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self._support[name] == everybody for name, _ in protocols
+        )
+
+    def elect_strategy(
+        self, instead: tuple[ClassicGroupMember, ClassicGroupMember] | None = None
+    ) -> str:
+        """Selects the strategy of the next generation; ``instead`` replaces an old member by
+        a new one for this.
+        """
+        old, new = instead or (None, None)
+        members = [new if new and m is old else m for m in self.members.values()]
+        ballots = [[name for name, _ in member.protocols] for member in members]
+        return select_protocol(ballots, list(self.members).index(self.leader or ""))
+
+    def next_generation(self, now: int) -> None:
+        """Ends the join phase: starts the next generation, or empties the group if it has no
+        members.
+        """
+        self.generation = 0 if self.generation == MAX_GENERATION else self.generation + 1
+        self.protocol = self.elect_strategy() if self.members else None
+        self.subscribed = self._all_topics()
+        self.pending_sync = dict.fromkeys(self.members)
+        self.move(GroupState.COMPLETING if self.members else GroupState.EMPTY, now)
+
+    def _all_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics.update(
+                    consumer_protocol.decode_subscribed_topics(member.metadata(self.protocol))
+                )
+        except FormatError:
+            return None
+        return frozenset(topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads this topic. If the subscriptions cannot be read, True for
+        consumer groups.
+        """
+        if self.subscribed is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self.subscribed
+
+    # what the journal says of it
+
+    def saved(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
+        """Returns the generation as a journal entry, with these assignments."""
+        return GroupMetadataEntry(
+            group=self.name,
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            state_timestamp=self.timestamp,
+            members=tuple(
+                member.saved(self.protocol, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ),
+        )
+
+    @classmethod
+    def loaded(
+        cls, entry: GroupMetadataEntry, offsets: dict[TopicPartition, OffsetCommitEntry]
+    ) -> ClassicGroup:
+        """Restores a group from the journal, as stable or empty.
+
+        A damaged or foreign journal may hold what no coordinator writes. Of members with the same
+        id or static id, the last one counts; members without a strategy are dropped; and if the
+        leader is missing, the first member leads.
+        """
+        group = cls(entry.group, entry.state_timestamp)
+        group.generation = entry.generation
+        group.protocol_type = entry.protocol_type or None
+        group.protocol = entry.protocol
+        group.offsets = offsets
+        listed = {saved.static_id or saved.member_id: saved for saved in entry.members}
+        for saved in listed.values() if entry.protocol is not None else ():
+            member = ClassicGroupMember.loaded(saved, entry)
+            member.assignment = saved.assignment
+            group.members[member.member_id] = member
+            if member.static_id is not None:
+                group.static_ids[member.static_id] = member.member_id
+            group._support.update(member.strategies)
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.leader = (
+            entry.leader if entry.leader in group.members else next(iter(group.members), None)
+        )
+        group.subscribed = group._all_topics()
+        return group
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """Returns all members, for the leader."""
+        return tuple(
+            JoinedMember(
+                member_id=member.member_id,
+                static_id=member.static_id,
+                metadata=member.metadata(self.protocol),
+            )
+            for member in self.members.values()
+        )
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if the group's state contradicts itself."""
+        members = self.members.values()
+        assert self.waiting == sum(member.join_token is not None for member in members)
+        assert self._support == Counter(name for m in members for name in m.strategies)
+        assert self.static_ids == {
+            m.static_id: m.member_id for m in members if m.static_id is not None
+        }
+        assert self.pending_sync.keys() <= self.members.keys()
+        assert self.pending.keys().isdisjoint(self.members)
+        assert (self.leader in self.members) if self.members else self.leader is None
+        assert 0 <= self.generation <= MAX_GENERATION
+        parked_syncs = [member for member in members if member.sync_token is not None]
+        match self.state:
+            case GroupState.EMPTY | GroupState.DEAD:
+                assert not self.members
+            case GroupState.PREPARING:
+                assert not parked_syncs
+            case GroupState.COMPLETING:
+                assert self.members
+                assert self.waiting == 0
+                assert self.protocol in self.strategies
+            case GroupState.STABLE:
+                assert self.members
+                assert self.waiting == 0
+                assert not parked_syncs
+                assert self.protocol in self.strategies

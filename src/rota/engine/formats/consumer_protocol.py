@@ -1,0 +1,536 @@
+"""The consumer protocol: subscriptions, assignments, and the user data of the sticky assignors.
+
+ConsumerProtocolSubscription, versions 0 to 3: version 1 added owned partitions, 2 their generation,
+3 the rack. A newer version only appends fields, so it is read as version 3 and the rest is ignored,
+as in Kafka. ConsumerProtocolAssignment has versions 0 to 3, all with the same fields.
+
+A leader may get a million topic entries, a few hundred from each of thousands of members.
+`read_partition_lists` reads the k-th entries of all members together, as arrays; a list that does
+not follow the format is left to `read_partitions`, which says what is wrong. `encode_assignments`
+writes the assignments of all members into one buffer, field by field.
+
+Sticky user data in Java's form has no version: version 1 is version 0 followed by a generation, a
+newer one may append more, and a reader takes what it knows. kafka-python puts a 16-bit version in
+front; Java cannot read that and ignores what such members own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.formats.buffer import BoolArray, ByteBuffer, Int64Array, find_distinct_names
+from rota.engine.formats.hashing import compute_if_absent_order, java_sort_key, sort_like_java
+from rota.engine.formats.primitive import PrimitiveReader, PrimitiveWriter, encode_string
+from rota.engine.model.member import (
+    NO_GENERATION,
+    Assignment,
+    OwnedPartitions,
+    Placement,
+    Subscription,
+)
+from rota.engine.model.topic import NO_PARTITIONS, IntArray, Partitions
+from rota.errors import FormatError
+
+HIGHEST_VERSION = 3
+
+
+def read_protocol_version(reader: PrimitiveReader) -> int:
+    """Returns the version to decode with: the highest known for a newer one; a negative one
+    raises FormatError.
+    """
+    version = reader.int16("version")
+    if version < 0:
+        raise reader.error("version", f"{version} is negative", at=reader.offset - 2)
+    return min(version, HIGHEST_VERSION)
+
+
+def limit_version(version: int, subject: str) -> int:
+    """Returns the version to encode with: like Java, the highest known for a newer one."""
+    if version < 0:
+        raise FormatError(f"{subject}: version {version} is negative")
+    return min(version, HIGHEST_VERSION)
+
+
+#: A topic with an empty name and no partitions: two lengths.
+SMALLEST_TOPIC_ENTRY = 6
+
+
+def read_partitions(reader: PrimitiveReader, field: str) -> Partitions:
+    """Partitions in the order they are listed in; a topic may come twice."""
+    index: dict[str, int] = {}
+    topics: list[int] = []
+    packed: list[bytes] = []
+    topic_field, numbers_field = f"topic of {field}", f"partitions of {field}"
+    for _ in range(reader.count(field, SMALLEST_TOPIC_ENTRY)):
+        topics.append(index.setdefault(reader.string(topic_field), len(index)))
+        packed.append(reader.packed_int32s(numbers_field))
+    if not packed:
+        return NO_PARTITIONS
+    topic = np.repeat(np.array(topics, dtype=np.int32), [len(piece) // 4 for piece in packed])
+    numbers = np.frombuffer(b"".join(packed), dtype=">i4").astype(np.int32)
+    for column in (topic, numbers):
+        column.setflags(write=False)
+    return Partitions(tuple(index), topic, numbers)
+
+
+def write_partitions(
+    writer: PrimitiveWriter, entries: Iterable[tuple[str, tuple[int, ...]]]
+) -> None:
+    """One entry a topic, in the order given."""
+    listed = list(entries)
+    writer.int32(len(listed))
+    for topic, numbers in listed:
+        writer.string(topic)
+        writer.int32s(numbers)
+
+
+def sort_by_topic(partitions: Partitions) -> list[tuple[str, tuple[int, ...]]]:
+    """Topics in Java's order, the numbers of each ascending."""
+    found = partitions.by_topic()
+    return [(name, tuple(sorted(found[name]))) for name in sorted(found, key=java_sort_key)]
+
+
+#: With fewer members than this still going, a step costs more than reading them one by one.
+FEW_MEMBERS = 16
+
+
+class ConcatenatedBuffer(ByteBuffer):
+    """Many byte strings as one, and where each begins and ends."""
+
+    __slots__ = ("limits", "starts")
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(pieces)
+        sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        self.limits: Int64Array = np.cumsum(sizes)
+        self.starts: Int64Array = self.limits - sizes
+
+
+def read_partition_lists(
+    pieces: Sequence[bytes], offsets: Sequence[int]
+) -> list[tuple[Partitions | None, int]]:
+    """Returns the partition list of each piece, starting at its offset, and the offset at which it
+    ends.
+
+    None in place of a list that was not read here.
+    """
+    if len(pieces) < FEW_MEMBERS:
+        return [(None, offset) for offset in offsets]
+    source = ConcatenatedBuffer(pieces)
+    walk = _PartitionListScan(source, source.starts + np.array(offsets))
+    walk.run()
+    name_at, count, member = walk.entries()
+    name_size = source.int16[name_at].astype(np.int64) + 2
+    names, topic = find_distinct_names(source, name_at, name_size)
+    walk.read[member[topic < 0]] = False
+    first = np.cumsum(count) - count
+    at = np.repeat(name_at + name_size + 4 - 4 * first, count)
+    at += np.arange(0, 4 * len(at), 4)
+    numbers = source.int32[at].astype(np.int32)
+    topic = np.repeat(topic, count)
+    for column in (topic, numbers):
+        column.setflags(write=False)
+    entry = np.searchsorted(member, np.arange(len(pieces) + 1))
+    bounds = np.append(first, len(at))[entry].tolist()
+    ends = (walk.ends - source.starts).tolist()
+    found: list[tuple[Partitions | None, int]] = []
+    for position, was_read in enumerate(walk.read.tolist()):
+        rows = slice(bounds[position], bounds[position + 1])
+        held = Partitions(names, topic[rows], numbers[rows]) if was_read else None
+        found.append((held, ends[position]))
+    return found
+
+
+class _PartitionListScan:
+    """Finds every entry of every listing: where its name is, and how many partitions it has."""
+
+    def __init__(self, source: ConcatenatedBuffer, starts: Int64Array) -> None:
+        self.source = source
+        counts = source.int32[starts].astype(np.int64)
+        room = source.limits - starts - 4
+        self.read: BoolArray = (room >= 0) & (counts >= 0) & (counts * SMALLEST_TOPIC_ENTRY <= room)
+        self.sizes: Int64Array = np.where(self.read, counts, 0)
+        self.ends: Int64Array = starts + 4
+        self.name_at = np.empty(int(self.sizes.sum()), dtype=np.int64)
+        self.count = np.empty(len(self.name_at), dtype=np.int64)
+
+    def run(self) -> None:
+        """Step k reads the k-th entry of every member that has one."""
+        int16, int32 = self.source.int16, self.source.int32
+        live = np.flatnonzero(self.sizes)
+        row_end = np.cumsum(self.sizes)[live]
+        row = row_end - self.sizes[live]
+        at, limit = self.ends[live], self.source.limits[live]
+        while len(live) >= FEW_MEMBERS:
+            size = int16[at]
+            count_at = at + 2 + size
+            bad = (size < 0) | (count_at + 4 > limit)
+            count = int32[np.where(bad, 0, count_at)].astype(np.int64)
+            after = count_at + 4 + 4 * count
+            bad |= (count < 0) | (after > limit)
+            self.name_at[row] = at
+            self.count[row] = count
+            row += 1
+            at = after
+            gone = bad | (row == row_end)
+            if gone.any():
+                self.ends[live] = at
+                self.read[live[bad]] = False
+                stay = ~gone
+                live, row, row_end = live[stay], row[stay], row_end[stay]
+                at, limit = at[stay], limit[stay]
+        self.read[live] = False
+
+    def entries(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Name offset, number of partitions and member of each entry of the listings read."""
+        member = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        if self.read.all():
+            return self.name_at, self.count, member
+        kept = self.read[member]
+        return self.name_at[kept], self.count[kept], member[kept]
+
+
+SUBSCRIPTION = "subscription"
+
+#: The version that brought each field.
+OWNED_PARTITIONS_VERSION, GENERATION_VERSION, RACK_VERSION = 1, 2, 3
+
+#: How many different lists of topics are remembered while a group is read.
+MAX_SHARED_TOPIC_LISTS = 8
+
+
+def decode_subscription(data: bytes, static_id: str | None = None) -> Subscription:
+    """Decodes a subscription; the group instance id is not part of its bytes but of JoinGroup."""
+    return _PartialSubscription(data, static_id, {}).complete()
+
+
+def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """Decodes the topics only and ignores the rest: all that a coordinator reads, as in Kafka."""
+    return _PartialSubscription(data, None, {}).topics
+
+
+def decode_subscriptions(
+    members: Iterable[tuple[bytes, str | None]],
+) -> list[Subscription | FormatError]:
+    """Decodes the subscriptions of a whole group together, each from its bytes and group instance
+    id.
+
+    The same as :func:`decode_subscription` of each, at a fraction of the cost for a large group.
+    Where bytes do not follow the format, the error is in the subscription's place.
+    """
+    known: dict[bytes, tuple[str, ...]] = {}
+    drafts: list[_PartialSubscription | FormatError] = []
+    for data, static_id in members:
+        try:
+            drafts.append(_PartialSubscription(data, static_id, known))
+        except FormatError as error:
+            drafts.append(error)
+    owning = [
+        draft
+        for draft in drafts
+        if isinstance(draft, _PartialSubscription) and draft.version >= OWNED_PARTITIONS_VERSION
+    ]
+    listings = read_partition_lists(
+        [draft.reader.data for draft in owning], [draft.reader.offset for draft in owning]
+    )
+    for draft, (owned, end) in zip(owning, listings, strict=True):
+        if owned is not None:
+            draft.owned, draft.reader.offset = owned, end
+    return [_complete_or_error(draft) for draft in drafts]
+
+
+class _PartialSubscription:
+    """A subscription read up to its owned partitions."""
+
+    __slots__ = ("owned", "reader", "static_id", "topics", "user_data", "version")
+
+    def __init__(
+        self, data: bytes, static_id: str | None, known: dict[bytes, tuple[str, ...]]
+    ) -> None:
+        self.reader = PrimitiveReader(data, SUBSCRIPTION)
+        self.static_id = static_id
+        self.version = read_protocol_version(self.reader)
+        self.topics = _read_topics(self.reader, known)
+        self.user_data = self.reader.nullable_bytes("user data")
+        self.owned: Partitions | None = (
+            None if self.version >= OWNED_PARTITIONS_VERSION else NO_PARTITIONS
+        )
+
+    def complete(self) -> Subscription:
+        """Reads the rest."""
+        owned, generation, rack = self.owned, NO_GENERATION, None
+        if owned is None:
+            owned = read_partitions(self.reader, "owned partitions")
+        if self.version >= GENERATION_VERSION:
+            generation = self.reader.int32("generation")
+        if self.version >= RACK_VERSION:
+            rack = self.reader.nullable_string("rack")
+        return Subscription(
+            topics=self.topics,
+            user_data=self.user_data,
+            owned=owned,
+            generation=generation if generation >= 0 else None,
+            rack=rack or None,
+            static_id=self.static_id,
+        )
+
+
+def _complete_or_error(draft: _PartialSubscription | FormatError) -> Subscription | FormatError:
+    if isinstance(draft, FormatError):
+        return draft
+    try:
+        return draft.complete()
+    except FormatError as error:
+        return error
+
+
+def _read_topics(reader: PrimitiveReader, known: dict[bytes, tuple[str, ...]]) -> tuple[str, ...]:
+    """Most members of a group send the same topics: equal bytes are read once, and shared."""
+    start = reader.offset
+    for listing, topics in known.items():
+        if reader.data.startswith(listing, start):
+            reader.offset += len(listing)
+            return topics
+    topics = tuple(reader.string("topic") for _ in range(reader.count("topics", 2)))
+    if len(known) < MAX_SHARED_TOPIC_LISTS:
+        known[reader.data[start : reader.offset]] = topics
+    return topics
+
+
+def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
+    """Encodes a subscription as Java does: topics and owned partitions sorted; fields that
+    the version lacks are left out.
+    """
+    version = limit_version(version, SUBSCRIPTION)
+    writer = PrimitiveWriter(SUBSCRIPTION)
+    writer.int16(version)
+    writer.int32(len(subscription.topics))
+    for topic in sort_like_java(subscription.topics):
+        writer.string(topic)
+    writer.nullable_bytes(subscription.user_data)
+    if version >= OWNED_PARTITIONS_VERSION:
+        write_partitions(writer, sort_by_topic(subscription.owned))
+    if version >= GENERATION_VERSION:
+        generation = subscription.generation
+        writer.int32(NO_GENERATION if generation is None else max(generation, NO_GENERATION))
+    if version >= RACK_VERSION:
+        writer.string(subscription.rack)
+    return writer.done()
+
+
+ASSIGNMENT = "assignment"
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Decodes an assignment; additional fields of a newer version are ignored."""
+    reader = PrimitiveReader(data, ASSIGNMENT)
+    read_protocol_version(reader)
+    partitions = read_partitions(reader, "assigned partitions")
+    return Assignment(partitions, reader.nullable_bytes("user data"))
+
+
+def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
+    """Encodes an assignment as Java does: topics in order of appearance, partition numbers
+    unsorted.
+    """
+    writer = PrimitiveWriter(ASSIGNMENT)
+    writer.int16(limit_version(version, ASSIGNMENT))
+    write_partitions(writer, assignment.partitions.by_topic().items())
+    writer.nullable_bytes(assignment.user_data)
+    return writer.done()
+
+
+# Writes the assignments of all members of a group at once.
+#
+# They stand one after the other in one buffer. Where each field goes is computed for all of them
+# together, and the fields are then scattered into the buffer, column by column.
+
+_Int64Column = npt.NDArray[np.int64]
+
+#: The version and the number of topics.
+ASSIGNMENT_PREFIX_SIZE = 6
+
+#: User data: null.
+ASSIGNMENT_SUFFIX_SIZE = 4
+
+
+class _UnalignedWriter:
+    """Bytes into which values are written at any offsets, aligned or not."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = np.empty(size, dtype=np.uint8)
+
+    def put(
+        self, kind: str, at: npt.NDArray[np.integer], values: npt.NDArray[np.generic] | int
+    ) -> None:
+        rows = max(len(self.bytes) - np.dtype(kind).itemsize + 1, 0)
+        np.ndarray((rows,), kind, self.bytes, strides=(1,))[at] = values
+
+
+def encode_assignments(placement: Placement) -> dict[str, bytes]:
+    """The same bytes as :func:`rota.engine.formats.consumer_protocol.encode_assignment` of each
+    member's assignment.
+    """
+    order, bounds = placement.by_member
+    rows, bounds = order[bounds[0] :], bounds - bounds[0]
+    topic = placement.layout.topic_of[rows]
+    first = _find_topic_entries(topic, bounds)
+    count = np.diff(first, append=len(rows))
+    entry_topic = topic[first]
+    entry_bounds = np.searchsorted(first, bounds)
+    entries = np.diff(entry_bounds)
+
+    names = [encode_string(name, ASSIGNMENT) for name in placement.layout.topics]
+    name_size = np.array([len(name) for name in names], dtype=np.int64)[entry_topic]
+    ends = np.cumsum(np.append(0, name_size + 4 + 4 * count))
+    member = np.arange(len(placement.members))
+    name_at = (
+        ends[:-1]
+        + ASSIGNMENT_PREFIX_SIZE
+        + (ASSIGNMENT_PREFIX_SIZE + ASSIGNMENT_SUFFIX_SIZE) * np.repeat(member, entries)
+    )
+    count_at = name_at + name_size
+    member_at = ends[entry_bounds] + (ASSIGNMENT_PREFIX_SIZE + ASSIGNMENT_SUFFIX_SIZE) * np.arange(
+        len(bounds)
+    )
+
+    buffer = _UnalignedWriter(int(member_at[-1]))
+    buffer.put(">i2", member_at[:-1], HIGHEST_VERSION)
+    buffer.put(">i4", member_at[:-1] + 2, entries)
+    buffer.put(">i4", member_at[1:] - ASSIGNMENT_SUFFIX_SIZE, -1)
+    _write_names(buffer, names, entry_topic, name_at, name_size)
+    buffer.put(">i4", count_at, count)
+    number_at = np.repeat(count_at + 4 - 4 * first, count) + 4 * np.arange(len(rows))
+    buffer.put(">i4", number_at, rows - placement.layout.starts[topic])
+
+    data = buffer.bytes.tobytes()
+    cuts = member_at.tolist()
+    return {
+        member_id: data[begin:end]
+        for member_id, begin, end in zip(placement.members, cuts[:-1], cuts[1:], strict=True)
+    }
+
+
+def _find_topic_entries(topic: IntArray, bounds: _Int64Column) -> npt.NDArray[np.intp]:
+    """The first row of each entry: a run of partitions of one topic that one member gets."""
+    starts = np.ones(len(topic) + 1, dtype=np.bool_)
+    np.not_equal(topic[1:], topic[:-1], out=starts[1:-1])
+    starts[bounds] = True
+    return np.flatnonzero(starts[:-1])
+
+
+def _write_names(
+    buffer: _UnalignedWriter,
+    names: list[bytes],
+    entry_topic: IntArray,
+    name_at: _Int64Column,
+    name_size: _Int64Column,
+) -> None:
+    """Names of one length are written together, as values of that many bytes."""
+    by_size = np.argsort(name_size.astype(np.uint16), kind="stable")
+    per_size = np.bincount(name_size)
+    sizes = np.array([len(name) for name in names])
+    position = np.empty(len(names), dtype=np.intp)
+    end = 0
+    for size in np.flatnonzero(per_size).tolist():
+        begin, end = end, end + int(per_size[size])
+        chosen = by_size[begin:end]
+        alike = np.flatnonzero(sizes == size)
+        position[alike] = np.arange(len(alike))
+        table = np.frombuffer(b"".join([names[topic] for topic in alike]), dtype=f"V{size}")
+        buffer.put(f"V{size}", name_at[chosen], table[position[entry_topic[chosen]]])
+
+
+STICKY_USER_DATA = "sticky user data"
+
+COOPERATIVE_USER_DATA = "cooperative user data"
+
+
+def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
+    """Sticky user data, version 1, topics in the order of Java's hash map."""
+    found = owned.by_topic()
+    names = list(found)
+    # Java groups one partition at a time: does one of a topic already seen come last?
+    last = found[names[-1]] if names else ()
+    looked_up_after = len(owned) > 0 and (
+        len(last) > 1 or owned.names[owned.topic[-1]] != names[-1]
+    )
+    writer = PrimitiveWriter(STICKY_USER_DATA)
+    order = compute_if_absent_order(names, looked_up_after=looked_up_after)
+    write_partitions(writer, ((names[position], found[names[position]]) for position in order))
+    writer.int32(generation)
+    return writer.done()
+
+
+def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
+    """Decodes sticky user data of Java or kafka-python; unreadable bytes give no owned partitions
+    and a note.
+
+    The form that uses up all bytes is chosen. If neither does, the bytes are read as Java reads
+    them: additional bytes are a newer version's, and ignored.
+    """
+    reader = PrimitiveReader(data, STICKY_USER_DATA)
+    try:
+        read = _read_java_user_data(reader)
+    except FormatError as error:
+        read = OwnedPartitions(partitions=NO_PARTITIONS, note=f"unreadable, so no claim: {error}")
+    else:
+        if not reader.remaining:
+            return read
+    try:
+        return _read_kafka_python_user_data(data)
+    except FormatError:
+        return read
+
+
+def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
+    """The user data of a whole group, read together: the same as :func:`decode_sticky` of each."""
+    found: list[OwnedPartitions] = []
+    for piece, (partitions, end) in zip(
+        data, read_partition_lists(data, [0] * len(data)), strict=True
+    ):
+        left = len(piece) - end
+        if partitions is None or left not in {0, 4}:
+            found.append(decode_sticky_user_data(piece))
+        else:
+            generation = int.from_bytes(piece[end:], "big", signed=True) if left else NO_GENERATION
+            found.append(OwnedPartitions(partitions=partitions, generation=generation))
+    return found
+
+
+def _read_java_user_data(reader: PrimitiveReader) -> OwnedPartitions:
+    """Version 1 where there are bytes enough for a generation, else version 0."""
+    partitions = read_partitions(reader, "previous assignment")
+    generation = reader.int32("generation") if reader.remaining >= 4 else NO_GENERATION
+    return OwnedPartitions(partitions=partitions, generation=generation)
+
+
+def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:
+    """Version 0 or 1 behind its number, to the last byte."""
+    reader = PrimitiveReader(data, STICKY_USER_DATA)
+    version = reader.int16("version")
+    if version not in {0, 1}:
+        raise reader.error("version", f"unknown {version}", at=0)
+    partitions = read_partitions(reader, "previous assignment")
+    generation = reader.int32("generation") if version else NO_GENERATION
+    if reader.remaining:
+        raise reader.error("end", f"{reader.remaining} bytes too many")
+    return OwnedPartitions(partitions=partitions, generation=generation)
+
+
+def encode_cooperative_user_data(generation: int) -> bytes:
+    """Cooperative user data, version 0: the generation alone."""
+    writer = PrimitiveWriter(COOPERATIVE_USER_DATA)
+    writer.int32(generation)
+    return writer.done()
+
+
+def decode_cooperative_user_data(data: bytes) -> tuple[int, str | None]:
+    """The generation, and a note if it could not be read; a newer version's tail is ignored."""
+    try:
+        return PrimitiveReader(data, COOPERATIVE_USER_DATA).int32("generation"), None
+    except FormatError as error:
+        return NO_GENERATION, f"unreadable, so no generation: {error}"

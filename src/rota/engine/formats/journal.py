@@ -1,0 +1,391 @@
+"""The records of ``__consumer_offsets``: decoded one by one or as columns, and encoded as Kafka
+writes them.
+
+A key starts with the record's type, a value with its version; a null value is a tombstone. Decoded
+are offsets and classic groups in all versions (journal_classic.py) and consumer groups
+(journal_consumer.py). Any other type becomes a `Foreign` with Kafka's name or "unknown": like
+Kafka's own coordinator, a reader skips types that it does not know, and can count them by name.
+Bytes that do not follow their type's format exactly raise a FormatError; so does a version newer
+than those known. Tagged fields with unknown tags are skipped, and so not written back.
+
+Nearly every record is an offset. `decode_entries` reads all of them at once, in all versions,
+column by column, and of every other record its type and group. An offset that it does not read,
+because its bytes do not follow the format or have tagged fields that nobody writes today, is left
+to `decode_record`, which reads it or says what is wrong. Both give the same entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.engine.formats import journal_classic, record_batch_columns
+from rota.engine.formats.buffer import (
+    BoolArray,
+    ByteBuffer,
+    Int64Array,
+    find_distinct_names,
+    read_unsigned_varints,
+)
+from rota.engine.formats.journal_classic import (
+    CONSUMER_GROUP_RECORD_NAMES,
+    EXPIRING_OFFSET_VERSION,
+    HIGHEST_VALUE_VERSION,
+    LEGACY_OFFSET_TYPE,
+    OFFSET_TYPE,
+    RECORD_NAMES,
+    TOPIC_ID_TAG,
+)
+from rota.engine.formats.primitive import UUID_SIZE
+from rota.engine.model.journal_entry import (
+    NO_TIMESTAMP,
+    GroupMetadataEntry,
+    GroupMetadataTombstone,
+    JournalEntry,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
+)
+from rota.engine.model.text import MAX_STRING_BYTES
+from rota.engine.model.topic import NO_LEADER_EPOCH, IntArray
+from rota.errors import FormatError
+
+#: Those that are read; of the others only the name is known.
+DECODED_TYPES = (
+    journal_classic.LEGACY_OFFSET_TYPE,
+    journal_classic.OFFSET_TYPE,
+    journal_classic.GROUP_TYPE,
+    *CONSUMER_GROUP_RECORD_NAMES,
+)
+
+UNKNOWN_RECORD_NAME = "unknown"
+
+_OFFSET_TYPES = frozenset((journal_classic.LEGACY_OFFSET_TYPE, journal_classic.OFFSET_TYPE))
+
+_TYPE_FIELD = struct.Struct(">h")
+
+
+def decode_record(key: bytes, value: bytes | None) -> JournalEntry:
+    """Decodes a record.
+
+    :raises FormatError: the bytes do not follow their type's format; the error names field and byte
+    """
+    try:
+        (number,) = _TYPE_FIELD.unpack_from(key)
+    except struct.error:
+        raise FormatError(f"record key: type at byte 0: 2 bytes needed, {len(key)} left") from None
+    if number in _OFFSET_TYPES:
+        return journal_classic.decode_offset(key, value)
+    if number == journal_classic.GROUP_TYPE:
+        return journal_classic.decode_group(key, value)
+    if number in CONSUMER_GROUP_RECORD_NAMES:
+        from rota.engine.formats import journal_consumer  # noqa: PLC0415 (a broker does without them)
+
+        return journal_consumer.decode_consumer_record(number, key, value)
+    return UnparsedEntry(
+        type=number, name=RECORD_NAMES.get(number, UNKNOWN_RECORD_NAME), key=key, value=value
+    )
+
+
+def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
+    """Returns the key and the value that Kafka 4.3 writes for an entry."""
+    match entry:
+        case OffsetCommitEntry():
+            return journal_classic.encode_offset_key(entry), journal_classic.encode_offset_value(
+                entry
+            )
+        case GroupMetadataEntry():
+            return journal_classic.encode_group_key(entry), journal_classic.encode_group_value(
+                entry
+            )
+        case OffsetCommitTombstone():
+            return journal_classic.encode_offset_key(entry), None
+        case GroupMetadataTombstone():
+            return journal_classic.encode_group_key(entry), None
+        case UnparsedEntry():
+            return entry.key, entry.value
+        case _:
+            from rota.engine.formats import journal_consumer  # noqa: PLC0415
+
+            return journal_consumer.encode_consumer_entry(entry)
+
+
+#: The type of a record without one: no 16 bits are this.
+NO_TYPE = -(1 << 16)
+
+NO_GROUP = NO_TOPIC = NULL = -1
+
+#: The versions from which on the leader's epoch is there, and lengths are compact.
+LEADER_EPOCH_VERSION, FLEXIBLE_VERSION = 3, 4
+
+#: The least bytes of each version.
+SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)
+
+#: What stands before a topic's id: one tagged field, its tag, its size.
+TOPIC_ID_PREFIX = (1, TOPIC_ID_TAG, UUID_SIZE)
+
+#: What stands where a version, or a tombstone, has no such field.
+DEFAULT_COLUMN_VALUES = MappingProxyType(
+    {
+        "version": NULL,
+        "offset": NULL,
+        "leader_epoch": NO_LEADER_EPOCH,
+        "metadata_start": 0,
+        "metadata_size": 0,
+        "commit_timestamp": NO_TIMESTAMP,
+        "expire_timestamp": NO_TIMESTAMP,
+        "topic_id_start": NULL,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitColumns:
+    """Decoded offsets, one row each; starts are positions in the buffer's data."""
+
+    #: The record's own row.
+    row: Int64Array
+    group: IntArray
+    topic: IntArray
+    partition: Int64Array
+    #: The offset is gone; nothing but group, topic and partition is known.
+    tombstone: BoolArray
+    version: Int64Array
+    offset: Int64Array
+    leader_epoch: Int64Array
+    metadata_start: Int64Array
+    metadata_size: Int64Array
+    commit_timestamp: Int64Array
+    expire_timestamp: Int64Array
+    #: -1: it has none.
+    topic_id_start: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def only(self, rows: BoolArray) -> OffsetCommitColumns:
+        """Some of them."""
+        return OffsetCommitColumns(
+            **{each.name: getattr(self, each.name)[rows] for each in fields(self)}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryColumns:
+    """Decoded records, one row each."""
+
+    buffer: ByteBuffer
+    type: Int64Array
+    #: A position in ``groups``; -1: it has none, or none that can be read.
+    group: IntArray
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
+    commits: OffsetCommitColumns
+    #: Rows to be decoded one by one, because they do not look as they should.
+    left: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+
+class Slices(NamedTuple):
+    """Where the keys, or the values, of records are in a buffer."""
+
+    start: Int64Array
+    #: Below zero: null.
+    size: Int64Array
+
+    @property
+    def end(self) -> Int64Array:
+        """Where each ends."""
+        return self.start + self.size
+
+    def only(self, rows: Int64Array | BoolArray) -> Slices:
+        """Some of them."""
+        return Slices(self.start[rows], self.size[rows])
+
+
+def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryColumns:
+    """Decodes the records of record batches.
+
+    Records of control batches are not entries: they have no type, and are not among the undecoded
+    rows either.
+    """
+    control = columns.batches.control[columns.batch]
+    keys = Slices(columns.key_start, np.where(control, NULL, columns.key_size))
+    found = decode_entries(columns.buffer, keys, Slices(columns.value_start, columns.value_size))
+    return replace(found, left=found.left[~control[found.left]]) if control.any() else found
+
+
+def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryColumns:
+    """Decodes records of the journal."""
+    kind = np.full(len(keys.start), NO_TYPE)
+    typed = np.flatnonzero(keys.size >= 2)
+    kind[typed] = buffer.int16[keys.start[typed]]
+    grouped = np.flatnonzero((kind >= 0) & (kind <= max(RECORD_NAMES)) & (keys.size >= 4))
+    groups, group = _read_groups(buffer, keys, grouped)
+    # a foreign record is none of ours to judge; the others need their group
+    left = (kind == NO_TYPE) | (np.isin(kind, DECODED_TYPES) & (group == NO_GROUP))
+    rows = np.flatnonzero((kind <= OFFSET_TYPE) & (kind >= LEGACY_OFFSET_TYPE) & ~left)
+    topics, topic, partition = _read_topics(buffer, keys.only(rows))
+    tombstone = values.size[rows] < 0
+    found = _OffsetValues(buffer, values.only(rows))
+    good = (topic >= 0) & (tombstone | found.good)
+    left[rows[~good]] = True
+    commits = OffsetCommitColumns(
+        row=rows,
+        group=group[rows],
+        topic=topic,
+        partition=partition,
+        tombstone=tombstone,
+        **found.columns,
+    )
+    return EntryColumns(
+        buffer=buffer,
+        type=kind,
+        group=group,
+        groups=groups,
+        topics=topics,
+        commits=commits if good.all() else commits.only(good),
+        left=np.flatnonzero(left),
+    )
+
+
+def _read_groups(
+    buffer: ByteBuffer, keys: Slices, rows: Int64Array
+) -> tuple[tuple[str, ...], IntArray]:
+    """The names of groups, and each record's; of some rows, that have room for its length."""
+    start = keys.start[rows] + 2
+    size = buffer.int16[start].astype(np.int64) + 2
+    fits = (size >= 2) & (size + 2 <= keys.size[rows])
+    if not fits.all():
+        rows, start, size = rows[fits], start[fits], size[fits]
+    names, found = find_distinct_names(buffer, start, size)
+    group = np.full(len(keys.start), NO_GROUP, dtype=np.int32)
+    group[rows] = found
+    return names, group
+
+
+def _read_topics(buffer: ByteBuffer, keys: Slices) -> tuple[tuple[str, ...], IntArray, Int64Array]:
+    """The names of topics, each offset's (-1: its key is not as it should be), its partition."""
+    end = keys.end
+    start = keys.start + 4 + buffer.int16[keys.start + 2]
+    fits = start + 6 <= end
+    size = buffer.int16[np.where(fits, start, 0)].astype(np.int64) + 2
+    fits &= (size >= 2) & (start + size + 4 == end)
+    partition = np.where(fits, buffer.int32[np.maximum(end - 4, 0)], 0).astype(np.int64)
+    topic = np.full(len(end), NO_TOPIC, dtype=np.int32)
+    names, topic[fits] = find_distinct_names(buffer, start[fits], size[fits])
+    return names, topic, partition
+
+
+class _OffsetValues:
+    """The values of offsets, by version: columns as in :class:`Commits`."""
+
+    def __init__(self, buffer: ByteBuffer, values: Slices) -> None:
+        self.buffer = buffer
+        self.good: BoolArray = np.zeros(len(values.start), dtype=np.bool_)
+        self.columns = {
+            name: np.full(len(values.start), default)
+            for name, default in DEFAULT_COLUMN_VALUES.items()
+        }
+        versioned = np.flatnonzero(values.size >= 2)
+        version = buffer.int16[values.start[versioned]]
+        for number in range(HIGHEST_VALUE_VERSION + 1):
+            rows = versioned[version == number]
+            rows = rows[values.size[rows] >= SMALLEST_OFFSET_VALUE[number]]
+            if len(rows):
+                self._read(number, rows, values.start[rows], values.end[rows])
+
+    def _read(self, version: int, rows: Int64Array, start: Int64Array, end: Int64Array) -> None:
+        buffer = self.buffer
+        epochs = version >= LEADER_EPOCH_VERSION
+        at = start + (14 if epochs else 10)
+        if version >= FLEXIBLE_VERSION:
+            size, at = read_unsigned_varints(buffer, at)
+            size -= 1
+        else:
+            size = buffer.int16[at].astype(np.int64)
+            at += 2
+        good = (size >= 0) & (size <= MAX_STRING_BYTES)
+        after = np.minimum(at + np.where(good, size, 0), end)
+        found = {
+            "version": np.full(len(rows), version),
+            "offset": buffer.int64[start + 2],
+            "metadata_start": at,
+            "metadata_size": size,
+            "commit_timestamp": buffer.int64[after],
+        }
+        after += 8
+        if epochs:
+            found["leader_epoch"] = buffer.int32[start + 10]
+        if version == EXPIRING_OFFSET_VERSION:
+            found["expire_timestamp"] = buffer.int64[np.minimum(after, end)]
+            after += 8
+        if version >= FLEXIBLE_VERSION:
+            found["topic_id_start"], after = _find_topic_ids(buffer, after, end)
+        good &= after == end
+        good[good] = _are_utf8(buffer.data, at[good], size[good])
+        for name, column in found.items():
+            self.columns[name][rows] = column
+        self.good[rows] = good
+
+
+def _find_topic_ids(
+    buffer: ByteBuffer, at: Int64Array, end: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Where the id is, and where the tagged fields end; -1 for those not read here."""
+    bare = (at + 1 == end) & (buffer.uint8[np.minimum(at, end)] == 0)
+    id_at = at + len(TOPIC_ID_PREFIX)
+    with_id = np.flatnonzero(id_at + UUID_SIZE == end)
+    for place, byte in enumerate(TOPIC_ID_PREFIX):
+        with_id = with_id[buffer.uint8[at[with_id] + place] == byte]
+    start = np.full(len(at), NULL)
+    start[with_id] = id_at[with_id]
+    zero = (buffer.int64[id_at[with_id]] == 0) & (buffer.int64[id_at[with_id] + 8] == 0)
+    start[with_id[zero]] = NULL
+    after = np.where(bare, end, NULL)
+    after[with_id] = end[with_id]
+    return start, after
+
+
+def _are_utf8(data: bytes, starts: Int64Array, sizes: Int64Array) -> BoolArray:
+    """Is it UTF-8? Most offsets have no metadata at all."""
+    good = np.ones(len(starts), dtype=np.bool_)
+    some = np.flatnonzero(sizes)
+    for row, start, size in zip(
+        some.tolist(), starts[some].tolist(), sizes[some].tolist(), strict=True
+    ):
+        text = data[start : start + size]
+        if not text.isascii():
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                good[row] = False
+    return good
+
+
+def read_commit_row(entries: EntryColumns, at: int) -> OffsetCommitEntry | OffsetCommitTombstone:
+    """Returns a row of ``entries.commits`` as an entry."""
+    commits, data = entries.commits, entries.buffer.data
+    group = entries.groups[int(commits.group[at])]
+    topic = entries.topics[int(commits.topic[at])]
+    partition = int(commits.partition[at])
+    if commits.tombstone[at]:
+        return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
+    metadata, topic_id = int(commits.metadata_start[at]), int(commits.topic_id_start[at])
+    return OffsetCommitEntry(
+        group=group,
+        topic=topic,
+        partition=partition,
+        offset=int(commits.offset[at]),
+        leader_epoch=int(commits.leader_epoch[at]),
+        metadata=data[metadata : metadata + int(commits.metadata_size[at])].decode(),
+        commit_timestamp=int(commits.commit_timestamp[at]),
+        expire_timestamp=int(commits.expire_timestamp[at]),
+        topic_id=None if topic_id < 0 else data[topic_id : topic_id + UUID_SIZE],
+    )

@@ -1,0 +1,371 @@
+"""Offsets and classic groups in ``__consumer_offsets``: record types 0 to 2, and Kafka's names of
+all types.
+
+An OffsetCommit value has versions 0 to 4: only 1 has an expiry, 3 added the leader epoch, 4 the
+topic id as a tagged field. A GroupMetadata value has versions 0 to 4: 1 added the rebalance
+timeout, 2 the timestamp, 3 the group instance id. Version 4 of both is flexible. Kafka writes an
+offset in version 4, or in version 1 where it has an expiry of its own, and a group in version 3; so
+does Rota.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rota.engine.formats.primitive import UUID_SIZE, PrimitiveReader, PrimitiveWriter
+from rota.engine.model.journal_entry import (
+    NO_TIMESTAMP,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+)
+from rota.engine.model.topic import NO_LEADER_EPOCH
+
+#: Those of consumer groups (KIP-848).
+CONSUMER_GROUP_RECORD_NAMES = {
+    3: "ConsumerGroupMetadata",
+    4: "ConsumerGroupPartitionMetadata",
+    5: "ConsumerGroupMemberMetadata",
+    6: "ConsumerGroupTargetAssignmentMetadata",
+    7: "ConsumerGroupTargetAssignmentMember",
+    8: "ConsumerGroupCurrentMemberAssignment",
+    16: "ConsumerGroupRegularExpression",
+}
+
+#: Kafka's name of each record type.
+RECORD_NAMES = {
+    0: "LegacyOffsetCommit",
+    1: "OffsetCommit",
+    2: "GroupMetadata",
+    **CONSUMER_GROUP_RECORD_NAMES,
+    9: "ShareGroupPartitionMetadata",  # of early releases of Kafka 4, like 18
+    10: "ShareGroupMemberMetadata",
+    11: "ShareGroupMetadata",
+    12: "ShareGroupTargetAssignmentMetadata",
+    13: "ShareGroupTargetAssignmentMember",
+    14: "ShareGroupCurrentMemberAssignment",
+    15: "ShareGroupStatePartitionMetadata",
+    17: "StreamsGroupMetadata",
+    18: "StreamsGroupPartitionMetadata",
+    19: "StreamsGroupMemberMetadata",
+    20: "StreamsGroupTargetAssignmentMetadata",
+    21: "StreamsGroupTargetAssignmentMember",
+    22: "StreamsGroupCurrentMemberAssignment",
+    23: "StreamsGroupTopology",
+}
+
+#: Record types. Keys of type 0 are those of the first brokers; they look like type 1.
+LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE = 0, 1, 2
+
+OFFSET_KEY, OFFSET_VALUE = "OffsetCommit key", "OffsetCommit value"
+
+GROUP_KEY, GROUP_VALUE = "GroupMetadata key", "GroupMetadata value"
+
+#: The highest version of both values; what came with which version stands where it is read.
+HIGHEST_VALUE_VERSION = 4
+
+#: The versions that are written.
+EXPIRING_OFFSET_VERSION, CURRENT_OFFSET_VERSION, CURRENT_GROUP_VERSION = 1, 4, 3
+
+#: The tag of a topic's id.
+TOPIC_ID_TAG = 0
+
+NO_TOPIC_ID = bytes(UUID_SIZE)
+
+#: A member with nothing in it, in version 4.
+SMALLEST_MEMBER = 15
+
+_INT16 = struct.Struct(">h")
+
+_INT32 = struct.Struct(">i")
+
+_THREE_INT32 = struct.Struct(">iii")
+
+_INT64 = struct.Struct(">q")
+
+#: Record type, length of the group's name.
+_KEY_HEAD = struct.Struct(">hh")
+
+#: Version, offset, leader's epoch, length of the metadata and one.
+_VALUE_HEAD = struct.Struct(">hqiB")
+
+_NO_TAGS = b"\0"
+
+#: One tagged field, its tag, its size: what stands before a topic's id.
+_TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))
+
+
+def decode_offset(key: bytes, value: bytes | None) -> OffsetCommitEntry | OffsetCommitTombstone:
+    """An offset, or its tombstone."""
+    try:
+        quick = None if value is None else _decode_current_offset(key, value)
+    except (struct.error, UnicodeDecodeError):
+        quick = None
+    return quick or _decode_any_offset(key, value)
+
+
+def _decode_current_offset(key: bytes, value: bytes) -> OffsetCommitEntry | None:
+    """Decodes the form that nearly all offset records have, in few steps; returns None for any
+    other.
+
+    Lengths are trusted only if together they match the record's size. :func:`_decode_any_offset`
+    says what is wrong with a record.
+    """
+    _, group_size = _KEY_HEAD.unpack_from(key)
+    if group_size < 0:
+        return None
+    topic_at = 6 + group_size
+    (topic_size,) = _INT16.unpack_from(key, topic_at - 2)
+    partition_at = topic_at + topic_size
+    version, offset, leader_epoch, metadata_size = _VALUE_HEAD.unpack_from(value)
+    metadata_end = 14 + metadata_size
+    if (
+        topic_size < 0
+        or partition_at + 4 != len(key)
+        or version != CURRENT_OFFSET_VERSION
+        or not 0 < metadata_size < 128  # 0 is null, from 128 on the length has two bytes
+    ):
+        return None
+    tags = value[metadata_end + 8 :]
+    if tags == _NO_TAGS:
+        topic_id = None
+    elif len(tags) == 19 and tags.startswith(_TOPIC_ID_PREFIX) and tags[3:] != NO_TOPIC_ID:
+        topic_id = tags[3:]
+    else:
+        return None
+    return OffsetCommitEntry(
+        group=key[4 : topic_at - 2].decode(),
+        topic=key[topic_at:partition_at].decode(),
+        partition=_INT32.unpack_from(key, partition_at)[0],
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=value[15:metadata_end].decode(),
+        commit_timestamp=_INT64.unpack_from(value, metadata_end)[0],
+        topic_id=topic_id,
+    )
+
+
+def _decode_any_offset(
+    key: bytes, value: bytes | None
+) -> OffsetCommitEntry | OffsetCommitTombstone:
+    """Any version, field by field, so that an error can name the field."""
+    reader = PrimitiveReader(key, OFFSET_KEY)
+    reader.int16("type")
+    group = reader.string("group")
+    topic = reader.string("topic")
+    partition = reader.int32("partition")
+    reader.end()
+    if value is None:
+        return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
+    reader = PrimitiveReader(value, OFFSET_VALUE)
+    version = read_value_version(reader, HIGHEST_VALUE_VERSION)
+    flexible = version >= 4
+    offset = reader.int64("offset")
+    leader_epoch = reader.int32("leader epoch") if version >= 3 else NO_LEADER_EPOCH
+    metadata = reader.compact_string("metadata") if flexible else reader.string("metadata")
+    commit_timestamp = reader.int64("commit timestamp")
+    expire_timestamp = (
+        reader.int64("expire timestamp") if version == EXPIRING_OFFSET_VERSION else NO_TIMESTAMP
+    )
+    topic_id = _read_topic_id(reader) if flexible else None
+    reader.end()
+    return OffsetCommitEntry(
+        group=group,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=commit_timestamp,
+        expire_timestamp=expire_timestamp,
+        topic_id=topic_id,
+    )
+
+
+def _read_topic_id(reader: PrimitiveReader) -> bytes | None:
+    """The topic's id among the tagged fields; Kafka's zero means that there is none."""
+    found = NO_TOPIC_ID
+    for tag, end in reader.tags():
+        if tag == TOPIC_ID_TAG:
+            found = reader.uuid("topic id")
+        else:
+            reader.offset = end
+    return None if found == NO_TOPIC_ID else found
+
+
+def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupMetadataTombstone:
+    """A classic group, or its tombstone."""
+    reader = PrimitiveReader(key, GROUP_KEY)
+    reader.int16("type")
+    group = reader.string("group")
+    reader.end()
+    if value is None:
+        return GroupMetadataTombstone(group=group)
+    reader = PrimitiveReader(value, GROUP_VALUE)
+    version = read_value_version(reader, HIGHEST_VALUE_VERSION)
+    flexible = version >= 4
+    text = reader.compact_string if flexible else reader.string
+    nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
+    count = reader.compact_count if flexible else reader.count
+    saved = GroupMetadataEntry(
+        group=group,
+        protocol_type=text("protocol type"),
+        generation=reader.int32("generation"),
+        protocol=nullable_text("protocol"),
+        leader=nullable_text("leader"),
+        state_timestamp=reader.int64("state timestamp") if version >= 2 else NO_TIMESTAMP,
+        members=_read_members(reader, version, count("members", SMALLEST_MEMBER)),
+    )
+    if flexible:
+        reader.skip_tags()
+    reader.end()
+    return saved
+
+
+def _read_members(
+    reader: PrimitiveReader, version: int, count: int
+) -> tuple[GroupMetadataMember, ...]:
+    start = reader.offset
+    if version == CURRENT_GROUP_VERSION:
+        try:
+            return tuple([_read_current_member(reader) for _ in range(count)])
+        except (struct.error, UnicodeDecodeError):
+            reader.offset = start  # what is wrong is said below
+    return tuple([_read_any_member(reader, version) for _ in range(count)])
+
+
+def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
+    """The form that nearly all groups have, in few steps.
+
+    :raises struct.error: if it is another, or the bytes are not enough
+    """
+    data, at = reader.data, reader.offset
+    texts: list[str | None] = []
+    for _ in range(4):
+        (size,) = _INT16.unpack_from(data, at)
+        end = at + 2 + max(size, 0)
+        texts.append(None if size < 0 else data[at + 2 : end].decode())
+        at = end
+    member_id, static_id, client_id, client_host = texts
+    rebalance_timeout, session_timeout, size = _THREE_INT32.unpack_from(data, at)
+    told_at, end = at + 12, at + 12 + size
+    (given,) = _INT32.unpack_from(data, end)
+    reader.offset = end + 4 + given
+    if size < 0 or given < 0 or reader.offset > len(data):
+        raise struct.error
+    if member_id is None or client_id is None or client_host is None:
+        raise struct.error
+    return GroupMetadataMember(
+        member_id=member_id,
+        static_id=static_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout=rebalance_timeout,
+        session_timeout=session_timeout,
+        subscription=data[told_at:end],
+        assignment=data[end + 4 : reader.offset],
+    )
+
+
+def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMember:
+    flexible = version >= 4
+    text = reader.compact_string if flexible else reader.string
+    nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
+    some_bytes = reader.compact_bytes if flexible else reader.needed_bytes
+    member_id = text("member id")
+    static_id = nullable_text("static id") if version >= 3 else None
+    client_id = text("client id")
+    client_host = text("client host")
+    rebalance_timeout = reader.int32("rebalance timeout") if version >= 1 else None
+    session_timeout = reader.int32("session timeout")
+    member = GroupMetadataMember(
+        member_id=member_id,
+        static_id=static_id,
+        client_id=client_id,
+        client_host=client_host,
+        # before version 1 the session timeout was used for both
+        rebalance_timeout=session_timeout if rebalance_timeout is None else rebalance_timeout,
+        session_timeout=session_timeout,
+        subscription=some_bytes("subscription"),
+        assignment=some_bytes("assignment"),
+    )
+    if flexible:
+        reader.skip_tags()
+    return member
+
+
+def encode_offset_key(entry: OffsetCommitEntry | OffsetCommitTombstone) -> bytes:
+    """The key of an offset."""
+    writer = PrimitiveWriter(OFFSET_KEY)
+    writer.int16(OFFSET_TYPE)
+    writer.string(entry.group)
+    writer.string(entry.topic)
+    writer.int32(entry.partition)
+    return writer.done()
+
+
+def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
+    """The value of an offset. With an expiry it has no room for the epoch and the topic's id."""
+    writer = PrimitiveWriter(OFFSET_VALUE)
+    if entry.expire_timestamp != NO_TIMESTAMP:
+        writer.int16(EXPIRING_OFFSET_VERSION)
+        writer.int64(entry.offset)
+        writer.string(entry.metadata)
+        writer.int64(entry.commit_timestamp)
+        writer.int64(entry.expire_timestamp)
+        return writer.done()
+    writer.int16(CURRENT_OFFSET_VERSION)
+    writer.int64(entry.offset)
+    writer.int32(entry.leader_epoch)
+    writer.compact_string(entry.metadata)
+    writer.int64(entry.commit_timestamp)
+    if entry.topic_id is None or entry.topic_id == NO_TOPIC_ID:
+        writer.unsigned_varint(0)
+    else:
+        writer.unsigned_varint(1)
+        writer.unsigned_varint(TOPIC_ID_TAG)
+        writer.unsigned_varint(UUID_SIZE)
+        writer.uuid(entry.topic_id)
+    return writer.done()
+
+
+def encode_group_key(entry: GroupMetadataEntry | GroupMetadataTombstone) -> bytes:
+    """The key of a classic group."""
+    writer = PrimitiveWriter(GROUP_KEY)
+    writer.int16(GROUP_TYPE)
+    writer.string(entry.group)
+    return writer.done()
+
+
+def encode_group_value(entry: GroupMetadataEntry) -> bytes:
+    """The value of a classic group."""
+    writer = PrimitiveWriter(GROUP_VALUE)
+    writer.int16(CURRENT_GROUP_VERSION)
+    writer.string(entry.protocol_type)
+    writer.int32(entry.generation)
+    writer.string(entry.protocol)
+    writer.string(entry.leader)
+    writer.int64(entry.state_timestamp)
+    writer.int32(len(entry.members))
+    for member in entry.members:
+        writer.string(member.member_id)
+        writer.string(member.static_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        writer.int32(member.rebalance_timeout)
+        writer.int32(member.session_timeout)
+        writer.nullable_bytes(member.subscription)
+        writer.nullable_bytes(member.assignment)
+    return writer.done()
+
+
+def read_value_version(reader: PrimitiveReader, highest: int) -> int:
+    """Returns a value's version. A newer one may have additional fields in between, so it
+    raises FormatError.
+    """
+    version = reader.int16("version")
+    if not 0 <= version <= highest:
+        raise reader.error("version", f"{version} is not one of 0 to {highest}", at=0)
+    return version

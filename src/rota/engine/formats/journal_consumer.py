@@ -1,0 +1,335 @@
+"""Consumer groups (KIP-848) in ``__consumer_offsets``: record types 3 to 8 and 16, each as a table
+of its fields.
+
+All values have version 0, which is flexible; keys are not. Type 4 is read, and written as before
+Kafka 4.1; newer brokers only write its tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rota.engine.formats.journal_classic import CONSUMER_GROUP_RECORD_NAMES, read_value_version
+from rota.engine.formats.primitive import UUID_SIZE, PrimitiveReader, PrimitiveWriter
+from rota.engine.model.consumer_group_entry import (
+    ClassicMemberMetadata,
+    ConsumerGroupEntry,
+    ConsumerGroupMetadataEntry,
+    ConsumerGroupMetadataTombstone,
+    CurrentAssignmentTopic,
+    CurrentMemberAssignmentEntry,
+    CurrentMemberAssignmentTombstone,
+    MemberMetadataEntry,
+    MemberMetadataTombstone,
+    PartitionMetadataEntry,
+    PartitionMetadataTombstone,
+    PartitionMetadataTopic,
+    PartitionRacks,
+    RegularExpressionEntry,
+    RegularExpressionTombstone,
+    TargetAssignmentMemberEntry,
+    TargetAssignmentMemberTombstone,
+    TargetAssignmentMetadataEntry,
+    TargetAssignmentMetadataTombstone,
+    TargetAssignmentTopic,
+)
+from rota.engine.model.request import JoinGroupProtocol
+
+
+class FieldType(NamedTuple):
+    """How values of one type are read and written, and the smallest size of one."""
+
+    read: Callable[[PrimitiveReader, str], Any]
+    write: Callable[[PrimitiveWriter, Any], None]
+    smallest: int
+
+
+class TaggedField(NamedTuple):
+    """A tagged field. It is not written if it has its default."""
+
+    field: str
+    kind: FieldType
+    default: object
+
+
+INT8 = FieldType(PrimitiveReader.int8, PrimitiveWriter.int8, 1)
+
+INT32 = FieldType(PrimitiveReader.int32, PrimitiveWriter.int32, 4)
+
+INT64 = FieldType(PrimitiveReader.int64, PrimitiveWriter.int64, 8)
+
+UUID = FieldType(PrimitiveReader.uuid, PrimitiveWriter.uuid, UUID_SIZE)
+
+TEXT = FieldType(PrimitiveReader.compact_string, PrimitiveWriter.compact_string, 1)
+
+NULLABLE_TEXT = FieldType(
+    PrimitiveReader.nullable_compact_string, PrimitiveWriter.nullable_compact_string, 1
+)
+
+BYTES = FieldType(PrimitiveReader.compact_bytes, PrimitiveWriter.compact_bytes, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Fields in their order, then those with tags."""
+
+    fields: Mapping[str, FieldType]
+    tags: Mapping[int, TaggedField] = field(default_factory=dict)
+
+    def read(self, reader: PrimitiveReader) -> dict[str, Any]:
+        """The values of all fields, by name."""
+        found = {name: kind.read(reader, field_label(name)) for name, kind in self.fields.items()}
+        found |= {tag.field: tag.default for tag in self.tags.values()}
+        for number, end in reader.tags():
+            tag = self.tags.get(number)
+            if tag is None:
+                reader.offset = end
+            else:
+                found[tag.field] = tag.kind.read(reader, field_label(tag.field))
+        return found
+
+    def write(self, writer: PrimitiveWriter, value: object) -> None:
+        """All fields; of those with tags only what is not the default."""
+        for name, kind in self.fields.items():
+            kind.write(writer, getattr(value, name))
+        tagged = [
+            (number, tag.kind, getattr(value, tag.field))
+            for number, tag in self.tags.items()
+            if getattr(value, tag.field) != tag.default
+        ]
+        writer.unsigned_varint(len(tagged))
+        for number, kind, content in tagged:
+            inner = PrimitiveWriter(writer.subject)
+            kind.write(inner, content)
+            writer.tag(number, inner.done())
+
+    def of(self, made: Callable[..., Any]) -> FieldType:
+        """The structure inside of another, as values of a class."""
+        smallest = 1 + sum(kind.smallest for kind in self.fields.values())
+        return FieldType(lambda reader, _: made(**self.read(reader)), self.write, smallest)
+
+
+def nullable_struct(kind: FieldType) -> FieldType:
+    """A structure that may be null; a byte before it says so."""
+
+    def read(reader: PrimitiveReader, field: str) -> object:
+        return kind.read(reader, field) if reader.unsigned_varint(field) else None
+
+    def write(writer: PrimitiveWriter, value: object) -> None:
+        writer.unsigned_varint(0 if value is None else 1)
+        if value is not None:
+            kind.write(writer, value)
+
+    return FieldType(read, write, 1)
+
+
+def compact_array(kind: FieldType) -> FieldType:
+    """A compact array, as a tuple."""
+
+    def read(reader: PrimitiveReader, field: str) -> tuple[Any, ...]:
+        count = reader.compact_count(field, kind.smallest)
+        return tuple([kind.read(reader, field) for _ in range(count)])
+
+    def write(writer: PrimitiveWriter, values: tuple[Any, ...]) -> None:
+        writer.unsigned_varint(len(values) + 1)
+        for value in values:
+            kind.write(writer, value)
+
+    return FieldType(read, write, 1)
+
+
+def _read_int32s(reader: PrimitiveReader, field: str) -> tuple[int, ...]:
+    return reader.int32s(reader.compact_count(field, 4), field)
+
+
+def _read_nullable_int32s(reader: PrimitiveReader, field: str) -> tuple[int, ...] | None:
+    count = reader.nullable_compact_count(field, 4)
+    return None if count is None else reader.int32s(count, field)
+
+
+def _write_nullable_int32s(writer: PrimitiveWriter, values: tuple[int, ...] | None) -> None:
+    if values is None:
+        writer.unsigned_varint(0)
+    else:
+        writer.compact_int32s(values)
+
+
+INT32S = FieldType(_read_int32s, PrimitiveWriter.compact_int32s, 1)
+
+NULLABLE_INT32S = FieldType(_read_nullable_int32s, _write_nullable_int32s, 1)
+
+
+def field_label(field: str) -> str:
+    """Returns a field's name as error messages show it."""
+    return field.replace("_", " ")
+
+
+VALUE_VERSION = 0
+
+GROUP_KEY_FIELDS = ("group",)
+
+MEMBER_KEY_FIELDS = ("group", "member_id")
+
+REGEX_KEY_FIELDS = ("group", "regex")
+
+PARTITION_RACKS = Structure({"partition": INT32, "racks": compact_array(TEXT)}).of(PartitionRacks)
+
+TOPIC = Structure(
+    {
+        "topic_id": UUID,
+        "topic": TEXT,
+        "partition_count": INT32,
+        "racks": compact_array(PARTITION_RACKS),
+    }
+).of(PartitionMetadataTopic)
+
+PROTOCOL = Structure({"name": TEXT, "metadata": BYTES}).of(JoinGroupProtocol)
+
+CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOCOL)}).of(
+    ClassicMemberMetadata
+)
+
+#: What a missing tag means. Null is not that, and Kafka writes it.
+NO_CLASSIC = ClassicMemberMetadata(session_timeout=0, protocols=())
+
+TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).of(TargetAssignmentTopic)
+
+CURRENT_TOPIC = Structure(
+    {"topic_id": UUID, "partitions": INT32S}, {0: TaggedField("epochs", NULLABLE_INT32S, ())}
+).of(CurrentAssignmentTopic)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """A record type: Kafka's number, and the entries for a value and for a tombstone."""
+
+    number: int
+    saved: type[ConsumerGroupEntry]
+    forgotten: type[ConsumerGroupEntry]
+    #: The fields of its key, all of them text.
+    key: tuple[str, ...]
+    value: Structure
+
+    @property
+    def name(self) -> str:
+        """Kafka's."""
+        return CONSUMER_GROUP_RECORD_NAMES[self.number]
+
+
+RECORD_TYPES = (
+    RecordType(
+        3,
+        ConsumerGroupMetadataEntry,
+        ConsumerGroupMetadataTombstone,
+        GROUP_KEY_FIELDS,
+        Structure({"epoch": INT32}, {0: TaggedField("metadata_hash", INT64, 0)}),
+    ),
+    RecordType(
+        4,
+        PartitionMetadataEntry,
+        PartitionMetadataTombstone,
+        GROUP_KEY_FIELDS,
+        Structure({"topics": compact_array(TOPIC)}),
+    ),
+    RecordType(
+        5,
+        MemberMetadataEntry,
+        MemberMetadataTombstone,
+        MEMBER_KEY_FIELDS,
+        Structure(
+            {
+                "static_id": NULLABLE_TEXT,
+                "rack": NULLABLE_TEXT,
+                "client_id": TEXT,
+                "client_host": TEXT,
+                "topics": compact_array(TEXT),
+                "regex": NULLABLE_TEXT,
+                "rebalance_timeout": INT32,
+                "assignor": NULLABLE_TEXT,
+            },
+            {
+                0: TaggedField(
+                    "classic",
+                    nullable_struct(CLASSIC),
+                    ClassicMemberMetadata(session_timeout=0, protocols=()),
+                )
+            },
+        ),
+    ),
+    RecordType(
+        6,
+        TargetAssignmentMetadataEntry,
+        TargetAssignmentMetadataTombstone,
+        GROUP_KEY_FIELDS,
+        Structure({"epoch": INT32}, {0: TaggedField("timestamp", INT64, 0)}),
+    ),
+    RecordType(
+        7,
+        TargetAssignmentMemberEntry,
+        TargetAssignmentMemberTombstone,
+        MEMBER_KEY_FIELDS,
+        Structure({"topics": compact_array(TARGET_TOPIC)}),
+    ),
+    RecordType(
+        8,
+        CurrentMemberAssignmentEntry,
+        CurrentMemberAssignmentTombstone,
+        MEMBER_KEY_FIELDS,
+        Structure(
+            {
+                "epoch": INT32,
+                "previous_epoch": INT32,
+                "state": INT8,
+                "assigned": compact_array(CURRENT_TOPIC),
+                "revoking": compact_array(CURRENT_TOPIC),
+            }
+        ),
+    ),
+    RecordType(
+        16,
+        RegularExpressionEntry,
+        RegularExpressionTombstone,
+        REGEX_KEY_FIELDS,
+        Structure({"topics": compact_array(TEXT), "version": INT64, "timestamp": INT64}),
+    ),
+)
+
+RECORD_TYPE_BY_NUMBER = {record.number: record for record in RECORD_TYPES}
+
+_RECORD_TYPE_BY_ENTRY = {
+    made: record for record in RECORD_TYPES for made in (record.saved, record.forgotten)
+}
+
+
+def decode_consumer_record(number: int, key: bytes, value: bytes | None) -> ConsumerGroupEntry:
+    """A record of a consumer group, of this type."""
+    record = RECORD_TYPE_BY_NUMBER[number]
+    reader = PrimitiveReader(key, f"{record.name} key")
+    reader.int16("type")
+    fields: dict[str, Any] = {field: reader.string(field_label(field)) for field in record.key}
+    reader.end()
+    if value is None:
+        return record.forgotten(**fields)
+    reader = PrimitiveReader(value, f"{record.name} value")
+    read_value_version(reader, VALUE_VERSION)
+    fields |= record.value.read(reader)
+    reader.end()
+    return record.saved(**fields)
+
+
+def encode_consumer_entry(entry: ConsumerGroupEntry) -> tuple[bytes, bytes | None]:
+    """The bytes Kafka writes."""
+    record = _RECORD_TYPE_BY_ENTRY[type(entry)]
+    writer = PrimitiveWriter(f"{record.name} key")
+    writer.int16(record.number)
+    for name in record.key:
+        writer.string(getattr(entry, name))
+    key = writer.done()
+    if type(entry) is record.forgotten:
+        return key, None
+    writer = PrimitiveWriter(f"{record.name} value")
+    writer.int16(VALUE_VERSION)
+    record.value.write(writer, entry)
+    return key, writer.done()

@@ -1,0 +1,775 @@
+"""Record batches (magic 2), one at a time: header, checksum, compression, encoding, and reading the
+records of one batch.
+
+The header has 61 bytes and is never compressed::
+
+base offset int64 offset of the first record; compaction may have removed that record length int32
+of everything after it leader epoch int32 the only field after the length that the checksum does not
+cover magic int8 2 checksum uint32 CRC-32C from the attributes to the end attributes int16 bits 0-2
+compression type, 3 timestamps are log append times, 4 transactional, 5 control, 6 the base
+timestamp is the delete horizon last offset delta int32 kept by compaction, so that offsets never
+look missing base timestamp int64 max timestamp int64 with log append time: that of every record
+producer id int64 -1: none producer epoch int16 base sequence int32 count int32 of the records
+present; 0 where compaction left none
+
+Compressed records are written as Kafka's own producer does: gzip, snappy in the framing of
+snappy-java ("xerial"), lz4 and zstd frames. Snappy without a frame, as librdkafka writes it, is
+read too. Decompression has an upper limit of its output. Checksums need ``crc32c``; snappy, lz4 and
+zstd need ``cramjam``; both come with ``rota[spark]``.
+
+Many batches at once: record_batch_scan.py finds them, record_batch_columns.py decodes them.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import importlib.util
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from types import MappingProxyType, ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.engine.formats.buffer import Bytes
+from rota.errors import FormatError, InputError
+
+MAGIC = 2
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+
+LENGTH_FIELD = struct.Struct(">i")
+
+CRC_FIELD = struct.Struct(">I")
+
+LENGTH_OFFSET, MAGIC_OFFSET, CRC_OFFSET, ATTRIBUTES_OFFSET = 8, 16, 17, 21
+
+#: Bytes that the length does not count.
+LOG_OVERHEAD = 12
+
+#: The least length: an empty batch.
+SHORTEST_BATCH_LENGTH = HEADER.size - LOG_OVERHEAD
+
+#: The least length of a message of magic 0.
+SHORTEST_MESSAGE_LENGTH = 14
+
+COMPRESSION_CODEC_MASK = 0x07
+
+TIMESTAMP_TYPE_MASK = 0x08
+
+TRANSACTIONAL_FLAG_MASK = 0x10
+
+CONTROL_FLAG_MASK = 0x20
+
+DELETE_HORIZON_FLAG_MASK = 0x40
+
+#: The same for many batches at once.
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("checksum", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+
+
+class CompressionType(enum.IntEnum):
+    """How a batch's records are compressed."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class ControlRecordType(enum.IntEnum):
+    """How a transaction ended: the type in its control record's key."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """A batch's head."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """All bytes of the batch."""
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset that is the batch's, whether its record is still there or not."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        """A :class:`Codec`, or a number that none has."""
+        return self.attributes & COMPRESSION_CODEC_MASK
+
+    @property
+    def append_time(self) -> bool:
+        """The broker's time counts for all records: the max timestamp."""
+        return bool(self.attributes & TIMESTAMP_TYPE_MASK)
+
+    @property
+    def transactional(self) -> bool:
+        """Part of a transaction; so are its markers."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG_MASK)
+
+    @property
+    def control(self) -> bool:
+        """Holds a marker, not data."""
+        return bool(self.attributes & CONTROL_FLAG_MASK)
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """When compaction may drop the batch's tombstones, once it has set that."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG_MASK else None
+
+
+def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
+    """The head at a position.
+
+    :raises FormatError: it is cut, or not of magic 2
+    """
+    if not 0 <= position <= len(data) - HEADER.size:
+        left = max(len(data) - position, 0)
+        raise FormatError(f"batch at byte {position}: {HEADER.size} bytes needed, {left} left")
+    names = BatchHeader.__dataclass_fields__
+    header = BatchHeader(**dict(zip(names, HEADER.unpack_from(data, position), strict=True)))
+    if header.magic != MAGIC:
+        raise FormatError(f"batch at byte {position}: {describe_magic(header.magic)}")
+    return header
+
+
+def describe_magic(magic: int) -> str:
+    """What is wrong with a magic other than 2."""
+    if magic in {0, 1}:
+        return f"message format {magic}, as before Kafka 0.11; only format 2 is read"
+    return f"magic {magic} is none that is known"
+
+
+class BatchProblemKind(enum.StrEnum):
+    """What is wrong with bytes among batches."""
+
+    #: The last batch is not whole: usual where a file is still written to.
+    CUT = "cut"
+    #: Nothing but zeros to the end: room that was set aside, or a power cut.
+    ZEROS = "zeros"
+    #: Messages of magic 0 or 1.
+    OLD = "old format"
+    #: No batch begins here.
+    FRAME = "frame"
+    CHECKSUM = "checksum"
+    #: An unknown one, or bytes that it does not understand.
+    CODEC = "codec"
+    #: Decompressed, it is larger than allowed.
+    SIZE = "size"
+    #: Its records do not follow the format.
+    RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProblem:
+    """A range of bytes that gave no records, and why."""
+
+    position: int
+    size: int
+    flaw: BatchProblemKind
+    #: In words, without the position.
+    text: str
+
+    def __str__(self) -> str:
+        return f"at byte {self.position}, {self.size} bytes: {self.text}"
+
+
+def load_optional_library(name: str, purpose: str, extra: str = "spark") -> ModuleType:
+    """Imports an optional library; raises InputError that says which extra of Rota to install."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise InputError(f"{purpose} needs {name}: pip install 'rota[{extra}]'") from error
+
+
+CRC32C_LIBRARY = "crc32c"
+
+
+@functools.cache
+def load_crc32c() -> Callable[[Bytes], int]:
+    """Returns the CRC-32C function itself, for callers that need it for every batch."""
+    library = _load_c_extension() or load_optional_library(
+        CRC32C_LIBRARY, "the checksum of record batches"
+    )
+    found: Callable[[Bytes], int] = library.crc32c
+    return found
+
+
+def compute_crc32c(data: Bytes) -> int:
+    """The checksum of some bytes."""
+    return load_crc32c()(data)
+
+
+def _load_c_extension() -> ModuleType | None:
+    """Loads the library's C extension without the rest of it; returns None if it is built
+    otherwise.
+
+    The rest looks up its own version, which takes a tenth of a broker's startup time.
+    """
+    package = None if CRC32C_LIBRARY in sys.modules else importlib.util.find_spec(CRC32C_LIBRARY)
+    places = None if package is None else package.submodule_search_locations
+    spec = (
+        None
+        if places is None
+        else PathFinder.find_spec(f"{CRC32C_LIBRARY}._{CRC32C_LIBRARY}", places)
+    )
+    if spec is None or spec.loader is None:
+        return None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made if hasattr(made, CRC32C_LIBRARY) else None
+
+
+#: The most bytes that one batch may have, decompressed: many times what brokers accept.
+MAX_DECOMPRESSED_SIZE = 1 << 27
+
+#: zlib's window bits for gzip with the largest window.
+GZIP_WINDOW_BITS = 31
+
+#: Bytes that are read at a time: of each, zlib copies what is behind the end of a member.
+GZIP_CHUNK_SIZE = 1 << 14
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+
+#: The version, and the oldest that can read it.
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+
+XERIAL_BLOCK_SIZE = 32 * 1024
+
+#: Records are tried to be so many times their compressed size, then more.
+ASSUMED_COMPRESSION_RATIO = 4
+
+#: As Kafka's producer has it.
+ZSTD_LEVEL = 3
+
+#: What cramjam says where the room was too small.
+CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
+
+_BLOCK_SIZE_FIELD = struct.Struct(">i")
+
+
+class DecompressedTooLarge(Exception):
+    """The decompressed bytes would exceed the limit."""
+
+
+def find_compression_type(codec: int) -> CompressionType:
+    """Returns the compression type with this number.
+
+    :raises FormatError: there is no such type
+    """
+    try:
+        return CompressionType(codec)
+    except ValueError:
+        names = ", ".join(f"{each.value} {each.name.lower()}" for each in CompressionType)
+        raise FormatError(f"codec {codec} is not known ({names})") from None
+
+
+def decompress(codec: int, data: Bytes, most: int = MAX_DECOMPRESSED_SIZE) -> bytes:
+    """The records' own bytes.
+
+    :raises FormatError: an unknown codec, or bytes that it does not understand
+    :raises TooLarge: they would be more than ``most``
+    """
+    return DECOMPRESSORS[find_compression_type(codec)](data, most)
+
+
+def compress(codec: CompressionType, data: bytes) -> bytes:
+    """Compresses as a producer does."""
+    return COMPRESSORS[codec](data)
+
+
+def _load_cramjam(codec: str) -> ModuleType:
+    return load_optional_library("cramjam", f"{codec} compression")
+
+
+def _copy_uncompressed(data: Bytes, most: int) -> bytes:
+    if len(data) > most:
+        raise DecompressedTooLarge
+    return bytes(data)
+
+
+def _decompress_gzip(data: Bytes, most: int) -> bytes:
+    """All members, as Java reads them."""
+    found: list[bytes] = []
+    view = memoryview(data)
+    at = 0
+    try:
+        while at < len(view):
+            member = zlib.decompressobj(GZIP_WINDOW_BITS)
+            while not member.eof:
+                piece = view[at : at + GZIP_CHUNK_SIZE]
+                if not piece:
+                    raise FormatError("gzip: incomplete")
+                at += len(piece)
+                found.append(member.decompress(piece, most + 1))
+                most -= len(found[-1])
+                if most < 0:
+                    raise DecompressedTooLarge
+            at -= len(member.unused_data)
+    except zlib.error as error:
+        raise FormatError(f"gzip: {error}") from None
+    if not found:
+        raise FormatError("gzip: incomplete")
+    return b"".join(found)
+
+
+def _compress_gzip(data: bytes) -> bytes:
+    member = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
+    return member.compress(data) + member.flush()
+
+
+def _frame_decompressor(name: str) -> Callable[[Bytes, int], bytes]:
+    """Returns a decompressor for frames that need not state their size: the output buffer
+    grows as needed.
+    """
+
+    def decompressed(data: Bytes, most: int) -> bytes:
+        library = _load_cramjam(name)
+        into = getattr(library, name).decompress_into
+        room = min(max(ASSUMED_COMPRESSION_RATIO * len(data), 1 << 12), most)
+        while True:
+            out = bytearray(room)
+            try:
+                size = into(data, out)
+            except library.DecompressionError as error:
+                if CRAMJAM_BUFFER_FULL not in str(error):
+                    raise FormatError(f"{name}: {error}") from None
+                if room == most:
+                    raise DecompressedTooLarge from None
+                room = min(ASSUMED_COMPRESSION_RATIO * room, most)
+            else:
+                return bytes(memoryview(out)[:size])
+
+    return decompressed
+
+
+def _decompress_snappy(data: Bytes, most: int) -> bytes:
+    library = _load_cramjam("snappy")
+    try:
+        if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+            return _decompress_snappy_block(library, data, most)
+        return b"".join(_decompress_xerial_blocks(library, data, most))
+    except library.DecompressionError as error:
+        raise FormatError(str(error)) from None
+
+
+def _decompress_xerial_blocks(library: ModuleType, data: Bytes, most: int) -> list[bytes]:
+    found: list[bytes] = []
+    at = 0
+    while at < len(data):
+        if (
+            bytes(data[at : at + len(XERIAL_MAGIC)]) == XERIAL_MAGIC
+        ):  # one stream may follow another
+            at += len(XERIAL_HEADER)
+            continue
+        if len(data) - at < _BLOCK_SIZE_FIELD.size:
+            raise FormatError("snappy: a block's size is cut")
+        (size,) = _BLOCK_SIZE_FIELD.unpack_from(data, at)
+        at += _BLOCK_SIZE_FIELD.size
+        if not 0 <= size <= len(data) - at:
+            raise FormatError(f"snappy: a block of {size} bytes, {len(data) - at} left")
+        found.append(_decompress_snappy_block(library, data[at : at + size], most))
+        most -= len(found[-1])
+        at += size
+    if at > len(data):
+        raise FormatError("snappy: the head is cut")
+    return found
+
+
+def _decompress_snappy_block(library: ModuleType, data: Bytes, most: int) -> bytes:
+    snappy = library.snappy
+    if not data:
+        raise FormatError("snappy: nothing there")
+    size = snappy.decompress_raw_len(data)
+    if size > most:
+        raise DecompressedTooLarge
+    out = bytearray(size)
+    if snappy.decompress_raw_into(data, out) != size:
+        raise FormatError("snappy: shorter than it says")
+    return bytes(out)
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    snappy = _load_cramjam("snappy").snappy
+    out = [XERIAL_HEADER]
+    for begin in range(0, len(data), XERIAL_BLOCK_SIZE):
+        block = bytes(snappy.compress_raw(data[begin : begin + XERIAL_BLOCK_SIZE]))
+        out += [_BLOCK_SIZE_FIELD.pack(len(block)), block]
+    return b"".join(out)
+
+
+def _compress_lz4(data: bytes) -> bytes:
+    """Blocks that do not refer to each other: Kafka reads no others."""
+    frame = _load_cramjam("lz4").lz4.Compressor(content_checksum=False, block_linked=False)
+    frame.compress(data)
+    return bytes(frame.finish())
+
+
+def _compress_zstd(data: bytes) -> bytes:
+    return bytes(_load_cramjam("zstd").zstd.compress(data, level=ZSTD_LEVEL))
+
+
+DECOMPRESSORS: Mapping[CompressionType, Callable[[Bytes, int], bytes]] = MappingProxyType(
+    {
+        CompressionType.NONE: _copy_uncompressed,
+        CompressionType.GZIP: _decompress_gzip,
+        CompressionType.SNAPPY: _decompress_snappy,
+        CompressionType.LZ4: _frame_decompressor("lz4"),
+        CompressionType.ZSTD: _frame_decompressor("zstd"),
+    }
+)
+
+COMPRESSORS: Mapping[CompressionType, Callable[[bytes], bytes]] = MappingProxyType(
+    {
+        CompressionType.NONE: bytes,
+        CompressionType.GZIP: _compress_gzip,
+        CompressionType.SNAPPY: _compress_snappy,
+        CompressionType.LZ4: _compress_lz4,
+        CompressionType.ZSTD: _compress_zstd,
+    }
+)
+
+NO_TIMESTAMP = -1
+
+MAX_INT64 = (1 << 63) - 1
+
+_MARKER_KEY = struct.Struct(">hh")
+
+_MARKER_VALUE = struct.Struct(">hi")
+
+#: Numbers from 0 to here are looked up: two bytes each at most.
+_SHORT_VARINT_LIMIT = 1 << 13
+
+
+class BatchRecord(NamedTuple):
+    """A record of a batch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    #: Names are UTF-8 as a rule; Kafka does not check.
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+def encode_batch(  # noqa: PLR0913, each is a field of the head
+    records: Iterable[BatchRecord],
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    codec: CompressionType = CompressionType.NONE,
+    append_time: int | None = None,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon: int | None = None,
+    newest: int | None = None,
+) -> bytes:
+    """One batch of records in the order of their offsets.
+
+    Offsets may have gaps, as compaction leaves them; ``base_offset`` and ``last_offset`` are those
+    of the batch where its first or last record is gone. With ``append_time`` that is what readers
+    get as every record's timestamp. From ``delete_horizon`` on compaction may drop tombstones.
+    Without records, ``newest`` is what the batch's max timestamp was.
+
+    :raises FormatError: a number does not fit, or offsets do not ascend
+    """
+    kept = list(records)
+    first, last = _check_offsets(kept, base_offset, last_offset)
+    timestamps = [record.timestamp for record in kept]
+    base_timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
+    if delete_horizon is not None:
+        base_timestamp = delete_horizon
+    last_time = max(timestamps, default=NO_TIMESTAMP if newest is None else newest)
+    if last_time - min(timestamps, default=last_time) >= MAX_INT64:
+        raise FormatError(f"batch at offset {first}: timestamps are too far apart")
+    body = b"".join([_encode_record(record, first, base_timestamp) for record in kept])
+    if not kept:  # by Kafka too such batches are written without a codec
+        codec = CompressionType.NONE
+    if codec is not CompressionType.NONE:
+        body = compress(codec, body)
+    attributes = (
+        int(codec)
+        | (TIMESTAMP_TYPE_MASK if append_time is not None else 0)
+        | (TRANSACTIONAL_FLAG_MASK if transactional else 0)
+        | (CONTROL_FLAG_MASK if control else 0)
+        | (DELETE_HORIZON_FLAG_MASK if delete_horizon is not None else 0)
+    )
+    length = HEADER.size - LOG_OVERHEAD + len(body)
+    fields = (
+        *(first, length, leader_epoch, MAGIC, 0, attributes, last - first, base_timestamp),
+        *(last_time if append_time is None else append_time, producer_id, producer_epoch),
+        *(base_sequence, len(kept)),
+    )
+    return _add_checksum(fields, body)
+
+
+def reencode_batch(head: BatchHeader, body: bytes, *, count: int, newest: int) -> bytes:
+    """Encodes a batch again with some of its records; everything else stays as it was.
+
+    :param body: the encoded records, not compressed :param newest: the latest of their timestamps;
+    ignored with log append time
+    """
+    codec = CompressionType(head.codec)
+    if codec is not CompressionType.NONE:
+        body = compress(codec, body)
+    fields = (
+        *(head.base_offset, HEADER.size - LOG_OVERHEAD + len(body), head.leader_epoch, MAGIC, 0),
+        *(head.attributes, head.last_offset_delta, head.base_timestamp),
+        *(head.max_timestamp if head.append_time else newest, head.producer_id),
+        *(head.producer_epoch, head.base_sequence, count),
+    )
+    return _add_checksum(fields, body)
+
+
+def _add_checksum(fields: tuple[int, ...], body: bytes) -> bytes:
+    """Head and body with their checksum."""
+    try:
+        batch = bytearray(HEADER.pack(*fields))
+    except struct.error as error:
+        raise FormatError(f"batch at offset {fields[0]}: a field does not fit: {error}") from None
+    batch += body
+    CRC_FIELD.pack_into(batch, CRC_OFFSET, compute_crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
+    return bytes(batch)
+
+
+def encode_end_transaction_marker(  # noqa: PLR0913, as above
+    kind: ControlRecordType,
+    *,
+    offset: int,
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int = 0,
+    leader_epoch: int = 0,
+) -> bytes:
+    """Returns the control batch that ends a transaction."""
+    record = BatchRecord(
+        offset, timestamp, _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, coordinator_epoch)
+    )
+    return encode_batch(
+        [record],
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def _check_offsets(
+    records: Sequence[BatchRecord], base_offset: int | None, last_offset: int | None
+) -> tuple[int, int]:
+    """The first and the last offset that are the batch's."""
+    if base_offset is None:
+        if not records:
+            raise FormatError("batch: without records it needs a base offset")
+        base_offset = records[0].offset
+    if last_offset is None:
+        last_offset = records[-1].offset if records else base_offset
+    before = base_offset - 1
+    for record in records:
+        if record.offset <= before:
+            raise FormatError(f"batch: offset {record.offset} after {before}")
+        before = record.offset
+    if last_offset < max(before, base_offset):
+        raise FormatError(f"batch: last offset {last_offset} before {max(before, base_offset)}")
+    if last_offset > MAX_INT64:
+        raise FormatError(f"batch: offset {last_offset} does not fit 64 bits")
+    return base_offset, last_offset
+
+
+def _encode_record(record: BatchRecord, base_offset: int, base_timestamp: int) -> bytes:
+    parts = [
+        b"\0",  # attributes, none of which is in use
+        encode_varint(record.timestamp - base_timestamp),
+        encode_varint(record.offset - base_offset),
+        *_encode_bytes(record.key),
+        *_encode_bytes(record.value),
+        encode_varint(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        parts += [*_encode_bytes(name), *_encode_bytes(value)]
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def _encode_bytes(data: bytes | None) -> tuple[bytes, bytes]:
+    return (_NULL_LENGTH, b"") if data is None else (encode_varint(len(data)), data)
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed number, seven bits to the byte, the lowest first; the sign is the lowest bit."""
+    return _SHORT_VARINTS[value] if 0 <= value < _SHORT_VARINT_LIMIT else _encode_any_varint(value)
+
+
+def _encode_any_varint(value: int) -> bytes:
+    left = value << 1 if value >= 0 else ~(value << 1)
+    out = bytearray()
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+_SHORT_VARINTS = [
+    *(bytes((value << 1,)) for value in range(1 << 6)),
+    *(bytes((value << 1 & 127 | 128, value >> 6)) for value in range(1 << 6, _SHORT_VARINT_LIMIT)),
+]
+
+_NULL_LENGTH = _encode_any_varint(-1)
+
+SMALLEST_RECORD = 7
+
+RecordHeaders = tuple[tuple[bytes, bytes | None], ...]
+
+
+class RecordReader:
+    """Reads the records of a batch; every error names the record, the field and its offset."""
+
+    __slots__ = ("at", "data", "limit", "record")
+
+    def __init__(self, data: Bytes, at: int = 0, limit: int | None = None) -> None:
+        self.data = data
+        self.at = at
+        self.limit = len(data) if limit is None else limit
+        self.record = 0
+
+    def records(self, count: int, base_offset: int, base_timestamp: int) -> list[BatchRecord]:
+        """Reads all records; nothing may follow them.
+
+        :raises FormatError: they do not follow the format
+        """
+        end = self.limit
+        if not 0 <= count <= (end - self.at) // SMALLEST_RECORD:
+            raise FormatError(f"impossible count {count}, {end - self.at} bytes there")
+        found = []
+        for self.record in range(count):
+            self.limit = end
+            size = self._varint("length")
+            if not 0 <= size <= end - self.at:
+                raise self._error("length", f"{size} bytes, {end - self.at} left")
+            self.limit = self.at + size
+            found.append(self._read(base_offset, base_timestamp))
+        if self.at != end:
+            raise FormatError(f"{end - self.at} bytes behind the last record")
+        return found
+
+    def _read(self, base_offset: int, base_timestamp: int) -> BatchRecord:
+        self._step(1, "attributes")
+        timestamp = base_timestamp + self._varint("timestamp delta", 64)
+        offset = base_offset + self._varint("offset delta")
+        key = self._bytes("key")
+        value = self._bytes("value")
+        record = BatchRecord(
+            _wrap_int64(offset), _wrap_int64(timestamp), key, value, self._headers()
+        )
+        if self.at != self.limit:
+            raise self._error("end", f"{self.limit - self.at} bytes too many")
+        return record
+
+    def _headers(self) -> RecordHeaders:
+        count = self._varint("headers")
+        if not 0 <= count <= self.limit - self.at:
+            raise self._error("headers", f"impossible count {count}")
+        return read_record_headers(self, count)
+
+    def header(self) -> tuple[bytes, bytes | None]:
+        """A header's name and value."""
+        name = self._bytes("header name")
+        if name is None:
+            raise self._error("header name", "null")
+        return name, self._bytes("header value")
+
+    def header_place(self) -> tuple[int, int, int, int]:
+        """Where a header's name and value start, and their sizes; -1: null."""
+        return *self._place("header name"), *self._place("header value")
+
+    def _error(self, field: str, problem: str) -> FormatError:
+        return FormatError(f"record {self.record}: {field} at byte {self.at}: {problem}")
+
+    def _step(self, size: int, field: str) -> int:
+        start = self.at
+        if size > self.limit - start:
+            raise self._error(field, f"{size} bytes needed, {self.limit - start} left")
+        self.at = start + size
+        return start
+
+    def _varint(self, field: str, bits: int = 32) -> int:
+        start = self.at
+        value = shift = 0
+        while True:
+            byte = self.data[self._step(1, field)]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128 and value < 1 << bits:
+                return value >> 1 ^ -(value & 1)
+            if byte < 128 or shift >= bits:
+                self.at = start
+                raise self._error(field, f"a varint past {bits} bits")
+
+    def _bytes(self, field: str) -> bytes | None:
+        start, size = self._place(field)
+        return None if size < 0 else bytes(self.data[start : start + size])
+
+    def _place(self, field: str) -> tuple[int, int]:
+        size = self._varint(field)
+        return (self.at, -1) if size < 0 else (self._step(size, field), size)
+
+
+def read_record_headers(body: RecordReader, count: int) -> RecordHeaders:
+    """So many headers, from where the reader stands."""
+    return tuple([body.header() for _ in range(count)])
+
+
+def _wrap_int64(value: int) -> int:
+    """As Java adds 64 bits: past the largest comes the smallest."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

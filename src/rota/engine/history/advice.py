@@ -1,0 +1,563 @@
+"""Advice on a group: what happened, which of it was unnecessary, which policy is better, and the
+steps to get there.
+
+The *damage* that ranks groups is the number of partitions that remaining members had to give up,
+plus the number of moves that the best balance did not need. A policy can save both; it cannot save
+what is lost because a member is gone.
+
+The best policy is the one with the least damage and the fewest rebalances among those that the
+client libraries of the group's last members support and that balance the load as evenly as now.
+Among equally good policies the smallest change of settings wins, and a change that saves next to
+nothing is not advised.
+
+``client_settings.py`` knows how each library writes the settings of a step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rota.engine.history.client_settings import (
+    CLIENT_LIBRARIES,
+    MIN_BROKER_VERSION,
+    UNKNOWN_LIBRARY,
+    ClientLibrary,
+    find_libraries,
+    format_step,
+    join_names,
+)
+from rota.engine.history.facts import (
+    COOPERATIVE_STICKY,
+    MINUTE,
+    Advice,
+    Generation,
+    Rebalance,
+    RebalanceCause,
+    WhatIf,
+)
+from rota.engine.history.policies import (
+    CONSUMER_PROTOCOL_TYPE,
+    OTHER_SOLVER,
+    GroupPolicy,
+    MembershipType,
+    PolicyProtocol,
+    find_used_policies,
+    format_timeout,
+    is_readable_consumer_group,
+    parse_last_used,
+    parse_policy,
+)
+
+#: ``group.consumer.max.session.timeout.ms``.
+MAX_CONSUMER_SESSION_TIMEOUT = 60_000
+
+_SESSION_LIMIT_HINT = (
+    "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
+)
+
+
+def is_migration_possible(
+    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+) -> bool:
+    """Whether every library of the group can do what a policy asks for beyond what is in use."""
+    if wanted.membership is not MembershipType.DYNAMIC and not all(one.static for one in libraries):
+        return False
+    if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
+        return True
+    if wanted.protocol is PolicyProtocol.CONSUMER:
+        return all(one.broker for one in libraries)
+    return all(wanted.strategy in one.strategies for one in libraries)
+
+
+def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
+    """How much of a change it is, for choosing among equals.
+
+    A longer session timeout is a setting. Another strategy is one or two restarts; a
+    ``group.instance.id`` has to be found for every process. Another protocol asks for new brokers
+    and clients; and a sticky strategy keeps topics together less well than range.
+    """
+    total = 0
+    if wanted.protocol is not used.protocol:
+        total += 4 if PolicyProtocol.CONSUMER in {wanted.protocol, used.protocol} else 2
+    elif wanted.strategy != used.strategy:
+        total += 2
+    if wanted.membership is not used.membership:
+        total += 2
+    if wanted.session_timeout != used.session_timeout:
+        total += 1
+    return total
+
+
+def list_migration_steps(
+    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+) -> tuple[str, ...]:
+    """What to do, step by step."""
+    steps: list[str] = []
+    if wanted.membership is MembershipType.STATIC:
+        steps += _static_steps(used, wanted, libraries)
+    elif used.membership is not MembershipType.DYNAMIC:
+        steps.append(
+            format_step(
+                "Remove {} from every member's settings.", libraries, lambda one: one.static
+            )
+        )
+    if wanted.protocol is PolicyProtocol.CONSUMER and used.protocol is not PolicyProtocol.CONSUMER:
+        steps += _consumer_protocol_steps(wanted, libraries)
+    elif wanted.protocol is PolicyProtocol.CONSUMER:
+        if wanted.strategy != used.strategy:
+            steps.append(
+                format_step(
+                    "Restart the members one after the other with {}.",
+                    libraries,
+                    lambda one: one.served_by(wanted.strategy),
+                )
+            )
+    elif (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
+        steps += _strategy_steps(used, wanted, libraries)
+    return tuple(steps)
+
+
+def _static_steps(
+    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+) -> Iterator[str]:
+    session = _session_to_set(used, wanted)
+    if used.membership is not MembershipType.STATIC:
+        yield format_step(
+            "Give every process {}, with an ID of its own that stays the same over restarts and "
+            "deploys: the name of a StatefulSet's pod or of a host, not that of a Deployment's "
+            "pod. Two processes with the same one shut each other out.",
+            libraries,
+            ClientLibrary.static_id,
+        )
+    if session is None:
+        return
+    if wanted.protocol is PolicyProtocol.CONSUMER:
+        limit = ""
+        if session > MAX_CONSUMER_SESSION_TIMEOUT:
+            limit = (
+                ", after raising the broker's group.consumer.max.session.timeout.ms, "
+                f"{MAX_CONSUMER_SESSION_TIMEOUT} if not set"
+            )
+        yield (
+            f"Set consumer.session.timeout.ms={session} for the group (kafka-configs "
+            f"--entity-type groups){limit}."
+        )
+    elif used.protocol is not PolicyProtocol.CONSUMER:  # else it comes with the restart
+        yield format_step(
+            f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_of(session)
+        )
+    yield (
+        "Mind: a static member keeps its partitions while it restarts; nobody reads them until "
+        f"it is back, or for {format_timeout(session)} if it never is (rota simulate shows "
+        "how long "
+        "partitions stand still). To scale down, remove it with the admin client, do not wait."
+    )
+
+
+def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
+    """The session timeout that has to be set; None: it is as it was.
+
+    The members' own is none of the broker's: what one was is lost on the way to the other.
+    """
+    sides = {one.protocol is PolicyProtocol.CONSUMER for one in (used, wanted)}
+    kept = (used.membership, used.session_timeout) == (wanted.membership, wanted.session_timeout)
+    static = wanted.membership is MembershipType.STATIC
+    return wanted.session_timeout if static and not (kept and len(sides) == 1) else None
+
+
+def _strategy_steps(
+    used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+) -> Iterator[str]:
+    turns = ": the group turns cooperative" if wanted.protocol is PolicyProtocol.COOPERATIVE else ""
+    restart = "Restart the members one after the other with {}"
+    if used.protocol is PolicyProtocol.CONSUMER:
+        session = _session_to_set(used, wanted)
+        limit = "" if session is None else f" {_SESSION_LIMIT_HINT}"
+        yield format_step(
+            f"{restart}.{limit}", libraries, lambda one: one.unserved(wanted.strategy, session)
+        )
+        return
+    if used.strategy == wanted.strategy:  # an eager one stands beside it
+        yield format_step(f"{restart}{turns}.", libraries, lambda one: one.listed(wanted.strategy))
+        return
+    crosses = wanted.protocol is not used.protocol
+    since = [one.cooperative for one in libraries if one.cooperative]
+    if wanted.strategy == COOPERATIVE_STICKY and since:
+        yield f"Make sure of {join_names(since)}."
+    refusing = [one.name for one in libraries if not one.mixes]
+    if crosses and refusing:
+        yield (
+            f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
+            "strategies in one list, so there is no way from one to the other while the group runs."
+        )
+        yield format_step("Start them with {}.", libraries, lambda one: one.listed(wanted.strategy))
+        return
+    both = [one.both for one in libraries]
+    if crosses and used.strategy == "range" and all(both):
+        yield (
+            f"Leave out the next step if all members are {join_names(both)} and never set the "
+            "list: "
+            "their default list has both."
+        )
+    yield format_step(
+        f"{restart}: the group goes on with {used.strategy} until all have it.",
+        libraries,
+        lambda one: one.listed(wanted.strategy, used.strategy),
+    )
+    yield format_step(
+        f"Restart them one after the other again with {{}}{turns}.",
+        libraries,
+        lambda one: one.listed(wanted.strategy),
+    )
+
+
+def _consumer_protocol_steps(
+    wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
+) -> Iterator[str]:
+    clients = [one.broker.client for one in libraries if one.broker]
+    also = f", and of {join_names(clients)}" if clients else ""
+    yield f"Make sure of brokers of Kafka {MIN_BROKER_VERSION} or newer{also}."
+    yield format_step(
+        "Restart the members one after the other with {}. The group changes over while it runs.",
+        libraries,
+        lambda one: one.served(wanted.strategy),
+    )
+
+
+CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
+
+#: A policy that does more harm than the best by up to this share of what there was is as good.
+NEAR_BEST_SHARE = 0.01
+
+#: A change has to save this share of the damage ...
+MIN_SAVED_SHARE = 0.1
+
+#: ... and at least so many partitions; for less no larger change is advised than need be.
+MIN_SAVED_PARTITIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTotal:
+    """What a policy costs over the whole window."""
+
+    policy: str
+    rebalances: int = 0
+    moved: int = 0
+    moved_min: int = 0
+    stopped: int = 0
+    needless: int = 0
+    #: Members without anything to do, after all rebalances together.
+    idle: int = 0
+    #: Largest load less smallest, likewise.
+    spread: int = 0
+
+    @property
+    def damage(self) -> int:
+        """What ranks."""
+        return self.stopped + self.needless
+
+    @property
+    def harm(self) -> int:
+        """What policies are compared by: each rebalance holds the group up, if only shortly."""
+        return self.damage + self.rebalances
+
+    def as_even_as(self, other: PolicyTotal) -> bool:
+        """Whether members are loaded as evenly as under another policy, on average; a spread of
+        one is even. A strategy may move less by balancing worse.
+        """
+        mine, theirs = max(self.rebalances, 1), max(other.rebalances, 1)
+        return self.idle * theirs <= other.idle * mine and (
+            self.spread <= mine or self.spread * theirs <= other.spread * mine
+        )
+
+
+def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
+    """Over all rebalances, by policy."""
+    sums: dict[str, list[int]] = {}
+    for row in whatifs:
+        found = sums.setdefault(row.policy, [0] * 7)
+        if row.happens:
+            found[0] += 1
+            found[1] += row.moved
+            found[2] += row.moved_min
+            found[3] += row.stopped
+            found[4] += max(row.moved - row.moved_min, 0)
+            found[5] += row.idle_members
+            found[6] += row.spread
+    return {name: PolicyTotal(name, *found) for name, found in sums.items()}
+
+
+def advise_group(
+    generations: Sequence[Generation],
+    steps: Sequence[Rebalance],
+    whatifs: Sequence[WhatIf],
+    causes: Mapping[tuple[int, int], RebalanceCause] | None = None,
+    rollouts: Mapping[tuple[int, int], str] | None = None,
+) -> Advice:
+    """Advice on one group.
+
+    :param generations: everything that is known of it
+    :param steps: its rebalances
+    :param whatifs: what :func:`rota.engine.history.whatif.evaluate_policies` found
+    :param causes: why they were, by life and generation
+    :param rollouts: the rolling deploy that a rebalance is part of, by life and generation
+    """
+    if not is_readable_consumer_group(generations):
+        return _advise_unreadable(generations, steps)
+    case = _AdviceCase(generations, steps, whatifs, causes or {}, rollouts or {})
+    best = case.best()
+    verdict = case.verdict(best)
+    if verdict != CHANGE:
+        best = case.used
+    return Advice(
+        group=generations[0].group,
+        verdict=verdict,
+        policy=best.policy,
+        policy_used=case.used.policy,
+        damage=float(case.used.damage),
+        rebalances=case.used.rebalances,
+        rebalances_after=best.rebalances,
+        moved=case.used.moved,
+        moved_after=best.moved,
+        moved_min=case.used.moved_min,
+        stopped=case.used.stopped,
+        stopped_after=best.stopped,
+        libraries=case.libraries,
+        headline=case.headline(verdict, best),
+        steps=case.steps(verdict, best),
+    )
+
+
+def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebalance]) -> Advice:
+    """Returns the advice on a group whose assignments cannot be read."""
+    group, number = generations[0].group, len(steps)
+    strategy = generations[-1].strategy or "none"
+    kinds = {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}
+    why = "not all of its members' bytes could be read"
+    if kinds:
+        why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+    return Advice(
+        group=group,
+        verdict=CANNOT_TELL,
+        policy=strategy,
+        policy_used=strategy,
+        damage=0.0,
+        rebalances=number,
+        rebalances_after=number,
+        moved=None,
+        moved_after=None,
+        moved_min=None,
+        stopped=None,
+        stopped_after=None,
+        libraries=_last_libraries(generations),
+        headline=f"{group}: {_format_count(number, 'rebalance')}. What moved is not known: {why}.",
+        steps=(),
+    )
+
+
+def _last_libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
+    """Those of the last members that there were: what was replaced is asked for nothing."""
+    last = next((one.members for one in reversed(generations) if one.members), ())
+    return tuple(sorted({member.library or UNKNOWN_LIBRARY for member in last}))
+
+
+class _AdviceCase:
+    """All that an advice is made of."""
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        steps: Sequence[Rebalance],
+        whatifs: Sequence[WhatIf],
+        causes: Mapping[tuple[int, int], RebalanceCause],
+        rollouts: Mapping[tuple[int, int], str],
+    ) -> None:
+        self._generations = generations
+        self._steps = steps
+        self._rollouts = rollouts
+        actual = next((row.policy for row in whatifs if row.actual), "none")
+        ends = ((step.after.life, step.after.generation) for step in steps)
+        self._causes = Counter(causes[end] for end in ends if end in causes)
+        self._slow, self._silent = (
+            self._causes[one] for one in (RebalanceCause.SLOW_POLL, RebalanceCause.SILENT)
+        )
+        self._totals = sum_by_policy(whatifs)
+        self.used = self._totals.pop(actual, PolicyTotal(actual))
+        listed = find_used_policies(steps)
+        self._known = all(policy.known for policy in listed)
+        self._policy = parse_last_used(actual) if listed else GroupPolicy(strategy="none")
+        #: What the policy in use at the end would have cost from the beginning.
+        self._now = self._totals.get(self._policy.label, self.used)
+        self.libraries = _last_libraries(generations)
+        self._able = find_libraries(self.libraries)
+
+    def best(self) -> PolicyTotal:
+        """The best policy that this group's libraries can have; the one in use is one of them."""
+        possible = {
+            name: total
+            for name, total in self._totals.items()
+            if is_migration_possible(self._policy, parse_policy(name), self._able)
+            and total.as_even_as(self.used)
+            and not self._hides(parse_policy(name))
+        }
+        everything = {**possible, self.used.policy: self.used}
+        least = min(total.harm for total in everything.values())
+        within = least + max(NEAR_BEST_SHARE * self.used.harm, MIN_SAVED_PARTITIONS)
+        return min(
+            (total for total in everything.values() if total.harm <= within),
+            key=lambda total: (
+                self._size(total.policy),
+                total.stopped,
+                total.moved,
+                total.rebalances,
+                total.policy,
+            ),
+        )
+
+    def _hides(self, policy: GroupPolicy) -> bool:
+        """Static membership would save rebalances by leaving partitions of members that crash or
+        hang unread for longer: right for restarts, wrong for what has to be mended.
+        """
+        if policy.membership is not MembershipType.STATIC:
+            return False
+        sick = self._slow + self._silent
+        return sick > len(self._rollouts) and sick * 2 >= self._causes[RebalanceCause.LEFT]
+
+    def _size(self, name: str) -> int:
+        return 0 if name == self.used.policy else migration_size(self._policy, parse_policy(name))
+
+    def verdict(self, best: PolicyTotal) -> str:
+        """Whether to change anything."""
+        if not self._known:
+            return CANNOT_TELL
+        if best.policy in {self.used.policy, self._policy.label}:
+            return KEEP
+        saved = self._now.damage - best.damage
+        if saved < MIN_SAVED_PARTITIONS or saved < MIN_SAVED_SHARE * self._now.damage:
+            return KEEP
+        return CHANGE
+
+    def headline(self, verdict: str, best: PolicyTotal) -> str:
+        """What happened, what of it was needless, what to change, what that saves."""
+        group = self._generations[0].group
+        if not self._steps:
+            return f"{group}: no rebalances."
+        return f"{group}: {self._happened()}. {self._outcome(verdict, best)}"
+
+    def _happened(self) -> str:
+        used = self.used
+        span = self._steps[-1].after.at - self._steps[0].after.at
+        text = _format_count(used.rebalances, "rebalance")
+        if used.rebalances > 1:
+            text += f" in {_format_span(span)}"
+        if self._rollouts:
+            (name, number), *_ = Counter(self._rollouts.values()).most_common(1)
+            members = self._deployed(name)
+            text += f", {number} of them one rolling deploy of {members} members"
+        elif self._causes:
+            known = (f"{number} {cause}" for cause, number in self._causes.most_common())
+            text += f" ({', '.join(known)})"
+        text += f"; {_format_count(used.stopped, 'partition')} stopped, {used.moved} moved"
+        if used.moved:
+            needless = used.needless
+            had = "none had to" if needless == used.moved else f"{used.moved - needless} had to"
+            text += f" though {had}" if needless else ", all of which had to"
+        return text
+
+    def _deployed(self, name: str) -> int:
+        """The largest the group was during a rolling deploy."""
+        return max(
+            len(step.after.members)
+            for step in self._steps
+            if self._rollouts.get((step.after.life, step.after.generation)) == name
+        )
+
+    def _outcome(self, verdict: str, best: PolicyTotal) -> str:
+        match verdict:
+            case "change":
+                return (
+                    f"Use {_describe_change(self._policy, parse_policy(best.policy))}: "
+                    f"{self._saved(best)}."
+                )
+            case "keep":
+                return f"Keep {self._policy.label}: nothing that would be much better was found."
+            case _:
+                return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
+
+    def _saved(self, best: PolicyTotal) -> str:
+        """What gets better."""
+        pairs = (
+            (_format_count(best.rebalances, "rebalance"), best.rebalances, self.used.rebalances),
+            (f"{best.stopped} stopped", best.stopped, self.used.stopped),
+            (f"{best.moved} moved", best.moved, self.used.moved),
+        )
+        return ", ".join(f"{said} instead of {now}" for said, then, now in pairs if then < now)
+
+    def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
+        """How to migrate, and what else would help."""
+        steps: list[str] = []
+        if self._slow:
+            late = [one for one in self._able if one.late] or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+            text = (
+                f"{_format_count(self._slow, 'rebalance')} came of slow polls, which no "
+                "policy mends: "
+            )
+            steps.append(format_step(text + "{}.", late, lambda one: one.late, several="do this"))
+        if self._silent:
+            steps.append(
+                f"{_format_count(self._silent, 'rebalance')} came of members that fell "
+                "silent, which no "
+                "policy mends: look for crashes, long pauses of the process or a lost network then "
+                "(gold/rebalances names them)."
+            )
+        if verdict == CHANGE:
+            if UNKNOWN_LIBRARY in self.libraries:
+                steps.append(_unknown_library_step(self.libraries))
+            steps += list_migration_steps(self._policy, parse_policy(best.policy), self._able)
+            if self._policy.solver == OTHER_SOLVER:
+                steps.append(
+                    f"What {self._policy.strategy} gave here is neither Rota's nor Java's "
+                    "placement: what the change saves is an estimate."
+                )
+        return tuple(steps)
+
+
+def _unknown_library_step(libraries: Sequence[str]) -> str:
+    """That settings may have other names than those that are given."""
+    some, theirs = (" of some members", " for them") if len(libraries) > 1 else ("", "")
+    return f"The client library{some} could not be told: settings are named as in Java{theirs}."
+
+
+def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
+    """What to change, in words."""
+    parts = []
+    if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
+        parts.append(
+            f"the broker's protocol (KIP-848) with {wanted.strategy}"
+            if wanted.protocol is PolicyProtocol.CONSUMER
+            else wanted.strategy
+        )
+    if wanted.membership is MembershipType.STATIC:
+        session = wanted.session_timeout
+        timeout = "" if session is None else f"a session timeout of {format_timeout(session)}"
+        if used.membership is not MembershipType.STATIC:
+            parts.append(" with ".join(filter(None, ("static membership", timeout))))
+        elif timeout and session != used.session_timeout:
+            parts.append(timeout)
+    elif used.membership is not MembershipType.DYNAMIC:
+        parts.append("dynamic membership")
+    return " and ".join(parts)
+
+
+def _format_count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _format_span(milliseconds: int) -> str:
+    if milliseconds < 2 * MINUTE:
+        return f"{max(round(milliseconds / 1_000), 1)} s"
+    if milliseconds < 120 * MINUTE:
+        return f"{round(milliseconds / MINUTE)} min"
+    return f"{round(milliseconds / MINUTE / 60)} h"

@@ -1,0 +1,785 @@
+"""Why a group rebalanced, and how that is known.
+
+Start with :func:`explain_rebalance`. Where the broker's log has lines about a rebalance, the log
+states the cause; else the cause is inferred from the journal. The two are never mixed: the journal
+does not correct a stated cause, and an inferred cause is not presented as stated.
+
+Stated by the log ----------------- The first call to join names the cause; what else happened in
+the same rebalance is reported beside it. A rebalance in which another strategy came into use is
+still one of a member that joined or left, if the log says so; "strategy changed" is the cause only
+where a member that was already there came with other strategies.
+
+Some lines leave a cause open, and the generations decide:
+
+- a leader that rejoins because "cached metadata has changed" has seen partitions added, a new topic
+  that a pattern matches (its subscription changed), or a change that does not matter to the group;
+- the broker of a consumer group does not log why it raised the epoch, unless a member came or went:
+  else a subscription changed, or partitions were added;
+- a member that left without a reason may have left because it polled too late: clients before 3.2,
+  clients other than Java's and members of consumer groups give no reason. A member that joined
+  within its poll interval has polled; one whose last commit was out of its rhythm, at the moment it
+  left, was closed; one that comes back to a consumer group under the same id was not closed. Where
+  that decides nothing, the cause is unknown.
+
+Inferred from the journal ------------------------- The journal has no reasons. What it proves, or
+all but proves, is a cause; where two causes would have left the same entries the cause is unknown,
+and the better guess is reported as a guess. Known causes are
+
+- **joined**: members came to an empty group, or came while nothing else differs;
+- **subscription changed**, **partitions added**: the same members, and that is what differs;
+- **strategy changed**: the same members, and another strategy in use;
+- **leader rejoined**: the same members, and partitions they asked for no longer exist: the leader
+  learns that, and acts;
+- **left**: members are gone, nothing else differs, and each of them committed so shortly before
+  that its session cannot have expired, and had polled: it joined not long before that, or its last
+  commit came too early in a steady rhythm, as the last commit of a client that is closed does.
+
+Not known is
+
+- which was first, where members came and went in one rebalance, or where attempts are not seen;
+- whether a member fell silent, polled too late, or left after a while without a commit. A client
+  that commits only new offsets stops when nothing is new, and the others may keep a rebalance
+  waiting for as long as a session: all three look alike;
+- what happened where nothing differs: a member may have come and gone before the others joined;
+- how a member of a consumer group went: its session timeout is not in the journal.
+
+A coordinator that stops in the middle of a rebalance leaves no trace: the group is as before, and
+begins again. The cause found is then that of the second attempt, which may differ from the first.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.history.client_settings import NO_POLL_LIMIT_LIBRARIES
+from rota.engine.history.facts import (
+    EvidenceType,
+    Explanation,
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    LogLine,
+    PartitionsByTopic,
+    Rebalance,
+    RebalanceCause,
+)
+from rota.engine.history.generations import generation_distance
+from rota.engine.history.rebalances import GenerationDiff, diff_generations
+
+#: The times of each partition's commits, in ascending order.
+CommitTimes: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
+
+PartitionCodes: TypeAlias = npt.NDArray[np.int32]
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+LATEST_TIME = np.iinfo(np.int64).max
+
+#: Commits so close to each other are one.
+SAME_COMMIT_GAP = 10
+
+#: So many times in a row it must have been the same, to speak of a rhythm.
+MIN_RHYTHM_GAPS = 4
+
+#: By how much the longest time between two commits may exceed the shortest.
+MAX_RHYTHM_RATIO = 1.25
+
+#: No more of a partition's commits are looked at for a rhythm.
+MAX_RHYTHM_COMMITS = 64
+
+#: A commit that comes before this share of the shortest time is out of the rhythm.
+EARLY_COMMIT_SHARE = 0.9
+
+
+def find_last_commit(
+    commits: CommitTimes,
+    held: PartitionsByTopic,
+    until: int = LATEST_TIME,
+    since: int | None = None,
+) -> int | None:
+    """The last commit of any of these partitions, not after ``until`` and after ``since``."""
+    newest: int | None = None
+    for topic, numbers in held.items():
+        for number in numbers:
+            times = commits.get((topic, number))
+            if times is None:
+                continue
+            position = int(np.searchsorted(times, until, side="right"))
+            if position and (newest is None or times[position - 1] > newest):
+                newest = int(times[position - 1])
+    return None if newest is None or (since is not None and newest <= since) else newest
+
+
+def is_last_commit_early(
+    commits: CommitTimes, held: PartitionsByTopic, until: int, since: int
+) -> bool:
+    """Whether the last commit of these partitions came too early in a rhythm that was steady.
+
+    A client that commits from time to time commits once more when it is closed, whenever that is.
+    One that dies, or polls no more, does not; and if its application or a thread of its own goes on
+    to commit meanwhile, its last commit is in the rhythm.
+    """
+    found = [
+        times[np.searchsorted(times, since, side="right") : np.searchsorted(times, until, "right")]
+        for topic, numbers in held.items()
+        for number in numbers
+        if (times := commits.get((topic, number))) is not None
+    ]
+    if not found:
+        return False
+    times = np.unique(np.concatenate([one[-MAX_RHYTHM_COMMITS:] for one in found]))
+    gaps = np.diff(times)
+    gaps = gaps[gaps > SAME_COMMIT_GAP]
+    if len(gaps) <= MIN_RHYTHM_GAPS:
+        return False
+    last, before = gaps[-1], gaps[-1 - MIN_RHYTHM_GAPS : -1]
+    return bool(
+        before.max() <= before.min() * MAX_RHYTHM_RATIO and last < before.min() * EARLY_COMMIT_SHARE
+    )
+
+
+def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
+    """The times up to which commits are asked for, to explain the steps between generations."""
+    found = {line.at for line in lines}
+    for generation in generations:
+        found.add(generation.at)
+        if generation.state_at is not None:
+            found.add(generation.state_at)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def select_commits(
+    partition: PartitionCodes, at: Int64Array, asked: Int64Array
+) -> npt.NDArray[np.intp]:
+    """Returns the commits that can matter, by partition and time.
+
+    These are a partition's last commits up to each query time, and up to the end.
+    """
+    order = np.lexsort((at, partition))
+    partition, at = partition[order], at[order]
+    before = np.searchsorted(asked, at)
+    changes = (np.diff(partition) != 0) | (np.diff(before) != 0)
+    ends = np.append(np.flatnonzero(changes) + 1, len(order))
+    sizes = np.diff(ends, prepend=0)
+    kept = np.repeat(ends, sizes) - np.arange(len(order)) <= MAX_RHYTHM_COMMITS
+    return order[kept]
+
+
+#: How far a line may seem to be from the entry that it belongs to.
+LOG_TIME_SLACK = 1_000
+
+#: A line with a step's number that is so much older is of a former life of the group.
+FORMER_LIFE_AGE = 10_000
+
+#: How long after its last commit a client that is closed leaves.
+MAX_CLOSE_DELAY = 250
+
+#: So many further reasons are told.
+MAX_FURTHER_REASONS = 5
+
+NO_REASON = "not provided"
+
+POLL_TIMEOUT_REASON = "poll timeout has expired"
+
+SECOND_ROUND_REASON = "need to revoke partitions"
+
+#: How a client's reason begins where it only asks again, and the reason that it had is lost.
+RETRY_REASONS = (
+    "encountered ",
+    "rebalance failed due to ",
+    "group is already rebalancing",
+    "offset commit failed since ",
+)
+
+_ENDING_LINES = frozenset(("assigned", "emptied"))
+
+#: Reasons that leave nothing open. Ids may hold any words: so the whole is looked at.
+_CLEAR_REASONS = (
+    (re.compile(r"Adding new member .*", re.DOTALL), RebalanceCause.JOINED),
+    (
+        re.compile(r"[rR]emoving member .* on heartbeat expiration\.?", re.DOTALL),
+        RebalanceCause.SILENT,
+    ),
+    (
+        re.compile(r"Removing .* on pending sync request expiration\.?", re.DOTALL),
+        RebalanceCause.SILENT,
+    ),
+    (re.compile(r"Group's selectedProtocol will change .*", re.DOTALL), RebalanceCause.STRATEGY),
+)
+
+_LEAVE_REASON = re.compile(
+    r"explicit `LeaveGroup` request for \(.*\) members\.?|[rR]emoving member .* on LeaveGroup\.?",
+    re.DOTALL,
+)
+
+_LEADER_REASON = re.compile(r"[lL]eader .* re-joining group during \w+", re.DOTALL)
+
+_StatedCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogEvidence:
+    """A step with what there is to explain it by."""
+
+    step: Rebalance
+    commits: CommitTimes
+    lines: Sequence[LogLine]
+    #: Which lines called the members to join, or raised the epoch: at least one.
+    calls: tuple[int, ...]
+    #: None where the generation before is none, or not known.
+    change: GenerationDiff | None
+
+    @property
+    def first(self) -> LogLine:
+        return self.lines[self.calls[0]]
+
+    def just_before(self) -> list[LogLine]:
+        """The lines that led to the first call, latest first; they were written with it."""
+        found = []
+        for position in range(self.calls[0] - 1, -1, -1):
+            line = self.lines[position]
+            if line.what in ("preparing", "epoch", "target", *_ENDING_LINES):
+                break
+            if line.at < self.first.at - LOG_TIME_SLACK:
+                break
+            found.append(line)
+        return found
+
+    def member(self, member_id: str | None) -> GenerationMember | None:
+        """A member as it was before."""
+        members = self.step.before.members if self.step.before is not None else ()
+        return next((one for one in members if one.member_id == member_id), None)
+
+
+def explain_from_log(
+    step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
+) -> Explanation | None:
+    """What a group's lines, in the order of the log, say about a step; None if they say nothing."""
+    calls = _find_calls(step, lines)
+    if not calls:
+        return None
+    differs = None
+    if step.before is not None:
+        differs = diff_generations(step.before, step.rounds[0], step.after)
+    seen = _LogEvidence(step, commits, lines, calls, differs)
+    is_classic = step.after.kind is GroupType.CLASSIC
+    cause, likely, said = _classic_cause(seen) if is_classic else _consumer_cause(seen)
+    further = [
+        _log_text(lines[call]) for call in calls[1:] if not _is_second_round_call(lines[call])
+    ]
+    return Explanation(
+        cause=cause,
+        evidence=EvidenceType.STATED,
+        likely=likely,
+        reason="; then: ".join([said, *further[:MAX_FURTHER_REASONS]]),
+        started_at=seen.first.at,
+        joined_at=_find_stabilized_time(seen) if is_classic else None,
+    )
+
+
+def find_base_generation(step: Rebalance) -> int:
+    """The generation that a step began from; where that is not known, the one before its own."""
+    known = step.from_generation
+    return step.rounds[0].generation - 1 if known is None else known
+
+
+def _find_calls(step: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
+    """The lines that called to join, or raised the epoch, from the first of a step to its last.
+
+    They are looked for from the end: a group that was deleted begins its numbers anew, so that a
+    line with a higher number than the one after it is of a former life.
+    """
+    base, end = find_base_generation(step), step.after
+    what, low, high = "epoch", base + 1, end.generation
+    if end.kind is GroupType.CLASSIC:  # a call to join names the generation before
+        what, low, high = "preparing", base, end.generation - 1
+    found: list[int] = []
+    for position in range(bisect_right(lines, end.at + LOG_TIME_SLACK, key=_line_time) - 1, -1, -1):
+        line = lines[position]
+        number = line.generation
+        if line.what == "deleted" or (
+            step.before is not None and line.at + LOG_TIME_SLACK < step.before.at
+        ):
+            break
+        if line.what == "loaded" and found:
+            break  # what another coordinator had begun is forgotten: the group is loaded at rest
+        if number is None:
+            continue
+        is_former = bool(found) or line.at < end.at - FORMER_LIFE_AGE
+        if line.what == what:
+            if number < low or (number > high and is_former):
+                break
+            if number <= high:
+                found.append(position)
+                high = number
+        elif line.what in _ENDING_LINES and (number <= base or (number > high and is_former)):
+            break
+    return tuple(reversed(found))
+
+
+def _line_time(line: LogLine) -> int:
+    return line.at
+
+
+def _find_stabilized_time(seen: _LogEvidence) -> int | None:
+    """When all had joined the last round."""
+    for line in islice(seen.lines, seen.calls[0], None):
+        if line.at > seen.step.after.at + LOG_TIME_SLACK:
+            break
+        if line.what == "stabilized" and line.generation == seen.step.after.generation:
+            return line.at
+    return None
+
+
+def _classic_cause(seen: _LogEvidence) -> _StatedCause:
+    """By the first call to join."""
+    call = seen.first
+    said, reason = _log_text(call), call.reason or ""
+    for shape, cause in _CLEAR_REASONS:
+        if shape.fullmatch(reason):
+            return cause, None, said
+    if _LEAVE_REASON.fullmatch(reason):
+        return _leave_cause(seen, call)
+    if reason.startswith("Downgrade group "):
+        return _downgrade_cause(seen, said)
+    if reason.startswith("Updating metadata for ") or _LEADER_REASON.fullmatch(reason):
+        return _rejoin_cause(seen, call, said)
+    return RebalanceCause.UNKNOWN, _cause_from_diff(seen.change), said
+
+
+def _leave_cause(seen: _LogEvidence, call: LogLine) -> _StatedCause:
+    """A member left by a request: the call gives its reason, or the line before does."""
+    client, member_id, said = call.client_reason, call.member_id, _log_text(call)
+    if client is None:
+        gone = [line for line in seen.just_before() if line.what == "left"]
+        if gone:
+            client, member_id = gone[0].client_reason, gone[0].member_id
+            said = f"{said} {_client_reason_text(client)}" if client else said
+    if client is None or client == NO_REASON:
+        return _leave_cause_without_reason(seen, member_id, said)
+    return (
+        (RebalanceCause.SLOW_POLL if POLL_TIMEOUT_REASON in client else RebalanceCause.LEFT),
+        None,
+        said,
+    )
+
+
+def _leave_cause_without_reason(
+    seen: _LogEvidence, member_id: str | None, said: str
+) -> _StatedCause:
+    """It was closed, or it left by itself because it polled too late."""
+    at, member = seen.first.at, seen.member(member_id)
+    if member is None or member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+        return RebalanceCause.LEFT, None, said  # what is static falls silent
+    interval = member.rebalance_timeout or 0
+    if _find_last_join(seen, member.member_id) > at - interval:
+        return RebalanceCause.LEFT, None, said
+    committed = find_last_commit(seen.commits, member.assigned, at)
+    is_quiet = committed is None or committed <= at - interval
+    if seen.step.before is not None and seen.step.before.kind is GroupType.CONSUMER:
+        return _consumer_leave_cause(seen, member, said, is_quiet=is_quiet)
+    if committed is not None and _is_close_commit(seen, member, committed):
+        return RebalanceCause.LEFT, None, said
+    likely = RebalanceCause.SLOW_POLL if is_quiet and committed is not None else RebalanceCause.LEFT
+    return RebalanceCause.UNKNOWN, likely, f"{said} It may have polled too late."
+
+
+def _is_close_commit(seen: _LogEvidence, member: GenerationMember, committed: int) -> bool:
+    """Its last commit was made to leave."""
+    before, at = seen.step.before, seen.first.at
+    assert before is not None
+    in_time = at - committed <= MAX_CLOSE_DELAY
+    return in_time and is_last_commit_early(seen.commits, member.assigned, at, before.at)
+
+
+def _consumer_leave_cause(
+    seen: _LogEvidence, member: GenerationMember, said: str, *, is_quiet: bool
+) -> _StatedCause:
+    """A process keeps its id for life: one that was closed does not come back under it."""
+    is_back = any(
+        line.what == "joined" and line.member_id == member.member_id
+        for line in islice(seen.lines, seen.calls[0], None)
+    )
+    # where nobody commits, that it did not says nothing
+    is_quiet = is_quiet and find_last_commit(seen.commits, member.assigned) is not None
+    if is_back and is_quiet:
+        return RebalanceCause.SLOW_POLL, None, f"{said} It came back under the same id."
+    if is_back:  # or it had unsubscribed
+        return (
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.SLOW_POLL,
+            f"{said} It came back under the same id.",
+        )
+    if is_quiet:
+        return (
+            RebalanceCause.UNKNOWN,
+            RebalanceCause.SLOW_POLL,
+            f"{said} It had not committed for long.",
+        )
+    return RebalanceCause.LEFT, None, said
+
+
+def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
+    """When it surely had not asked to join yet, the last time that it did; 0 if not known."""
+    before = seen.step.before
+    assert before is not None
+    for position in range(seen.calls[0] - 1, -1, -1):
+        line = seen.lines[position]
+        if line.what == "joined" and line.member_id == member_id:
+            return line.at
+        if before.kind is GroupType.CLASSIC and line.what == "preparing":
+            is_its_own = line.generation == before.generation - 1 and line.at <= before.at
+            return line.at if is_its_own else 0
+    return 0
+
+
+def _downgrade_cause(seen: _LogEvidence, said: str) -> _StatedCause:
+    """The last member of the consumer protocol is gone, and the group is a classic one again."""
+    for line in seen.just_before():
+        if line.what in ("left", "fenced"):
+            cause, likely, more = _removal_cause(seen, line)
+            return cause, likely, f"{said} {more}"
+    return RebalanceCause.UNKNOWN, _cause_from_diff(seen.change), said
+
+
+def _rejoin_cause(seen: _LogEvidence, call: LogLine, said: str) -> _StatedCause:
+    """A member that was there joined again: with other topics, for new partitions, for nothing."""
+    client, differs = call.client_reason or NO_REASON, seen.change
+    is_leader = _LEADER_REASON.fullmatch(call.reason or "") is not None
+    cause = None
+    if client.startswith("subscription has changed") or "current subscription" in client:
+        cause = RebalanceCause.SUBSCRIPTION
+    elif client.startswith(RETRY_REASONS):
+        likely = _cause_from_diff(differs) or (RebalanceCause.LEADER if is_leader else None)
+        return RebalanceCause.UNKNOWN, likely, said
+    elif differs is not None and SECOND_ROUND_REASON not in client:
+        cause = _rejoin_cause_from_diff(differs, call, client, is_leader=is_leader)
+    if cause is None and is_leader:
+        cause = RebalanceCause.LEADER
+    return (
+        (cause, None, said) if cause else (RebalanceCause.UNKNOWN, _cause_from_diff(differs), said)
+    )
+
+
+def _rejoin_cause_from_diff(
+    differs: GenerationDiff, call: LogLine, client: str, *, is_leader: bool
+) -> RebalanceCause | None:
+    """What a member that joined again did it for."""
+    changed = any(one.member_id == call.member_id for one in differs.resubscribed)
+    if changed or (differs.found and "metadata" in client):
+        return RebalanceCause.SUBSCRIPTION
+    if is_leader:
+        return RebalanceCause.PARTITIONS if differs.grown else None
+    return RebalanceCause.STRATEGY if differs.strategy and differs.same_members else None
+
+
+def _consumer_cause(seen: _LogEvidence) -> _StatedCause:
+    """By the line with which the epoch was raised first."""
+    said = _log_text(seen.first)
+    if seen.step.before is None and seen.step.known_before:
+        return RebalanceCause.JOINED, None, said
+    for line in seen.just_before():
+        match line.what:
+            case "joined" if seen.member(line.member_id) is None:  # else it only joined again
+                return RebalanceCause.JOINED, None, line.text
+            case "left" | "fenced":
+                return _removal_cause(seen, line)
+            case "subscribed":
+                return RebalanceCause.SUBSCRIPTION, None, line.text
+            case "replaced" if seen.change is not None and not seen.change.resubscribed:
+                return RebalanceCause.STRATEGY, None, line.text  # it came with the other protocol
+            case "scanned":
+                said = f"{line.text} {said}"
+                break
+            case _:
+                continue
+    cause = _cause_from_diff(seen.change)
+    return cause or RebalanceCause.UNKNOWN, None, said
+
+
+def _removal_cause(seen: _LogEvidence, line: LogLine) -> _StatedCause:
+    """A consumer group's member left, or was put out."""
+    if line.what == "fenced":
+        late = "failed to transition" in (line.reason or "")  # it did not give up what it had to
+        return (RebalanceCause.SLOW_POLL if late else RebalanceCause.SILENT), None, line.text
+    if line.client_reason is not None and line.client_reason != NO_REASON:
+        late = POLL_TIMEOUT_REASON in line.client_reason
+        return (RebalanceCause.SLOW_POLL if late else RebalanceCause.LEFT), None, line.text
+    return _leave_cause_without_reason(seen, line.member_id, line.text)
+
+
+def _cause_from_diff(differs: GenerationDiff | None) -> RebalanceCause | None:
+    """What the generations show, where a line leaves it open."""
+    if differs is None:
+        return None
+    if differs.came and not differs.went:
+        return RebalanceCause.JOINED
+    if differs.resubscribed or differs.found:
+        return RebalanceCause.SUBSCRIPTION
+    return RebalanceCause.PARTITIONS if differs.grown else None
+
+
+def _is_second_round_call(call: LogLine) -> bool:
+    return SECOND_ROUND_REASON in (call.client_reason or "")
+
+
+def _log_text(call: LogLine) -> str:
+    """The broker's own words."""
+    if call.what != "preparing" or not call.reason:
+        return call.text
+    if not call.client_reason:
+        return call.reason
+    return f"{call.reason}; {_client_reason_text(call.client_reason)}"
+
+
+def _client_reason_text(reason: str) -> str:
+    return f"client reason: {reason}"
+
+
+#: A commit tells that a member was there if it is younger than this share of its timeouts. Not the
+#: whole: a commit in a transaction is no sign of life to the broker, so that the session may be
+#: older by a heartbeat, which is to be at most a third of it.
+FRESH_COMMIT_SHARE = 2 / 3
+
+#: A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
+#: that, for it may have asked to join well before the others did. A commit alone does not tell that
+#: it polled: there are applications that commit while they are slow.
+YOUNG_MEMBER_SHARE = 1 / 2
+
+#: Of a consumer group, for a guess: brokers allow less only if told to.
+MIN_CONSUMER_SESSION = 6_000
+
+_InferredCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
+
+
+def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
+    """What the journal says about a step."""
+    before, first, after = step.before, step.rounds[0], step.after
+    case = None
+    if before is not None:
+        case = _JournalCase(before, first, diff_generations(before, first, after), commits)
+    cause, likely, reason = _cause_without_before(step) if case is None else _journal_cause(case)
+    earliest, last = _start_bounds(step, case)
+    has_joined = after.kind is GroupType.CLASSIC and after.mark is GenerationMark.SETTLED
+    return Explanation(
+        cause=cause,
+        evidence=EvidenceType.SAMPLED if after.sampled else EvidenceType.INFERRED,
+        likely=likely,
+        reason=reason,
+        joined_at=after.state_at if has_joined else None,
+        earliest_start=earliest,
+        latest_start=last,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _JournalCase:
+    """Two generations that follow each other, and what there is to tell why."""
+
+    before: Generation
+    first: Generation
+    differs: GenerationDiff
+    commits: CommitTimes
+
+    @property
+    def until(self) -> int:
+        """It had begun by then."""
+        return _joined_time(self.first)
+
+    def last_commit(self, member: GenerationMember) -> int | None:
+        """When a member of the generation before committed last."""
+        return find_last_commit(self.commits, member.assigned, self.until, since=self.before.at)
+
+    @property
+    def gap(self) -> str | None:
+        """Why it is not known what led from one to the other."""
+        if self.before.sampled or self.first.sampled:
+            return "what happened between two samples is not known"
+        if generation_distance(self.first.generation, self.before.generation) != 1:
+            return "generations in between were not saved"
+        if self.differs.due:
+            return "another round was to follow anyway"
+        if self.differs.astray:
+            return (
+                f"{_describe_members(self.differs.astray, 'had lost what it had')}, and "
+                "may have been first"
+            )
+        return None
+
+
+def _cause_without_before(step: Rebalance) -> _InferredCause:
+    """Where there is no generation before."""
+    if step.known_before:
+        return RebalanceCause.JOINED, None, "the group was empty before"
+    return RebalanceCause.UNKNOWN, None, "the generation before is not in the evidence"
+
+
+def _journal_cause(case: _JournalCase) -> _InferredCause:
+    differs = case.differs
+    cause: RebalanceCause | None = None
+    if case.gap is not None:
+        reason = case.gap
+    elif differs.same_members:
+        cause, reason = _same_members_cause(case)
+    elif not differs.came and not differs.renewed:
+        cause, reason = _departure_cause(case)
+    elif differs.went or differs.renewed:
+        reason = "members came and went in one rebalance"
+    else:
+        cause, reason = _join_cause(case)
+    return (cause, None, reason) if cause else (RebalanceCause.UNKNOWN, _guess_cause(case), reason)
+
+
+def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
+    """Members came, and nobody went."""
+    differs, who = case.differs, _describe_members(case.differs.came, "joined")
+    if not differs.same_work:
+        return None, f"{who}, and more has changed"
+    return RebalanceCause.JOINED, who
+
+
+def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
+    """Nobody came or went."""
+    differs = case.differs
+    reason = "nothing differs from the generation before"
+    cause = None
+    if not differs.readable:
+        reason = "the same members; what they asked for cannot be read"
+    elif differs.resubscribed or differs.found:
+        who = _describe_members(differs.resubscribed, "asked for other topics")
+        reason = who or f"new topics: {', '.join(differs.found)}"
+        cause = RebalanceCause.SUBSCRIPTION
+        if differs.grown or differs.strategy:
+            cause, reason = None, f"{reason}, and more has changed"
+    elif differs.grown:
+        reason = f"more partitions: {', '.join(differs.grown)}"
+        cause = None if differs.regained else RebalanceCause.PARTITIONS
+    elif differs.strategy:
+        cause, reason = RebalanceCause.STRATEGY, "another strategy with the same members"
+    elif differs.shrunk:
+        reason = f"fewer partitions: {', '.join(differs.shrunk)}"
+        cause = RebalanceCause.LEADER if case.first.kind is GroupType.CLASSIC else None
+    return cause, reason
+
+
+def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
+    """Members went, and nobody came."""
+    differs, who = case.differs, _describe_members(case.differs.went, "gone")
+    if not differs.same_work:
+        return None, f"{who}, and more has changed"
+    if GroupType.CONSUMER in (case.before.kind, case.first.kind):
+        return None, f"{who}: by itself or put out"
+    if all(_was_active(case, member) for member in differs.went):
+        return RebalanceCause.LEFT, f"{who}, soon after a commit"
+    return None, f"{who}, some time after its last commit"
+
+
+def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
+    """Whether a member was active shortly before, so that it was neither silent nor polling
+    too late.
+    """
+    session, poll = member.session_timeout, member.rebalance_timeout
+    committed = case.last_commit(member)
+    if session is None or poll is None or committed is None:
+        return False
+    if member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+        return (
+            case.until - committed < session * FRESH_COMMIT_SHARE
+        )  # such do not leave for polling too late
+    if case.until - committed >= min(session, poll) * FRESH_COMMIT_SHARE:
+        return False
+    if case.until - _joined_time(case.before) < poll * YOUNG_MEMBER_SHARE:
+        return True
+    return is_last_commit_early(case.commits, member.assigned, case.until, case.before.at)
+
+
+def _guess_cause(case: _JournalCase) -> RebalanceCause:
+    """What is the likeliest, where it is not known."""
+    differs = case.differs
+    if differs.went:
+        return _guess_departure(case, differs.went[0])
+    if differs.renewed:
+        return RebalanceCause.STRATEGY if differs.strategy else RebalanceCause.SILENT
+    if differs.came:
+        return RebalanceCause.JOINED
+    if differs.resubscribed or differs.found:
+        return RebalanceCause.SUBSCRIPTION
+    return RebalanceCause.PARTITIONS if differs.grown else RebalanceCause.LEADER
+
+
+def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
+    """How a member went, by how long it had not committed."""
+    is_static = member.static_id is not None
+    if case.before.kind is GroupType.CONSUMER and is_static:
+        return RebalanceCause.SILENT  # it is only away, until its session is over
+    committed = case.last_commit(member)
+    if committed is None:
+        return RebalanceCause.SILENT if is_static else RebalanceCause.LEFT
+    quiet, poll = case.until - committed, member.rebalance_timeout
+    if not is_static and poll is not None and quiet >= poll:
+        return RebalanceCause.SLOW_POLL
+    session = MIN_CONSUMER_SESSION if member.session_timeout is None else member.session_timeout
+    return RebalanceCause.SILENT if quiet >= session else RebalanceCause.LEFT
+
+
+def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | None, int]:
+    """Between when and when it began.
+
+    Members commit while they are called to join, so that a commit does not tell that the group was
+    still at rest; only those who are gone had not gone yet when they committed.
+    """
+    until = _joined_time(step.rounds[0])
+    if step.rounds[0].sampled:
+        return step.rounds[0].not_before, until
+    if step.after.kind is GroupType.CONSUMER and not step.unseen:
+        return until, until  # the epoch's own entry
+    if case is None:
+        return None, until
+    earliest, differs = case.before.at, case.differs
+    if case.gap is None and differs.went and not differs.came and not differs.renewed:
+        # of one that never committed nothing is known: it may have gone at once
+        ends = [case.last_commit(member) or 0 for member in differs.went]
+        earliest = max(earliest, min(ends))
+    return min(earliest, until), until
+
+
+def _joined_time(generation: Generation) -> int:
+    """When all had joined it; when the last was gone; when the epoch was raised."""
+    if generation.mark is GenerationMark.EMPTIED or generation.state_at is None:
+        return generation.at
+    return generation.state_at
+
+
+def _describe_members(members: tuple[GenerationMember, ...], what: str) -> str:
+    """The first of them, and how many more."""
+    if not members:
+        return ""
+    names = sorted(one.static_id or one.client_id or one.member_id for one in members)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more} {what}"
+
+
+def explain_rebalance(
+    step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine] = ()
+) -> Explanation:
+    """Why a step was taken.
+
+    ``commits`` are those of the group, ``lines`` the broker's about it in the order of its log: by
+    time, and as they stood in the file where times are equal.
+    """
+    found = explain_from_log(step, commits, lines) if _has_real_numbers(step.after) else None
+    return found or explain_from_journal(step, commits)
+
+
+def _has_real_numbers(generation: Generation) -> bool:
+    """Lines are found by their numbers, which samples of a classic group do not tell."""
+    return not generation.sampled or generation.kind is GroupType.CONSUMER

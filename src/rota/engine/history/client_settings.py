@@ -1,0 +1,524 @@
+"""Which client library a member runs, what that library can do, and how its settings are written.
+
+Brokers do not save the library. Its default client id shows it, and so do the names of a few
+strategies; some libraries write bytes that no other library writes. Where none of this applies the
+answer is None and nothing is guessed, because the advice on how to migrate depends on it.
+
+The table of libraries was read in their sources and tried with them (late 2026): Java's client 3.9
+and 4.3, librdkafka 2.16, kafka-python 3.0, aiokafka 0.14, sarama 1.61, franz-go 1.22 and kafka-go
+0.4.
+
+- Java's consumer takes eager and cooperative strategies in one list and runs eager until the eager
+  ones are gone (KIP-429); so do franz-go, sarama and Rota. librdkafka refuses such a list
+  (librdkafka#3589, #4368), and so does kafka-python 3.
+- librdkafka has no eager ``sticky``; aiokafka has nothing cooperative; kafka-go and kafkajs have
+  neither, and no static members. sarama's cooperative strategy came in September 2026: members that
+  use it can be migrated away from it, but it is not advised yet.
+- A session timeout may not exceed ``max.poll.interval.ms`` in librdkafka and has to be below
+  ``request_timeout_ms`` in kafka-python before 3.0. In aiokafka it is also the rebalance timeout,
+  unless that is set.
+- Go's durations have a unit: a bare ``45000`` would be 45 microseconds.
+- The consumer protocol (KIP-848) is ready for use in Kafka 4.0, Java's client 4.0 and librdkafka
+  2.12, which then refuse the settings that have become the broker's; under the classic protocol
+  Java's client refuses the broker's strategy. franz-go 1.22 has an option for it, recommends Kafka
+  4.3, and sends the strategy that its first balancer names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rota.engine.formats import consumer_protocol
+from rota.engine.formats.consumer_protocol import read_partitions
+from rota.engine.formats.primitive import PrimitiveReader
+from rota.engine.history.facts import COOPERATIVE_STICKY, MINUTE, SERVER_STRATEGIES
+from rota.engine.model.journal_entry import GroupMetadataMember
+from rota.engine.model.member import Subscription
+from rota.errors import FormatError
+
+JAVA = "java"
+
+STREAMS = "kafka-streams"
+
+#: Confluent's clients for Python, Go, .NET and JavaScript, and Ruby's and PHP's rdkafka.
+LIBRDKAFKA = "librdkafka"
+
+KAFKA_PYTHON = "kafka-python"
+
+AIOKAFKA = "aiokafka"
+
+SARAMA = "sarama"
+
+FRANZ_GO = "franz-go"
+
+KAFKA_GO = "kafka-go"
+
+KAFKAJS = "kafkajs"
+
+RUBY_KAFKA = "ruby-kafka"
+
+BROD = "brod"
+
+ROTA = "rota"
+
+#: Libraries without a limit on the time between polls: their members do not leave because of it.
+NO_POLL_LIMIT_LIBRARIES = frozenset((SARAMA, FRANZ_GO, KAFKA_GO, KAFKAJS, RUBY_KAFKA, BROD))
+
+#: The client ids that libraries give themselves. Java's names its group: see :func:`_is_javas`.
+_CLIENT_IDS = (
+    (re.compile(r"rdkafka(?:$|#)"), LIBRDKAFKA),
+    (re.compile(r"kafka-python-\d"), KAFKA_PYTHON),
+    (re.compile(r"aiokafka-\d"), AIOKAFKA),
+    (re.compile(r"sarama$"), SARAMA),
+    (re.compile(r"kgo$"), FRANZ_GO),
+    (re.compile(r"kafkajs$"), KAFKAJS),
+    (re.compile(r"ruby-kafka$"), RUBY_KAFKA),
+    (re.compile(r"rota(?:$|-)"), ROTA),
+    (re.compile(r".*@.* \(github\.com/segmentio/kafka-go\)$", re.DOTALL), KAFKA_GO),
+    (re.compile(r".*-StreamThread-\d+-consumer$", re.DOTALL), STREAMS),
+    (re.compile(r"connector-consumer-.*-\d+$", re.DOTALL), JAVA),
+)
+
+#: Strategies that one library alone has; kafkajs's and brod's are those in use by default.
+_LIBRARY_OF_STRATEGY = {"stream": STREAMS, "RoundRobinAssigner": KAFKAJS, "roundrobin_v2": BROD}
+
+SHARED_STRATEGIES = frozenset({"range", "roundrobin", "cooperative-sticky"})
+
+
+class LibrarySigns(NamedTuple):
+    """What the journal shows of a member."""
+
+    group: str
+    client_id: str
+    static_id: str | None = None
+    strategy: str = ""
+    #: Of its subscription; None: of a consumer group, or not readable.
+    version: int | None = None
+    user_data: bytes | None = None
+
+    @classmethod
+    def of(
+        cls, group: str, strategy: str, saved: GroupMetadataMember, told: Subscription | None
+    ) -> LibrarySigns:
+        """Those of a member of a classic group."""
+        return cls(
+            group=group,
+            client_id=saved.client_id,
+            static_id=saved.static_id,
+            strategy=strategy,
+            version=None if told is None else int.from_bytes(saved.subscription[:2], "big"),
+            user_data=None if told is None else told.user_data,
+        )
+
+
+def detect_library(signs: LibrarySigns) -> str | None:
+    """The client library; None where it cannot be told."""
+    for pattern, name in _CLIENT_IDS:
+        if pattern.match(signs.client_id):
+            return name
+    if _is_java_client_id(signs):
+        return JAVA
+    return _LIBRARY_OF_STRATEGY.get(signs.strategy) or _detect_by_bytes(signs)
+
+
+def _is_java_client_id(signs: LibrarySigns) -> bool:
+    """``consumer-<group>-<number>``, or the static id in the number's place."""
+    prefix = f"consumer-{signs.group}-"
+    rest = signs.client_id.removeprefix(prefix)
+    return signs.client_id.startswith(prefix) and (rest.isdecimal() or rest == signs.static_id)
+
+
+def _detect_by_bytes(signs: LibrarySigns) -> str | None:
+    """By what is in a subscription's bytes.
+
+    librdkafka writes empty user data where all others that know owned partitions write none, but
+    for kafka-python's cooperative strategy, in version 1. Java puts a generation, and nothing else,
+    into a cooperative member's; sarama does, too, but in versions up to 2 only. Only kafka-python
+    writes a version in front of sticky's.
+    """
+    version, data = signs.version, signs.user_data
+    if version is None or data is None:
+        return None
+    if signs.strategy == "sticky" and _is_kafka_python_data(data):
+        return KAFKA_PYTHON
+    cooperative = signs.strategy == "cooperative-sticky"
+    if not data and signs.strategy in SHARED_STRATEGIES:
+        return LIBRDKAFKA if version >= 2 or (version == 1 and not cooperative) else None
+    return JAVA if cooperative and len(data) == 4 and version >= 3 else None
+
+
+def _is_kafka_python_data(data: bytes) -> bool:
+    """Sticky user data that only makes sense with a version in front."""
+    reader = PrimitiveReader(data, consumer_protocol.STICKY_USER_DATA)
+    try:
+        read_partitions(reader, "previous assignment")
+    except FormatError:
+        return consumer_protocol.decode_sticky_user_data(data).note is None
+    return False
+
+
+CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
+
+#: Stands for the members whose library cannot be told.
+UNKNOWN_LIBRARY = "unknown"
+
+#: Where the value goes in a setting.
+VALUE_PLACEHOLDER = "..."
+
+#: What is said of a library that cannot do what the others are told.
+NO_SUCH_SETTING = "no such setting"
+
+#: The version of the brokers' from which on KIP-848 is ready for use.
+MIN_BROKER_VERSION = "4.0"
+
+#: ``max.poll.interval.ms`` where nobody sets it.
+DEFAULT_POLL_INTERVAL = 300_000
+
+#: ``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise.
+KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
+
+#: ``session_timeout_ms`` of aiokafka, likewise, and so its ``rebalance_timeout_ms``.
+AIOKAFKA_SESSION_TIMEOUT = 10_000
+
+_PLAIN_NAMES = MappingProxyType({name: name for name in CLASSIC_STRATEGIES})
+
+_REMOTE_ASSIGNORS = MappingProxyType(
+    {name: f"group.remote.assignor={name}" for name in SERVER_STRATEGIES}
+)
+
+_BROKER_SETTINGS = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
+
+_SLOW_POLL_HINT = "raise {} above the longest time between two polls"
+
+
+def _class_names(package: str, names: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType({name: package + found for name, found in names.items()})
+
+
+def _go_duration(milliseconds: int) -> str:
+    """A ``time.Duration`` as people write it: ``45 * time.Second``."""
+    if milliseconds % 1_000:
+        return f"{milliseconds} * time.Millisecond"
+    if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
+        return f"{milliseconds // 1_000} * time.Second"
+    return f"{milliseconds // MINUTE} * time.Minute"
+
+
+def _librdkafka_session_needs(session: int) -> str:
+    """A session of librdkafka's may not be longer than ``max.poll.interval.ms``."""
+    return (
+        f" and max.poll.interval.ms={session} (or more)" if session > DEFAULT_POLL_INTERVAL else ""
+    )
+
+
+def _kafka_python_session_needs(session: int) -> str:
+    """A session of kafka-python 2's has to be shorter than a request may take, and that shorter
+    than a connection may be idle.
+    """
+    if session < KAFKA_PYTHON_REQUEST_TIMEOUT:
+        return ""
+    request = session + 5_000
+    idle = (
+        f" and connections_max_idle_ms={request + 5_000}"
+        if request >= KAFKA_PYTHON_MAX_IDLE
+        else ""
+    )
+    return f" (before kafka-python 3.0 with request_timeout_ms={request}{idle})"
+
+
+def _aiokafka_session_needs(session: int) -> str:
+    """A session of aiokafka's is the time to rejoin in as well, if nobody sets that. A join is
+    given up after ``request_timeout_ms``: one that waits for longer would begin again for ever.
+    """
+    if session <= AIOKAFKA_SESSION_TIMEOUT:
+        return ""
+    return (
+        f" and rebalance_timeout_ms={AIOKAFKA_SESSION_TIMEOUT} (or what it is now, but below "
+        "request_timeout_ms, 40000 if not set)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerProtocolSettings:
+    """How a library's members use the consumer protocol (KIP-848)."""
+
+    #: The version from which on it has it.
+    client: str
+    joining: str = "group.protocol=consumer"
+    #: With the settings of the members' own in the place of the dots.
+    leaving: str = "group.protocol=classic and ..., and without group.remote.assignor"
+    #: How it asks for a strategy of the broker's.
+    assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
+    #: It has to name ``uniform``, too.
+    asks_always: bool = False
+    without: str = f", and without {_BROKER_SETTINGS}, which are then the broker's"
+
+    def joined(self, strategy: str) -> str:
+        """What a member of such a group sets."""
+        asked = f" and {self.assignor[strategy]}"
+        return self.joining + (asked if self.asks_always or strategy != "uniform" else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLibrary:
+    """What a client library can do, and how its settings are written."""
+
+    name: str
+    #: Those that it may be advised to take; empty: its strategies are its own.
+    strategies: frozenset[str] = frozenset()
+    #: How it calls the strategies that its members may have.
+    names: Mapping[str, str] = field(default_factory=lambda: _PLAIN_NAMES)
+    strategy: str = "partition.assignment.strategy=..."
+    #: Between the strategies of a list.
+    separator: str = ","
+    #: None: it has no static members.
+    static: str | None = "group.instance.id=ID"
+    static_needs: str = ""
+    #: None: no step of Rota's names it.
+    session: str | None = "session.timeout.ms=..."
+    #: What a session of so many milliseconds asks for beside itself.
+    session_needs: Callable[[int], str] = lambda _: ""
+    duration: Callable[[int], str] = str
+    #: What helps against slow polls; None: it does not know them.
+    late: str | None = None
+    #: None: it does not know KIP-848.
+    broker: ConsumerProtocolSettings | None = None
+    #: The version from which on it has cooperative-sticky; None: from the first that matters.
+    cooperative: str | None = None
+    #: It takes eager and cooperative strategies in one list.
+    mixes: bool = False
+    #: The members whose list has range and cooperative-sticky if nobody sets it.
+    both: str | None = None
+
+    def listed(self, *strategies: str) -> str:
+        """The setting for these strategies, in this order."""
+        names = self.separator.join(self.names.get(name, name) for name in strategies)
+        return self.strategy.replace(VALUE_PLACEHOLDER, names)
+
+    def static_id(self) -> str | None:
+        """The setting of a static member, and what it asks for."""
+        return None if self.static is None else self.static + self.static_needs
+
+    def session_of(self, milliseconds: int) -> str | None:
+        """The setting for this session timeout."""
+        if self.session is None:
+            return None
+        setting = self.session.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
+        return setting + self.session_needs(milliseconds)
+
+    def served(self, strategy: str) -> str | None:
+        """What a member sets to be given partitions by the broker."""
+        return None if self.broker is None else self.broker.joined(strategy) + self.broker.without
+
+    def unserved(self, strategy: str, session: int | None = None) -> str:
+        """What a member sets to share out partitions with the others again, and its session."""
+        told = self.listed(strategy)
+        if session is not None:
+            told = join_names((told, self.session_of(session)))
+        return told if self.broker is None else self.broker.leaving.replace(VALUE_PLACEHOLDER, told)
+
+    def served_by(self, strategy: str) -> str | None:
+        """What a member of such a group sets for another strategy."""
+        return None if self.broker is None else self.broker.assignor[strategy]
+
+
+_JAVA_SLOW_POLL_HINT = (
+    _SLOW_POLL_HINT.format("max.poll.interval.ms")
+    + ", or take fewer records at a time (max.poll.records)"
+)
+
+_PYTHON_SLOW_POLL_HINT = (
+    _SLOW_POLL_HINT.format("max_poll_interval_ms")
+    + ", or take fewer records at a time (max_poll_records)"
+)
+
+_JAVA = ClientLibrary(
+    name="Java",
+    strategies=CLASSIC_STRATEGIES,
+    names=_class_names(
+        "org.apache.kafka.clients.consumer.",
+        {
+            "range": "RangeAssignor",
+            "roundrobin": "RoundRobinAssignor",
+            "sticky": "StickyAssignor",
+            COOPERATIVE_STICKY: "CooperativeStickyAssignor",
+        },
+    ),
+    static_needs=" (the Java client 2.3 or newer)",
+    late=_JAVA_SLOW_POLL_HINT,
+    broker=ConsumerProtocolSettings(client="the Java client 4.0 or newer"),
+    cooperative="the Java client 2.4 or newer",
+    mixes=True,
+    both="Java's of 3.0 or newer",
+)
+
+_PYTHON_CLASSES = MappingProxyType(
+    {
+        "range": "range.RangePartitionAssignor",
+        "roundrobin": "roundrobin.RoundRobinPartitionAssignor",
+        "sticky": "sticky.sticky_assignor.StickyPartitionAssignor",
+    }
+)
+
+_KAFKA_PYTHON = ClientLibrary(
+    name="kafka-python",
+    strategies=CLASSIC_STRATEGIES,
+    names=_class_names(
+        "kafka.coordinator.assignors.",
+        {**_PYTHON_CLASSES, COOPERATIVE_STICKY: "cooperative_sticky.CooperativeStickyAssignor"},
+    ),
+    strategy="partition_assignment_strategy=[...]",
+    separator=", ",
+    static="group_instance_id=ID",
+    static_needs=" (kafka-python 2.3 or newer)",
+    session="session_timeout_ms=...",
+    session_needs=_kafka_python_session_needs,
+    late=_PYTHON_SLOW_POLL_HINT,
+    cooperative="kafka-python 3.0 or newer",
+)
+
+_SARAMA = ClientLibrary(
+    name="sarama",
+    strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
+    names=MappingProxyType(
+        {
+            "range": "sarama.NewBalanceStrategyRange()",
+            "roundrobin": "sarama.NewBalanceStrategyRoundRobin()",
+            "sticky": "sarama.NewBalanceStrategySticky()",
+            COOPERATIVE_STICKY: "sarama.NewBalanceStrategyCooperativeSticky()",
+        }
+    ),
+    strategy="config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{...}",
+    separator=", ",
+    static="config.Consumer.Group.InstanceId = ID",
+    static_needs=" (it asks for a config.Version of sarama.V2_3_0_0 or newer)",
+    session="config.Consumer.Group.Session.Timeout = ...",
+    duration=_go_duration,
+    mixes=True,
+)
+
+_FRANZ_GO = ClientLibrary(
+    name="franz-go",
+    strategies=CLASSIC_STRATEGIES,
+    names=MappingProxyType(
+        {
+            "range": "kgo.RangeBalancer()",
+            "roundrobin": "kgo.RoundRobinBalancer()",
+            "sticky": "kgo.StickyBalancer()",
+            COOPERATIVE_STICKY: "kgo.CooperativeStickyBalancer()",
+        }
+    ),
+    strategy="kgo.Balancers(...)",
+    separator=", ",
+    static="kgo.InstanceID(ID)",
+    session="kgo.SessionTimeout(...)",
+    duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
+    broker=ConsumerProtocolSettings(
+        client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
+        joining="kgo.ServerSideBalancer()",
+        leaving="..., and without kgo.ServerSideBalancer()",
+        assignor=MappingProxyType(
+            {
+                "uniform": "kgo.Balancers(kgo.StickyBalancer())",
+                "range": "kgo.Balancers(kgo.RangeBalancer())",
+            }
+        ),
+        asks_always=True,
+        without="",
+    ),
+    mixes=True,
+)
+
+CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
+    {
+        UNKNOWN_LIBRARY: replace(_JAVA, name="unknown (as Java)"),
+        JAVA: _JAVA,
+        STREAMS: ClientLibrary(
+            name="Kafka Streams",
+            static_needs=" (Kafka Streams 2.3 or newer)",
+            late=_JAVA_SLOW_POLL_HINT,
+        ),
+        LIBRDKAFKA: ClientLibrary(
+            name="librdkafka",
+            strategies=CLASSIC_STRATEGIES - {"sticky"},
+            static_needs=" (librdkafka 1.4 or newer)",
+            session_needs=_librdkafka_session_needs,
+            late=_SLOW_POLL_HINT.format("max.poll.interval.ms"),
+            broker=ConsumerProtocolSettings(client="librdkafka 2.12 or newer"),
+            cooperative="librdkafka 1.6 or newer",
+        ),
+        KAFKA_PYTHON: _KAFKA_PYTHON,
+        AIOKAFKA: replace(
+            _KAFKA_PYTHON,
+            name="aiokafka",
+            static_needs=" (aiokafka 0.10 or newer)",
+            session_needs=_aiokafka_session_needs,
+            strategies=CLASSIC_STRATEGIES - {COOPERATIVE_STICKY},
+            names=_class_names("aiokafka.coordinator.assignors.", _PYTHON_CLASSES),
+            cooperative=None,
+        ),
+        SARAMA: _SARAMA,
+        FRANZ_GO: _FRANZ_GO,
+        KAFKA_GO: ClientLibrary(
+            name="kafka-go",
+            strategies=frozenset({"range", "roundrobin"}),
+            names=MappingProxyType(
+                {
+                    "range": "kafka.RangeGroupBalancer{}",
+                    "roundrobin": "kafka.RoundRobinGroupBalancer{}",
+                }
+            ),
+            strategy="GroupBalancers: []kafka.GroupBalancer{...}",
+            separator=", ",
+            static=None,
+            session="SessionTimeout: ...",
+            duration=_go_duration,
+        ),
+        KAFKAJS: ClientLibrary(name="kafkajs", static=None, session=None),
+        RUBY_KAFKA: ClientLibrary(name="ruby-kafka", static=None, session=None),
+        BROD: ClientLibrary(name="brod", static=None, session=None),
+        ROTA: ClientLibrary(
+            name="Rota",
+            strategies=CLASSIC_STRATEGIES,
+            late=_JAVA_SLOW_POLL_HINT,
+            mixes=True,
+            both="Rota's",
+        ),
+    }
+)
+
+
+def find_libraries(names: Iterable[str | None]) -> tuple[ClientLibrary, ...]:
+    """The libraries of these names, each once; Java's stands for those that cannot be told."""
+    found = {name or UNKNOWN_LIBRARY for name in names} or {UNKNOWN_LIBRARY}
+    return tuple(CLIENT_LIBRARIES[name] for name in sorted(found) if name in CLIENT_LIBRARIES)
+
+
+def format_step(
+    text: str,
+    libraries: Sequence[ClientLibrary],
+    setting: Callable[[ClientLibrary], str | None],
+    several: str = "this",
+) -> str:
+    """A sentence with what to set in the place of ``{}``.
+
+    Where libraries do not write it alike, or one has no such setting, it says ``several``, and each
+    one's line comes behind it.
+    """
+    lines: dict[str, list[str]] = {}
+    for one in libraries:
+        lines.setdefault(setting(one) or NO_SUCH_SETTING, []).append(one.name)
+    if len(lines) == 1 and NO_SUCH_SETTING not in lines:
+        return text.format(*lines)
+    each = "; ".join(f"{join_names(names)}: {said}" for said, names in lines.items())
+    return f"{text.format(several)} {each}."
+
+
+def join_names(names: Iterable[str | None]) -> str:
+    """Joins names as ``a, b and c``, each once; skips empty ones."""
+    *most, last = dict.fromkeys(name for name in names if name)
+    return f"{', '.join(most)} and {last}" if most else last

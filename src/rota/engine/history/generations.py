@@ -1,0 +1,856 @@
+"""Reads a group's generations, and who owned which partition, from its journal records.
+
+:class:`HistoryReader` takes the records in journal order and passes them to
+:class:`ClassicGroupReader` (one GroupMetadata record is one generation) or
+:class:`ConsumerGroupReader` (KIP-848; the state is spread over many records, and each target
+assignment is a generation). Both add to a :class:`HistoryBuilder`. What the members of a consumer
+group really own follows the target member by member; the :class:`OwnershipTracker` records that.
+
+The journal's order counts, not its timestamps: clocks can go back. Records that the coordinator
+wrote in one batch have consecutive offsets. That is how a conversion between the two group types (a
+tombstone of one, at once followed by the other) is told from a deletion.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import is_
+
+from rota.engine.assignors import uniform
+from rota.engine.formats import consumer_protocol
+from rota.engine.formats.hashing import hash_map_order
+from rota.engine.history.client_settings import LibrarySigns, detect_library
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    JournalRecord,
+    PartitionOwnership,
+    PartitionsByTopic,
+)
+from rota.engine.history.journal_window import (
+    JournalWindow,
+    find_compaction_edge,
+    find_window,
+    is_new_group,
+    next_entry_in_batch,
+)
+from rota.engine.model.consumer_group_entry import (
+    ConsumerGroupEntry,
+    ConsumerGroupMetadataEntry,
+    ConsumerGroupMetadataTombstone,
+    CurrentAssignmentTopic,
+    CurrentMemberAssignmentEntry,
+    CurrentMemberAssignmentTombstone,
+    MemberMetadataEntry,
+    MemberMetadataTombstone,
+    PartitionMetadataEntry,
+    PartitionMetadataTombstone,
+    RegularExpressionEntry,
+    RegularExpressionTombstone,
+    TargetAssignmentMemberEntry,
+    TargetAssignmentMemberTombstone,
+    TargetAssignmentMetadataEntry,
+    TargetAssignmentMetadataTombstone,
+    TargetAssignmentTopic,
+)
+from rota.engine.model.journal_entry import (
+    NO_TIMESTAMP,
+    GroupMetadataEntry,
+    GroupMetadataMember,
+    GroupMetadataTombstone,
+    OffsetCommitEntry,
+    OffsetCommitTombstone,
+    UnparsedEntry,
+)
+from rota.engine.model.member import OwnedPartitions, Subscription
+from rota.engine.model.topic import Partitions
+from rota.errors import FormatError
+
+NO_OWNED_PARTITIONS: PartitionsByTopic = {}
+
+
+@dataclass(slots=True)
+class _OwnershipSpan:
+    """One member's time with one partition."""
+
+    owner: GenerationMember
+    topic: str
+    partition: int
+    since: int
+    from_generation: int
+    to_generation: int
+    until: int | None = None
+
+
+class OwnershipTracker:
+    """Records which member owns which partition over time.
+
+    Time does not run backwards here: where a record's timestamp does, the latest time seen counts,
+    so that no ownership ends before it began.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._owners: dict[str, GenerationMember] = {}
+        self._held: dict[str, PartitionsByTopic] = {}
+        #: The last one in which a member had what it has.
+        self._generation: dict[str, int] = {}
+        self._open: dict[tuple[str, int, str], _OwnershipSpan] = {}
+        #: Those that ended just now: they may go on.
+        self._ended: dict[tuple[str, int, str], _OwnershipSpan] = {}
+        self._over: list[_OwnershipSpan] = []
+
+    def hold(
+        self, member: GenerationMember, held: PartitionsByTopic, at: int, generation: int
+    ) -> None:
+        """Sets the partitions that a member owns from now on."""
+        self._pass(at)
+        member_id = member.member_id
+        had = self._held.get(member_id, NO_OWNED_PARTITIONS)
+        self._owners[member_id] = member
+        if had is not held and had != held:
+            now, before = _to_pairs(held), _to_pairs(had)
+            for topic, partition in sorted(before - now):
+                self._end((topic, partition, member_id))
+            for topic, partition in sorted(now - before):
+                self._begin((topic, partition, member_id), generation)
+        self._held[member_id] = held
+        self._generation[member_id] = generation
+
+    def keep(self, member_ids: Collection[str], at: int) -> None:
+        """Ends the ownership of all other members."""
+        for member_id in sorted(self._held.keys() - member_ids):
+            self.drop(member_id, at)
+
+    def drop(self, member_id: str, at: int) -> None:
+        """A member has nothing any more."""
+        self._pass(at)
+        for topic, partition in sorted(_to_pairs(self._held.pop(member_id, NO_OWNED_PARTITIONS))):
+            self._end((topic, partition, member_id))
+
+    def _pass(self, at: int) -> None:
+        """Time goes by: what ended before is over."""
+        if at > self._now:
+            self._now = at
+            self._over += (one for one in self._ended.values() if one.until != one.since)
+            self._ended.clear()
+
+    def _begin(self, key: tuple[str, int, str], generation: int) -> None:
+        ended = self._ended.pop(key, None)
+        if ended is not None:
+            # taken and given in the same moment: a group that became one of the other kind
+            ended.until = None
+            self._open[key] = ended
+            return
+        topic, partition, member_id = key
+        self._open[key] = _OwnershipSpan(
+            self._owners[member_id], topic, partition, self._now, generation, generation
+        )
+
+    def _end(self, key: tuple[str, int, str]) -> None:
+        tenure = self._open.pop(key)
+        tenure.until = self._now
+        tenure.to_generation = self._generation[key[2]]
+        self._ended[key] = tenure
+
+    def ended(self) -> int:
+        """How many there are that are over, and were not taken yet."""
+        return len(self._over)
+
+    def take_ended(self, group: str) -> list[PartitionOwnership]:
+        """What was written up and is over, by partition and time; it is forgotten here."""
+        over, self._over = self._over, []
+        return _ownership_rows(group, over)
+
+    def close(self, group: str) -> list[PartitionOwnership]:
+        """All that was not taken yet; what is still held has no end."""
+        for (_, _, member_id), tenure in self._open.items():
+            tenure.to_generation = self._generation[member_id]
+        just = (one for one in self._ended.values() if one.until != one.since)
+        return _ownership_rows(group, [*self._over, *just, *self._open.values()])
+
+
+def _ownership_rows(group: str, tenures: list[_OwnershipSpan]) -> list[PartitionOwnership]:
+    return [
+        PartitionOwnership(
+            group=group,
+            topic=tenure.topic,
+            partition=tenure.partition,
+            member_id=tenure.owner.member_id,
+            client_id=tenure.owner.client_id,
+            client_host=tenure.owner.client_host,
+            static_id=tenure.owner.static_id,
+            since=tenure.since,
+            until=tenure.until,
+            from_generation=tenure.from_generation,
+            to_generation=tenure.to_generation,
+        )
+        for tenure in sorted(tenures, key=_span_sort_key)
+    ]
+
+
+def _to_pairs(held: PartitionsByTopic) -> set[tuple[str, int]]:
+    return {(topic, partition) for topic, numbers in held.items() for partition in numbers}
+
+
+def _span_sort_key(tenure: _OwnershipSpan) -> tuple[str, int, int, str]:
+    return tenure.topic, tenure.partition, tenure.since, tenure.owner.member_id
+
+
+_GENERATION_NUMBERS = 2**32
+
+
+class HistoryBuilder:
+    """Collects a group's generations and partition ownership while its records are read."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self._made: list[Generation] = []
+        self.ledger = OwnershipTracker()
+        self.life = 0
+        #: The last generation of this life.
+        self.last: Generation | None = None
+
+    def add(self, generation: Generation) -> None:
+        """A generation was saved."""
+        self._made.append(generation)
+        self.last = generation
+
+    def take(self) -> list[Generation]:
+        """Those that were saved since they were last taken."""
+        made, self._made = self._made, []
+        return made
+
+    def begin_anew(self, at: int) -> None:
+        """Starts a new life of the group: numbers start again, and no earlier member is in it."""
+        self.ledger.keep((), at)
+        if self.last is not None:
+            self.life += 1
+            self.last = None
+
+    def forget(self, written: JournalRecord, kind: GroupType) -> None:
+        """Records the deletion of the group, unless nothing of it was seen, and starts a new
+        life.
+        """
+        if self.last is not None:
+            self.add(
+                Generation(
+                    group=self.group,
+                    kind=kind,
+                    life=self.life,
+                    generation=self.last.generation,
+                    mark=GenerationMark.FORGOTTEN,
+                    at=written.at,
+                    offset=written.offset,
+                    protocol_type=self.last.protocol_type,
+                )
+            )
+        self.begin_anew(written.at)
+
+
+def generation_distance(number: int, of: int) -> int:
+    """How many numbers one generation is ahead of another, negative if it is behind.
+
+    They are 32 bits wide, and after the highest comes the lowest, as in Kafka.
+    """
+    distance = (number - of) % _GENERATION_NUMBERS
+    return distance if distance < _GENERATION_NUMBERS // 2 else distance - _GENERATION_NUMBERS
+
+
+def member_key(member: GenerationMember) -> str:
+    """Returns the id that a member keeps when it comes back: its static id, if it has one."""
+    return member.static_id or member.member_id
+
+
+#: The protocol type whose bytes are subscriptions and assignments.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+#: So many members' libraries are remembered.
+LIBRARY_CACHE_SIZE = 10_000
+
+STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
+
+
+class ClassicGroupReader:
+    """Reads the generations of one classic group."""
+
+    def __init__(self, course: HistoryBuilder) -> None:
+        self._course = course
+        self._strategy = ""
+        #: The consumers of the generation before, as they were saved and read: who is the same in
+        #: the next is the same object.
+        self._known: dict[str, tuple[GroupMetadataMember, GenerationMember]] = {}
+        #: Its assignments by their bytes.
+        self._read: dict[bytes, PartitionsByTopic | FormatError] = {}
+        self._libraries: dict[LibrarySigns, str | None] = {}
+
+    def see(self, written: JournalRecord, entry: GroupMetadataEntry, *, converted: bool) -> None:
+        """A generation was saved; ``converted``: in place of a consumer group."""
+        course = self._course
+        if course.last is not None and not _continues_life(course.last, entry, converted=converted):
+            # no tombstone between them, but it is not what a group becomes of that generation
+            course.begin_anew(written.at)
+        mark = _generation_mark(entry, course.last, converted=converted)
+        generation = Generation(
+            group=course.group,
+            kind=GroupType.CLASSIC,
+            life=course.life,
+            generation=entry.generation,
+            mark=mark,
+            at=written.at,
+            state_at=None if entry.state_timestamp == NO_TIMESTAMP else entry.state_timestamp,
+            offset=written.offset,
+            protocol_type=entry.protocol_type,
+            strategy=entry.protocol,
+            leader=entry.leader,
+            members=self.members(entry),
+        )
+        course.add(generation)
+        course.ledger.keep({member.member_id for member in generation.members}, written.at)
+        for member in generation.members:
+            course.ledger.hold(member, member.assigned, written.at, entry.generation)
+
+    def members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
+        """Who is in a generation, by id, with what their bytes say."""
+        saved = sorted(entry.members, key=lambda member: member.member_id)
+        if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return tuple(_make_member(one) for one in saved)
+        strategy = entry.protocol or ""
+        found = [self._same(strategy, one) for one in saved]
+        new = [one for one, known in zip(saved, found, strict=True) if known is None]
+        told = consumer_protocol.decode_subscriptions(
+            [(one.subscription, one.static_id) for one in new]
+        )
+        made = (
+            self._consumer(entry.group, strategy, *piece)
+            for piece in zip(new, told, _decode_owned(strategy, told), strict=True)
+        )
+        members = tuple([next(made) if known is None else known for known in found])
+        # of those who are gone nothing is kept: a group may live long
+        self._strategy = strategy
+        self._known = {pair[0].member_id: pair for pair in zip(saved, members, strict=True)}
+        self._read = {data: self._read[data] for one in saved if (data := one.assignment)}
+        if len(self._libraries) > LIBRARY_CACHE_SIZE:
+            self._libraries.clear()
+        return members
+
+    def _same(self, strategy: str, saved: GroupMetadataMember) -> GenerationMember | None:
+        """A member that is as it was in the generation before."""
+        known = self._known.get(saved.member_id) if strategy == self._strategy else None
+        return known[1] if known is not None and known[0] == saved else None
+
+    def _consumer(
+        self,
+        group: str,
+        strategy: str,
+        saved: GroupMetadataMember,
+        told: Subscription | FormatError,
+        owned: OwnedPartitions | None,
+    ) -> GenerationMember:
+        assigned = self._assigned(saved.assignment)
+        wrong = [str(one) for one in (told, assigned) if isinstance(one, FormatError)]
+        if owned is not None and owned.note is not None:
+            wrong.append(owned.note)
+        known = None if isinstance(told, FormatError) else told
+        generation = None if owned is None or owned.generation < 0 else owned.generation
+        return _make_member(
+            saved,
+            rack=None if known is None else known.rack,
+            topics=() if known is None else known.topics,
+            owned=NO_OWNED_PARTITIONS if owned is None else group_by_topic(owned.partitions),
+            owned_generation=generation,
+            assigned=NO_OWNED_PARTITIONS if isinstance(assigned, FormatError) else assigned,
+            library=self._library(LibrarySigns.of(group, strategy, saved, known)),
+            problem="; ".join(wrong) or None,
+        )
+
+    def _library(self, signs: LibrarySigns) -> str | None:
+        if signs not in self._libraries:
+            self._libraries[signs] = detect_library(signs)
+        return self._libraries[signs]
+
+    def _assigned(self, data: bytes) -> PartitionsByTopic | FormatError:
+        """A member that the leader left out has no bytes, which is nothing and not wrong."""
+        if not data:
+            return NO_OWNED_PARTITIONS
+        found = self._read.get(data)
+        if found is None:
+            try:
+                found = group_by_topic(consumer_protocol.decode_assignment(data).partitions)
+            except FormatError as error:
+                found = error
+            self._read[data] = found
+        return found
+
+
+def _continues_life(last: Generation, entry: GroupMetadataEntry, *, converted: bool) -> bool:
+    """Whether an entry continues the group's life: numbers do not fall, and one repeats only
+    when a static member came back.
+    """
+    gain = generation_distance(entry.generation, last.generation)
+    if gain or converted:
+        return gain >= 0 and not is_new_group(entry)
+    return {member_key(member) for member in last.members} == {
+        member.static_id or member.member_id for member in entry.members
+    }
+
+
+def group_by_topic(partitions: Partitions | Iterable[tuple[str, int]]) -> PartitionsByTopic:
+    """Partitions by topic, in order, each once."""
+    if isinstance(partitions, Partitions):
+        if not len(partitions):
+            return NO_OWNED_PARTITIONS
+        numbers = partitions.numbers
+        if len(partitions.names) == 1 and bool((numbers[1:] > numbers[:-1]).all()):
+            return {partitions.names[0]: tuple(numbers.tolist())}
+        found: Mapping[str, Sequence[int]] = partitions.by_topic()
+    else:
+        found = _group_pairs(partitions)
+    return {topic: tuple(sorted(set(found[topic]))) for topic in sorted(found)}
+
+
+def _group_pairs(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in pairs:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def _generation_mark(
+    entry: GroupMetadataEntry, last: Generation | None, *, converted: bool
+) -> GenerationMark:
+    if is_new_group(entry):
+        return GenerationMark.CREATED
+    if converted:
+        return GenerationMark.CONVERTED
+    if last is not None and last.generation == entry.generation:
+        return GenerationMark.REPLACED
+    return GenerationMark.SETTLED if entry.members else GenerationMark.EMPTIED
+
+
+def _decode_owned(
+    strategy: str, told: Sequence[Subscription | FormatError]
+) -> list[OwnedPartitions | None]:
+    """What each member said it owned: under sticky in its user data, else in its subscription."""
+    found: list[OwnedPartitions | None] = [
+        None if isinstance(one, FormatError) else _owned_in_subscription(strategy, one)
+        for one in told
+    ]
+    if strategy != STICKY_STRATEGY:
+        return found
+    with_data = {
+        position: one.user_data
+        for position, one in enumerate(told)
+        if isinstance(one, Subscription) and one.user_data
+    }
+    read = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
+    for position, claim in zip(with_data, read, strict=True):
+        found[position] = claim
+    return found
+
+
+def _owned_in_subscription(strategy: str, told: Subscription) -> OwnedPartitions:
+    generation = told.generation
+    if generation is None and strategy == COOPERATIVE_STRATEGY and told.user_data:
+        generation, _ = consumer_protocol.decode_cooperative_user_data(told.user_data)
+    return OwnedPartitions(
+        partitions=told.owned, generation=-1 if generation is None else generation
+    )
+
+
+def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMember:
+    return GenerationMember(
+        member_id=saved.member_id,
+        static_id=saved.static_id,
+        client_id=saved.client_id,
+        client_host=saved.client_host,
+        session_timeout=saved.session_timeout,
+        rebalance_timeout=saved.rebalance_timeout,
+        **known,  # type: ignore[arg-type]
+    )
+
+
+# Epochs of consumer groups (KIP-848), out of the entries that their state is spread over.
+#
+# Each target that the broker computed is a generation. What members really have is another matter:
+# it follows the target member by member, and is what the ledger is told.
+
+#: The epoch of a static member that left and may come back.
+STATIC_LEAVE_EPOCH = -2
+
+NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
+
+
+class ConsumerGroupReader:
+    """Folds the entries of one consumer group."""
+
+    def __init__(self, course: HistoryBuilder, names: Mapping[bytes, str]) -> None:
+        self._course = course
+        self._names = names
+        #: The entries are what compaction left: no generations can be told from them yet.
+        self.quiet = False
+        #: The group was a classic one: its next target is what its members had there.
+        self.converted = False
+        #: Memberships by member that stand further on in the journal, where compaction has left
+        #: what a member had but not, before it, who it was.
+        self.lost: dict[str, MemberMetadataEntry] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._members: dict[str, MemberMetadataEntry] = {}
+        self._targets: dict[str, PartitionsByTopic] = {}
+        self._current: dict[str, CurrentMemberAssignmentEntry] = {}
+        self._regexes: dict[str, tuple[str, ...]] = {}
+        self._epoch: tuple[JournalRecord, int] | None = None
+        self._target: tuple[JournalRecord, int] | None = None
+        #: Static ids whose member is gone, with no new epoch since.
+        self._vacant: set[str] = set()
+        #: Members that came back under a vacant static id, and have no target yet.
+        self._replacing: set[str] = set()
+        #: There was a target for somebody since the group was last empty.
+        self._worked = False
+        #: Members with what they were made of: most are the same in the next generation.
+        self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
+
+    def see(self, written: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
+        """An entry of the group, but for its tombstone."""
+        match entry:
+            case MemberMetadataEntry():
+                if entry.static_id in self._vacant:
+                    self._replacing.add(entry.member_id)
+                self._members[entry.member_id] = entry
+            case MemberMetadataTombstone():
+                gone = self._members.pop(entry.member_id, None)
+                if gone is not None and gone.static_id is not None:
+                    self._vacant.add(gone.static_id)
+            case ConsumerGroupMetadataEntry():
+                self._came(written, entry)
+            case TargetAssignmentMemberEntry():
+                self._targets[entry.member_id] = self._held(entry.topics)
+                self._worked = True
+                if entry.member_id in self._replacing:
+                    self._replaced(written, entry.member_id)
+            case TargetAssignmentMemberTombstone():
+                self._targets.pop(entry.member_id, None)
+            case TargetAssignmentMetadataEntry():
+                self._computed(written, entry)
+            case CurrentMemberAssignmentEntry():
+                self._current[entry.member_id] = entry
+                self._has(written, entry)
+            case CurrentMemberAssignmentTombstone():
+                self._current.pop(entry.member_id, None)
+                self._course.ledger.drop(entry.member_id, written.at)
+            case RegularExpressionEntry():
+                self._regexes[entry.regex] = entry.topics
+            case RegularExpressionTombstone():
+                self._regexes.pop(entry.regex, None)
+            case (
+                PartitionMetadataEntry()
+                | PartitionMetadataTombstone()
+                | TargetAssignmentMetadataTombstone()
+                | ConsumerGroupMetadataTombstone()
+            ):
+                pass  # topics tell names, which are known; the rest comes with the group's end
+
+    def end(self) -> None:
+        """The group is gone, or is no consumer group any more."""
+        self._clear()
+        self.converted = False
+
+    def settle(self) -> None:
+        """Takes the compacted entries as complete: together they are the group's state."""
+        self.quiet = False
+        if self._target is not None and self._targets:
+            self._save(GenerationMark.SETTLED, *self._target)
+        elif self._epoch is not None and not self._members:
+            self._save(GenerationMark.EMPTIED, *self._epoch)
+
+    def _came(self, written: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
+        """A new epoch. Without members it is the end of the group's work: no target follows."""
+        self._epoch = written, entry.epoch
+        self._vacant.clear()
+        self._replacing.clear()
+        if self._worked and not self._members and not self._targets:
+            self._worked = False
+            if not self.quiet:
+                self._save(GenerationMark.EMPTIED, written, entry.epoch)
+
+    def _computed(self, written: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
+        self._target = written, entry.epoch
+        converted, self.converted = self.converted, False
+        if self.quiet:
+            return
+        self._save(
+            GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, written, entry.epoch
+        )
+        if converted:  # without those that left while the classic group was rebalancing
+            self._course.ledger.keep(self._members.keys(), written.at)
+
+    def _replaced(self, written: JournalRecord, member_id: str) -> None:
+        """A static member is back under a new id, with the target it had."""
+        self._replacing.discard(member_id)
+        if self._target is not None and not self.quiet:
+            self._save(GenerationMark.REPLACED, written, self._target[1])
+
+    def _has(self, written: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
+        """What a member must give up it has until it said that it did."""
+        has = NO_OWNED_PARTITIONS
+        if entry.epoch != STATIC_LEAVE_EPOCH:
+            has = self._held((*entry.assigned, *entry.revoking))
+        epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]
+        self._course.ledger.hold(self._member(entry.member_id), has, written.at, epoch)
+
+    def _save(self, mark: GenerationMark, written: JournalRecord, number: int) -> None:
+        epoch, last = self._epoch, self._course.last
+        again = mark in {GenerationMark.REPLACED, GenerationMark.CONVERTED}
+        if last is not None and generation_distance(number, last.generation) < (0 if again else 1):
+            self._course.begin_anew(written.at)  # epochs only grow in a group's life
+        self._course.add(
+            Generation(
+                group=self._course.group,
+                kind=GroupType.CONSUMER,
+                life=self._course.life,
+                generation=number,
+                mark=mark,
+                at=written.at,
+                state_at=epoch[0].at if epoch is not None and epoch[1] == number else None,
+                offset=written.offset,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                strategy=self._strategy() if self._targets else None,
+                members=tuple(self._member(member_id) for member_id in sorted(self._targets)),
+            )
+        )
+
+    def _strategy(self) -> str:
+        """The server's strategy that most ask for; of two that as many do, as Kafka, the one that
+        a Java ``HashMap`` lists first.
+        """
+        asked = Counter(one.assignor for one in self._members.values() if one.assignor)
+        if not asked:
+            return uniform.DEFAULT_SERVER_ASSIGNOR
+        names = sorted(asked)
+        return max((names[place] for place in hash_map_order(names)), key=asked.__getitem__)
+
+    def _member(self, member_id: str) -> GenerationMember:
+        saved = self._members.get(member_id) or self.lost.get(member_id)
+        target = self._targets.get(member_id, NO_OWNED_PARTITIONS)
+        if saved is None:
+            return GenerationMember(
+                member_id=member_id, assigned=target, problem=NO_SUBSCRIPTION_PROBLEM
+            )
+        current = self._current.get(member_id)
+        matched = self._regexes.get(saved.regex or "", ())
+        parts = (saved, target, current, matched)
+        known = self._made.get(member_id)
+        if known is not None and all(map(is_, known[0], parts)):
+            return known[1]
+        made = self._built(saved, target, current, matched)
+        self._made[member_id] = parts, made
+        return made
+
+    def _built(
+        self,
+        saved: MemberMetadataEntry,
+        target: PartitionsByTopic,
+        current: CurrentMemberAssignmentEntry | None,
+        matched: tuple[str, ...],
+    ) -> GenerationMember:
+        classic = saved.classic if uses_classic_protocol(saved) else None
+        return GenerationMember(
+            member_id=saved.member_id,
+            static_id=saved.static_id,
+            client_id=saved.client_id,
+            client_host=saved.client_host,
+            session_timeout=None if classic is None else classic.session_timeout,
+            rebalance_timeout=saved.rebalance_timeout,
+            rack=saved.rack,
+            topics=tuple(sorted({*saved.topics, *matched})),
+            owned=self._owned(current),
+            owned_generation=None if current is None or current.epoch < 1 else current.epoch,
+            assigned=target,
+            library=detect_library(
+                LibrarySigns(
+                    group=saved.group, client_id=saved.client_id, static_id=saved.static_id
+                )
+            ),
+        )
+
+    def _owned(self, current: CurrentMemberAssignmentEntry | None) -> PartitionsByTopic:
+        if current is None or current.epoch == STATIC_LEAVE_EPOCH:
+            return NO_OWNED_PARTITIONS
+        return self._held((*current.assigned, *current.revoking))
+
+    def _held(
+        self, topics: Iterable[TargetAssignmentTopic | CurrentAssignmentTopic]
+    ) -> PartitionsByTopic:
+        return group_by_topic(
+            (self._names.get(topic.topic_id) or format_topic_id(topic.topic_id), partition)
+            for topic in topics
+            for partition in topic.partitions
+        )
+
+
+def uses_classic_protocol(saved: MemberMetadataEntry) -> bool:
+    """A member of a consumer group that speaks the classic protocol."""
+    return saved.classic is not None and bool(saved.classic.protocols)
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """A topic's id as Kafka's tools print it."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHistory:
+    """All that a group's journal says of its members."""
+
+    generations: list[Generation]
+    #: Of a consumer group what members really had, not their targets.
+    ownership: list[PartitionOwnership]
+    #: From where on all this is complete; None: the group never had members.
+    window: JournalWindow | None
+
+
+def read_history(
+    group: str, records: Iterable[JournalRecord], topic_names: Mapping[bytes, str]
+) -> GroupHistory:
+    """A group's timeline, from its records in journal order.
+
+    :param records: commits among them only help to name topics
+    :param topic_names: by topic id; others are named by their id, as Kafka's tools print it
+    """
+    reading = HistoryReader(group, topic_names)
+    made = list(reading.generations(records))
+    return GroupHistory(generations=made, ownership=reading.rest(), window=reading.window)
+
+
+def read_generations(
+    group: str, records: Iterable[JournalRecord], topic_names: Mapping[bytes, str]
+) -> list[Generation]:
+    """The generations alone: see :func:`read`."""
+    return list(HistoryReader(group, topic_names).generations(records))
+
+
+class HistoryReader:
+    """Reads a group's journal step by step: the same as :func:`read_history`, for journals that do
+    not fit into memory.
+
+    Records of a classic group are dropped as they are read. Records of a consumer group are kept
+    from the first one on, because later records may name a member or a topic.
+    """
+
+    def __init__(self, group: str, topic_names: Mapping[bytes, str]) -> None:
+        #: As in :class:`Timeline`, when all is read.
+        self.window: JournalWindow | None = None
+        self._course = HistoryBuilder(group)
+        self._names = dict(topic_names)
+        self._classic = ClassicGroupReader(self._course)
+        self._modern = ConsumerGroupReader(self._course, self._names)
+        #: The group's own that are not read yet.
+        self._records: list[JournalRecord] = []
+        #: The group's entry that comes next stands in the place of a consumer group.
+        self._converted = False
+
+    def generations(self, records: Iterable[JournalRecord]) -> Iterator[Generation]:
+        """Reads all records, in journal order."""
+        is_classic = True
+        for written in records:
+            match written.entry:
+                case OffsetCommitEntry(topic=topic, topic_id=topic_id):
+                    if topic_id is not None:
+                        self._names.setdefault(topic_id, topic)
+                    continue
+                case OffsetCommitTombstone() | UnparsedEntry():
+                    continue
+                case GroupMetadataEntry() | GroupMetadataTombstone():
+                    pass
+                case entry:
+                    is_classic = False
+                    if isinstance(entry, PartitionMetadataEntry):
+                        self._names.update((one.topic_id, one.topic) for one in entry.topics)
+            self._records.append(written)
+            if is_classic:
+                yield from self._forget()
+        yield from self._finish()
+
+    def owned(self) -> int:
+        """How many rows :meth:`over` has."""
+        return self._course.ledger.ended()
+
+    def over(self) -> list[PartitionOwnership]:
+        """What members had and gave up, since it was asked for last; by partition and time."""
+        return self._course.ledger.take_ended(self._course.group)
+
+    def rest(self) -> list[PartitionOwnership]:
+        """What :meth:`over` has not told, when all is read; by partition and time."""
+        return self._course.ledger.close(self._course.group)
+
+    def _forget(self) -> Iterator[Generation]:
+        """Reads all records but the last, whose successor may matter, where all are classic."""
+        last = self._records[-1]
+        if self.window is None:
+            if not isinstance(last.entry, GroupMetadataEntry):
+                return  # a tombstone of nothing that was seen
+            whole = len(self._records) == 1 and is_new_group(last.entry)
+            self.window = JournalWindow(offset=last.offset, at=last.at, whole=whole)
+        for position in range(len(self._records) - 1):
+            self._see(position, self._records[position])
+        self._records = [last]
+        yield from self._course.take()
+
+    def _finish(self) -> Iterator[Generation]:
+        """Reads the records that are left."""
+        certain = 0
+        if self.window is None:
+            certain, _ = find_compaction_edge(self._records)
+            self.window = find_window(self._records)
+        self._modern.quiet = certain > 0
+        for written in reversed(self._records):
+            if isinstance(written.entry, MemberMetadataEntry):
+                self._modern.lost[written.entry.member_id] = written.entry
+        for position, written in enumerate(self._records):
+            if position == certain and self._modern.quiet:
+                self._modern.settle()
+            self._see(position, written)
+            yield from self._course.take()
+        if self._modern.quiet:
+            self._modern.settle()
+        yield from self._course.take()
+
+    def _see(self, position: int, written: JournalRecord) -> None:
+        match written.entry:
+            case GroupMetadataEntry() as entry:
+                self._classic.see(written, entry, converted=self._converted)
+                self._converted = False
+            case GroupMetadataTombstone():
+                self._leave_classic(position, written)
+            case ConsumerGroupMetadataTombstone():
+                self._leave_modern(position, written)
+            case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
+                pass
+            case entry:
+                self._modern.see(written, entry)
+
+    def _leave_classic(self, position: int, written: JournalRecord) -> None:
+        following = next_entry_in_batch(self._records, position)
+        if not isinstance(following, MemberMetadataEntry):
+            self._course.forget(written, GroupType.CLASSIC)
+        elif uses_classic_protocol(following):
+            self._modern.converted = True
+        else:  # it was empty: a consumer group takes its name, and counts anew
+            self._course.begin_anew(written.at)
+
+    def _leave_modern(self, position: int, written: JournalRecord) -> None:
+        following = next_entry_in_batch(self._records, position)
+        self._modern.end()
+        if not isinstance(following, GroupMetadataEntry):
+            self._course.forget(written, GroupType.CONSUMER)
+        elif is_new_group(following):
+            self._course.begin_anew(written.at)
+        else:
+            self._converted = True

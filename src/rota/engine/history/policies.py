@@ -1,0 +1,278 @@
+"""Group policies: strategy, protocol and membership, as an operator could choose them, and as they
+were used.
+
+A policy has a label that people read and programs may parse: ``range``, ``cooperative-sticky,
+static 45s``, ``KIP-848 uniform``. Only a policy that was used can have more: ``sticky (exact)``
+where Rota's own solver assigned, ``range (other)`` where neither Rota's strategy of that name nor
+Java's did, ``cooperative-sticky, eager`` while the members also list an eager strategy, ``partly
+static``, or several policies, as in ``range, then cooperative-sticky``.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rota.engine.assignors.registry import BUILT_IN
+from rota.engine.assignors.sticky import AbstractStickyAssignor
+from rota.engine.history.facts import (
+    COOPERATIVE_STICKY,
+    MINUTE,
+    SERVER_STRATEGIES,
+    Generation,
+    GroupType,
+    Rebalance,
+)
+from rota.engine.history.rebalances import observed_protocol
+from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT, MAX_SESSION_TIMEOUT, MemberRestart
+from rota.errors import InputError
+
+#: The protocol type of groups of consumers; others (Connect's) assign no partitions.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+#: Session timeouts that a person would set.
+SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
+
+#: ``group.consumer.min.session.timeout.ms``: that of KIP-848's groups is the broker's to say.
+MIN_CONSUMER_SESSION_TIMEOUT = 45_000
+
+#: The share of restarts for which a session timeout should be long enough.
+COVERED_RESTART_SHARE = 0.9
+
+#: Solvers: Java's, Rota's own, and one that neither is.
+KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
+
+
+class PolicyProtocol(enum.StrEnum):
+    """How a rebalance runs."""
+
+    EAGER = "eager"
+    COOPERATIVE = "cooperative"
+    #: KIP-848: the broker assigns, and members move one by one.
+    CONSUMER = "consumer"
+
+
+class MembershipType(enum.StrEnum):
+    """Whether members have a ``group.instance.id``."""
+
+    DYNAMIC = "dynamic"
+    PARTLY = "partly static"
+    STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPolicy:
+    """A strategy, how it is run, and what members are."""
+
+    strategy: str
+    protocol: PolicyProtocol = PolicyProtocol.EAGER
+    membership: MembershipType = MembershipType.DYNAMIC
+    #: In milliseconds; only of static members. None: as the broker has it.
+    session_timeout: int | None = None
+    #: Who places in the sticky family: Java's consumers, or Rota's own solver, ``exact``. Of a
+    #: policy that was used also ``other``: not as Rota would.
+    solver: str = KAFKA_SOLVER
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        name = self.strategy
+        if self.protocol is PolicyProtocol.CONSUMER:
+            name = f"KIP-848 {name}"
+        if self.solver != KAFKA_SOLVER:
+            name += f" ({self.solver})"
+        if self.strategy == COOPERATIVE_STICKY and self.protocol is PolicyProtocol.EAGER:
+            name += ", eager"
+        if self.membership is not MembershipType.DYNAMIC:
+            name += f", {self.membership}"
+            if self.session_timeout is not None:
+                name += f" {format_timeout(self.session_timeout)}"
+        return name
+
+    @property
+    def known(self) -> bool:
+        """Rota has this strategy."""
+        if self.protocol is PolicyProtocol.CONSUMER:
+            return self.strategy in SERVER_STRATEGIES
+        return self.strategy in BUILT_IN
+
+    @property
+    def sticky(self) -> bool:
+        """It is of the family that has two solvers."""
+        found = BUILT_IN.get(self.strategy)
+        classic = self.protocol is not PolicyProtocol.CONSUMER
+        return classic and found is not None and issubclass(found, AbstractStickyAssignor)
+
+
+#: Between the names of policies that were in use one after the other.
+LABEL_SEPARATOR = ", then "
+
+_LABEL_PATTERN = re.compile(
+    r"(?P<broker>KIP-848 )?(?P<strategy>.*?)(?: \((?P<solver>exact|other)\))?(?P<eager>, eager)?"
+    r"(?:, (?P<membership>static|partly static)(?: (?P<time>\d+(?:ms|s|min)))?)?",
+    re.DOTALL,
+)
+
+_TIMEOUT_UNITS = {"min": MINUTE, "ms": 1, "s": 1_000}
+
+
+def format_timeout(milliseconds: int) -> str:
+    """``45s``, ``2min``."""
+    if milliseconds % 1_000:
+        return f"{milliseconds}ms"
+    if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
+        return f"{milliseconds // 1_000}s"
+    return f"{milliseconds // MINUTE}min"
+
+
+def parse_policy(label: str) -> GroupPolicy:
+    """The policy of this name.
+
+    :raises InputError: it is none
+    """
+    found = _LABEL_PATTERN.fullmatch(label)
+    if found is None or not found["strategy"]:
+        raise InputError(f"{label!r} is not the name of a policy")
+    protocol = PolicyProtocol.CONSUMER if found["broker"] else PolicyProtocol.EAGER
+    if protocol is PolicyProtocol.EAGER and found["strategy"] == COOPERATIVE_STICKY:
+        protocol = PolicyProtocol.EAGER if found["eager"] else PolicyProtocol.COOPERATIVE
+    return GroupPolicy(
+        strategy=found["strategy"],
+        protocol=protocol,
+        membership=MembershipType(found["membership"] or "dynamic"),
+        session_timeout=_parse_timeout(found["time"]),
+        solver=found["solver"] or KAFKA_SOLVER,
+    )
+
+
+def _parse_timeout(text: str | None) -> int | None:
+    if text is None:
+        return None
+    unit = next(unit for unit in _TIMEOUT_UNITS if text.endswith(unit))
+    return int(text.removesuffix(unit)) * _TIMEOUT_UNITS[unit]
+
+
+def label_used_policies(used: Sequence[GroupPolicy]) -> str:
+    """The name of what was used: all of them, the one in use last."""
+    return LABEL_SEPARATOR.join(policy.label for policy in used) or "none"
+
+
+def parse_last_used(label: str) -> GroupPolicy:
+    """What was in use at the end, by the name of what was used."""
+    return parse_policy(label.rpartition(LABEL_SEPARATOR)[2])
+
+
+def find_used_policies(
+    steps: Sequence[Rebalance], solver: str = KAFKA_SOLVER
+) -> tuple[GroupPolicy, ...]:
+    """What a group used: each policy once, in the order in which they were used last.
+
+    ``solver`` is the one that places as it was: of the sticky family, or not at all.
+    """
+    found: dict[GroupPolicy, None] = {}
+    behaved = _find_protocols(steps)
+    for step, protocol in zip(steps, behaved, strict=True):
+        if step.after.members:
+            policy = _generation_policy(step.after, protocol)
+            if policy.sticky or (solver == OTHER_SOLVER and policy.known):
+                policy = replace(policy, solver=solver)
+            found.pop(policy, None)
+            found[policy] = None
+    return tuple(found)
+
+
+def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
+    """How each step was run. Where nobody had anything to keep, as the next one that tells."""
+    observed = [observed_protocol(step) for step in steps]
+    found = []
+    following: dict[str | None, str] = {}
+    for step, seen in zip(reversed(steps), reversed(observed), strict=True):
+        if seen is not None:
+            following[step.after.strategy] = seen
+        found.append(PolicyProtocol(seen or following.get(step.after.strategy, "cooperative")))
+    return found[::-1]
+
+
+def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> GroupPolicy:
+    static = [member for member in generation.members if member.static_id is not None]
+    membership = MembershipType.DYNAMIC
+    if static:
+        everyone = len(static) == len(generation.members)
+        membership = MembershipType.STATIC if everyone else MembershipType.PARTLY
+    return GroupPolicy(
+        strategy=generation.strategy or "none",
+        protocol=protocol,
+        membership=membership,
+        session_timeout=max((m.session_timeout for m in static if m.session_timeout), default=None),
+    )
+
+
+def suggest_session_timeouts(
+    steps: Iterable[Rebalance], restarts: Sequence[MemberRestart]
+) -> tuple[int, ...]:
+    """Session timeouts worth asking for static members: the group's own, and one that is long
+    enough for most of its restarts. None where nobody ever came back.
+    """
+    if not restarts:
+        return ()
+    stated = Counter(
+        member.session_timeout
+        for step in steps
+        for member in step.after.members
+        if member.session_timeout
+    )
+    own = stated.most_common(1)[0][0] if stated else DEFAULT_SESSION_TIMEOUT
+    away = sorted(one.away for one in restarts)
+    wanted = away[min(int(len(away) * COVERED_RESTART_SHARE), len(away) - 1)]
+    if wanted <= own:
+        return (own,)
+    return own, next(
+        (time for time in SESSION_TIMEOUT_CHOICES if time >= wanted and time > own),
+        MAX_SESSION_TIMEOUT,
+    )
+
+
+def list_alternatives(
+    used: Sequence[GroupPolicy], sessions: Sequence[int]
+) -> tuple[GroupPolicy, ...]:
+    """Every policy worth asking: each strategy, with dynamic members and with static ones.
+
+    A group placed by Rota's own solver would be so under another strategy of the family too.
+    """
+    solver = EXACT_SOLVER if any(policy.solver == EXACT_SOLVER for policy in used) else KAFKA_SOLVER
+    protocols = {COOPERATIVE_STICKY: PolicyProtocol.COOPERATIVE}
+    strategies = [
+        GroupPolicy(strategy=name, protocol=protocols.get(name, PolicyProtocol.EAGER))
+        for name in BUILT_IN
+    ]
+    strategies = [replace(one, solver=solver) if one.sticky else one for one in strategies]
+    strategies += [
+        GroupPolicy(strategy=name, protocol=PolicyProtocol.CONSUMER) for name in SERVER_STRATEGIES
+    ]
+    static = [_make_static(policy, session) for session in sessions for policy in strategies]
+    own = sessions[0] if sessions else None
+    taken = {label_used_policies(used)}
+    if len(used) == 1:
+        taken.add(replace(used[0], solver=KAFKA_SOLVER).label)
+        if used[0].membership is MembershipType.STATIC:
+            taken.add(replace(used[0], session_timeout=used[0].session_timeout or own).label)
+    every = dict.fromkeys((*strategies, *static))
+    return tuple(policy for policy in every if policy.label not in taken)
+
+
+def _make_static(policy: GroupPolicy, session: int) -> GroupPolicy:
+    if policy.protocol is PolicyProtocol.CONSUMER:
+        session = max(session, MIN_CONSUMER_SESSION_TIMEOUT)
+    return replace(policy, membership=MembershipType.STATIC, session_timeout=session)
+
+
+def is_readable_consumer_group(generations: Iterable[Generation]) -> bool:
+    """Whether partitions are what this group's members share, and all of them can be read."""
+    return all(
+        (one.kind is GroupType.CONSUMER or one.protocol_type in {"", CONSUMER_PROTOCOL_TYPE})
+        and not any(member.problem for member in one.members)
+        for one in generations
+    )

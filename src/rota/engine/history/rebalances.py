@@ -1,0 +1,512 @@
+"""The rebalances of a group: which generations they connect, what differs between those, and what
+each one cost.
+
+The cost of a rebalance:
+
+``moved`` partitions whose owner is still a member that subscribes to their topic, and that now have
+another owner or none yet. A partition that a cooperative round took away will be given to someone,
+also where the evidence ends before that. A static member is known by its static id. ``moved_min``
+the smallest number of moves of any assignment with the best balance ``orphaned`` partitions whose
+owner is gone ``stopped`` partitions that a remaining member had to give up: under the eager
+protocol everything it had, under the others only what it did not keep. The rounds of a cooperative
+rebalance add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+
+from rota.engine.assignors.problem import count_moves
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    PartitionsByTopic,
+    Rebalance,
+    RebalanceCost,
+)
+from rota.engine.history.generations import generation_distance, member_key
+from rota.engine.history.snapshot import (
+    COOPERATIVE_STICKY,
+    HistoryIndex,
+    ProblemCache,
+    SnapshotMember,
+    SnapshotPlacement,
+    assigned_counts,
+    drop_topics,
+    largest_counts,
+    member_identity,
+    update_counts,
+)
+from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.topic import IntArray
+
+#: Strategies whose members give everything up before they join.
+EAGER_STRATEGIES = frozenset({"range", "roundrobin", "sticky"})
+
+#: The highest number of a new group's first generation; of consumer groups 1 before Kafka 4.1.
+FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
+
+
+def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
+    """The rebalances of one group, from all of its generations in journal order.
+
+    A new group's empty entry, a static member's return, a conversion, a deletion and what a first
+    sample finds are none. That
+    the last member is gone is one, and so is each target that was computed for a consumer group.
+    """
+    walk = _RebalanceFinder()
+    for generation in generations:
+        walk.see(generation)
+    walk.close()
+    return walk.found
+
+
+class _RebalanceFinder:
+    def __init__(self) -> None:
+        self.found: list[Rebalance] = []
+        #: Of the rebalance that may not be over.
+        self._rounds: list[Generation] = []
+        self._begin(None, 0)
+
+    def _begin(self, life: int | None, number: int | None, *, known: bool = False) -> None:
+        """Nobody is in the group. Not ``known``: nothing of this life was seen yet."""
+        self._life = life
+        self._before: Generation | None = None
+        self._number = number
+        self._known = known
+
+    def see(self, generation: Generation) -> None:
+        """The next generation."""
+        if generation.life != self._life:
+            self.close()
+            self._begin(generation.life, 0)
+        match generation.mark:
+            case GenerationMark.CREATED:
+                self._begin(generation.life, generation.generation, known=True)
+            case GenerationMark.SETTLED:
+                if not (self._rounds and is_same_rebalance(self._rounds[-1], generation)):
+                    self.close(generation)
+                    self._open(generation)
+                self._rounds.append(generation)
+                self._stand(generation)
+            case GenerationMark.EMPTIED:
+                self.close()
+                self._open(generation)
+                self._rounds.append(generation)
+                self._stand(generation)
+            case GenerationMark.REPLACED | GenerationMark.FOUND:
+                self._stand(generation)
+            case GenerationMark.CONVERTED:
+                # who left at that moment is in the generation before it: that stays where it is;
+                # and without one, who was there is not known
+                if not self._known and self._before is None:
+                    self._begin(generation.life, None, known=True)
+            case GenerationMark.FORGOTTEN:
+                self.close()
+            case _:
+                assert_never(generation.mark)
+
+    def _stand(self, generation: Generation) -> None:
+        """What the next rebalance begins from."""
+        self._before = generation if generation.members else None
+        self._number = generation.generation
+        self._known = True
+
+    def _open(self, generation: Generation) -> None:
+        if not self._known and not is_first_generation(generation):
+            self._number = None
+        self._from = self._before, self._number
+
+    def close(self, following: Generation | None = None) -> None:
+        """The rebalance is over, and was followed by another."""
+        if not self._rounds:
+            return
+        before, number = self._from
+        rounds, self._rounds = tuple(self._rounds), []
+        self.found.append(
+            Rebalance(
+                before=before,
+                rounds=rounds,
+                unseen=sum(_skipped_numbers(number, rounds)),
+                known_before=number is not None,
+                from_generation=number,
+                absent=frozenset()
+                if following is None
+                else _find_absent_topics(rounds[-1], following),
+            )
+        )
+
+
+def _find_absent_topics(generation: Generation, following: Generation) -> frozenset[str]:
+    """Topics that both ask for, and neither gives out; who says it has some knows better."""
+    listed = [*generation.members, *following.members]
+    there = {topic for member in listed for topic, numbers in member.assigned.items() if numbers}
+    there |= {topic for member in following.members for topic in member.owned}
+    return (_requested_topics(generation) & _requested_topics(following)) - there
+
+
+def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterator[int]:
+    for one in rounds:
+        if number is not None and not (number == 0 and is_first_generation(one)):
+            yield max(generation_distance(one.generation, number) - 1, 0)
+        number = one.generation
+
+
+def is_first_generation(generation: Generation) -> bool:
+    """Whether nothing was before it, where no earlier generation was seen: by its number, and by
+    what its members say they had.
+    """
+    if not 0 <= generation.generation <= FIRST_GENERATION[generation.kind]:
+        return False
+    if generation.kind is GroupType.CONSUMER:
+        return not any(member.owned for member in generation.members)
+    return all(member.owned_generation is None for member in generation.members)
+
+
+def is_same_rebalance(generation: Generation, following: Generation) -> bool:
+    """Whether the following generation is another round of the same rebalance (KIP-429).
+
+    Under a cooperative strategy a partition that shall move is first only taken: a member that said
+    it had it is still there, nobody has it, and the next generation gives it to somebody. Taken and
+    not given later is no round: its topic is gone. Nor is one where all that had to give something
+    up were gone before the next: that one began because of them.
+    """
+    if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
+        return False
+    given = _assigned_partitions(generation)
+    wanted = _requested_topics(generation)
+    still_there = {member_key(member) for member in following.members}
+    taken = {
+        (topic, partition)
+        for member in generation.members
+        if member_key(member) in still_there
+        for topic, numbers in member.owned.items()
+        if topic in wanted
+        for partition in numbers
+    } - given
+    return bool(taken) and not taken.isdisjoint(_assigned_partitions(following))
+
+
+def _requested_topics(generation: Generation) -> frozenset[str]:
+    return frozenset().union(*{member.topics for member in generation.members})
+
+
+def _assigned_partitions(generation: Generation) -> set[tuple[str, int]]:
+    return {
+        (topic, partition)
+        for member in generation.members
+        for topic, numbers in member.assigned.items()
+        for partition in numbers
+    }
+
+
+#: The protocol type whose subscriptions and assignments are about partitions.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+#: Strategies that do not ask members what they had.
+STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationDiff:
+    """From one generation to another. Static members are known by their static id."""
+
+    came: tuple[GenerationMember, ...]
+    went: tuple[GenerationMember, ...]
+    #: Static members that are back under another member id.
+    renewed: tuple[GenerationMember, ...]
+    #: Members that stayed, and ask for other topics than before, or than they were given for: a
+    #: static one may have come back with others.
+    resubscribed: tuple[GenerationMember, ...]
+    #: Topics that nobody asked for or had before.
+    found: tuple[str, ...]
+    #: Topics of which partitions are given out that were not before, among those asked for before
+    #: and after.
+    grown: tuple[str, ...]
+    #: Topics of which there are fewer.
+    shrunk: tuple[str, ...]
+    #: Somebody had claimed what is given out now and was not before: it may have been there.
+    regained: bool
+    #: Members that stayed, and did not say that they were in the generation before, or had what
+    #: they were given there: they had a reason of their own to join. Not all members tell.
+    astray: tuple[GenerationMember, ...]
+    #: Partitions had been taken and given to nobody: another round was to follow by itself.
+    due: bool
+    #: Another strategy is in use.
+    strategy: bool
+    #: Every subscription and assignment could be read, so that what is not here did not differ.
+    readable: bool
+
+    @property
+    def same_members(self) -> bool:
+        """Nobody came or went."""
+        return not (self.came or self.went or self.renewed)
+
+    @property
+    def same_work(self) -> bool:
+        """What is asked for, and what there is to give, is as before."""
+        return not (self.resubscribed or self.grown or self.shrunk)
+
+
+def diff_generations(
+    before: Generation, joined: Generation, settled: Generation | None = None
+) -> GenerationDiff:
+    """What differs between a generation and the next.
+
+    ``settled`` is the last of a cooperative rebalance: only there has everything an owner again.
+    """
+    settled = settled or joined
+    old, new = _members_by_key(before), _members_by_key(joined)
+    stayed = [key for key in old if key in new]
+    given, now = _assigned_pairs(before), _assigned_pairs(settled)
+    asked = _known_topics(before) & _known_topics(settled)
+    return GenerationDiff(
+        came=tuple(new[key] for key in new if key not in old),
+        went=tuple(old[key] for key in old if key not in new),
+        renewed=tuple(new[key] for key in stayed if new[key].member_id != old[key].member_id),
+        resubscribed=tuple(
+            new[key]
+            for key in stayed
+            if set(new[key].topics) != set(old[key].topics)
+            or _has_unsubscribed_topics(old[key], before)
+        ),
+        found=tuple(sorted(_known_topics(settled) - _known_topics(before))),
+        grown=tuple(sorted(asked & {topic for topic, _ in now - given})),
+        shrunk=tuple(sorted(asked & {topic for topic, _ in given - now - _owned_pairs(settled)})),
+        regained=not _owned_pairs(before).isdisjoint(now - given),
+        astray=tuple(
+            new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
+        ),
+        due=_is_round_due(before),
+        strategy=before.strategy != joined.strategy and before.kind is joined.kind,
+        readable=all(_is_readable_generation(one) for one in (before, joined, settled)),
+    )
+
+
+def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], GenerationMember]:
+    """Members by what they are known by: a tuple around static ids, which may look like any id."""
+    return {
+        member.member_id if member.static_id is None else (member.static_id,): member
+        for member in generation.members
+    }
+
+
+def _assigned_pairs(generation: Generation) -> set[tuple[str, int]]:
+    """The partitions that were given out."""
+    return {
+        (topic, number)
+        for member in generation.members
+        for topic, numbers in member.assigned.items()
+        for number in numbers
+    }
+
+
+def _owned_pairs(generation: Generation) -> set[tuple[str, int]]:
+    """The partitions that members said they had: those on their way are given to nobody."""
+    return {
+        (topic, number)
+        for member in generation.members
+        for topic, numbers in member.owned.items()
+        for number in numbers
+    }
+
+
+def _is_round_due(generation: Generation) -> bool:
+    if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
+        return False
+    asked = {topic for member in generation.members for topic in member.topics}
+    return any(
+        topic in asked for topic, _ in _owned_pairs(generation) - _assigned_pairs(generation)
+    )
+
+
+def _has_lost_assignment(
+    old: GenerationMember, new: GenerationMember, before: Generation, joined: Generation
+) -> bool:
+    """Whether a member was not in the generation before, or owns something else than it was
+    assigned there, and not because it gave it up to join. A static member stays in the group
+    although it is late, and joins then.
+    """
+    if joined.kind is not GroupType.CLASSIC or new.owned_generation == before.generation:
+        return False
+    if new.owned_generation is not None:
+        return True
+    if joined.strategy in STATELESS_STRATEGIES or before.strategy != joined.strategy:
+        return False  # what one strategy gave, another does not remember
+    return _drop_empty_topics(old.assigned) != _drop_empty_topics(new.owned)
+
+
+def _has_unsubscribed_topics(member: GenerationMember, generation: Generation) -> bool:
+    """It was given what it does not ask for."""
+    if generation.kind is not GroupType.CLASSIC or member.problem is not None:
+        return False
+    return not set(_drop_empty_topics(member.assigned)).issubset(member.topics)
+
+
+def _drop_empty_topics(partitions: PartitionsByTopic) -> PartitionsByTopic:
+    return {topic: numbers for topic, numbers in partitions.items() if numbers}
+
+
+def _known_topics(generation: Generation) -> set[str]:
+    """What is asked for, and what is given: a pattern that the broker matches names no topic."""
+    return {topic for member in generation.members for topic in (*member.topics, *member.assigned)}
+
+
+def _is_readable_generation(generation: Generation) -> bool:
+    known = (
+        generation.kind is GroupType.CONSUMER or generation.protocol_type == CONSUMER_PROTOCOL_TYPE
+    )
+    return known and all(member.problem is None for member in generation.members)
+
+
+EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative", "consumer"
+
+BUILT_IN_EAGER = frozenset({"range", "roundrobin", "sticky"})
+
+
+def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> RebalanceCost:
+    """Computes the cost of a rebalance; one that began from nothing, or from an unknown generation,
+    moved nothing.
+
+    ``poses`` is the problem cache, shared between the rebalances of a group.
+    """
+    after = step.after
+    board, known = _index_partitions(step, poses)
+    scene = board.scene(
+        (
+            SnapshotMember(
+                board.number(member_identity(member)),
+                member.member_id,
+                member.static_id,
+                member.topics,
+            )
+            for member in after.members
+        ),
+        known,
+    )
+    before = _index_owners(board, step.before)
+    placed = SnapshotPlacement.of(scene, scene.position[_index_owners(board, after)[scene.numbers]])
+    previous = scene.previous(before)
+    return RebalanceCost(
+        moved=count_moves(_movable_owners(after, previous, placed.positions), placed.positions),
+        moved_min=scene.fewest(previous),
+        orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.living(before),
+        stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
+        idle_members=placed.idle,
+        most=placed.most,
+        least=placed.least,
+    )
+
+
+def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> IntArray:
+    """Previous owners of what can have moved: under the eager protocol nothing is on its way, so
+    what nobody is given is not there to be given.
+    """
+    if after.kind is GroupType.CLASSIC and after.strategy not in BUILT_IN_EAGER:
+        return previous
+    return np.where(now == UNASSIGNED, np.int32(UNASSIGNED), previous)
+
+
+def _index_partitions(
+    step: Rebalance, poses: ProblemCache | None
+) -> tuple[HistoryIndex, Mapping[str, int]]:
+    """All partitions that anyone had, and how many there are in the end."""
+    generations = step.rounds if step.before is None else (step.before, *step.rounds)
+    seen = [assigned_counts(one) for one in generations]
+    known: dict[str, int] = {}
+    for one, counts in zip(generations, seen, strict=True):
+        known = update_counts(one, known, counts)
+    return HistoryIndex(largest_counts(seen), poses), drop_topics(known, step.absent)
+
+
+def _index_owners(board: HistoryIndex, generation: Generation | None) -> IntArray:
+    members = () if generation is None else generation.members
+    return board.owners(
+        (board.number(member_identity(member)), member.assigned) for member in members
+    )
+
+
+def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
+    """Each round with what was before it."""
+    before = step.before
+    for one in step.rounds:
+        if before is not None:
+            yield before, one
+        before = one
+
+
+def _count_given_up(before: Generation, after: Generation) -> int:
+    """Partitions that members of both had to give up between the two."""
+    had = {member_identity(member): member for member in before.members}
+    total = 0
+    for member in after.members:
+        old = had.get(member_identity(member))
+        if old is None:
+            continue
+        total += _count_partitions(old.assigned)
+        if not gave_up_everything(before, after, member):
+            total -= _count_common(old.assigned, member.assigned)
+    return total
+
+
+def _count_partitions(held: PartitionsByTopic) -> int:
+    return sum(map(len, held.values()))
+
+
+def _count_common(one: PartitionsByTopic, other: PartitionsByTopic) -> int:
+    return sum(
+        len(numbers) if other.get(topic) == numbers else len({*numbers} & {*other.get(topic, ())})
+        for topic, numbers in one.items()
+    )
+
+
+def gave_up_everything(before: Generation, after: Generation, new: GenerationMember) -> bool:
+    """Whether a member gave everything up before it joined.
+
+    With cooperative-sticky it does so while its list has an eager strategy too: it then says that
+    it owns nothing, in a generation in which it did. A static member that is down is kept in the
+    group with what it said long ago.
+    """
+    if after.kind is GroupType.CONSUMER:
+        return False
+    if after.strategy in BUILT_IN_EAGER:
+        return True
+    if new.owned or after.strategy != COOPERATIVE_STICKY:
+        return not new.owned
+    told = -1 if new.owned_generation is None else new.owned_generation
+    return new.static_id is None or told >= before.generation
+
+
+def rebalance_protocol(step: Rebalance) -> str:
+    """``eager``, ``cooperative`` or ``consumer``: how members behaved, where that can be seen."""
+    return observed_protocol(step) or COOPERATIVE_PROTOCOL
+
+
+def observed_protocol(step: Rebalance) -> str | None:
+    """The same; None where a strategy may be used both ways and nobody had anything to keep."""
+    after = step.after
+    if after.kind is GroupType.CONSUMER:
+        return CONSUMER_PROTOCOL
+    if after.strategy in BUILT_IN_EAGER:
+        return EAGER_PROTOCOL
+    behaved = {
+        gave_up_everything(before, now, member)
+        for before, now in _pair_rounds(step)
+        for member in _members_with_partitions(before, now)
+    }
+    if not behaved:
+        return None if after.strategy == COOPERATIVE_STICKY else EAGER_PROTOCOL
+    return EAGER_PROTOCOL if behaved == {True} else COOPERATIVE_PROTOCOL
+
+
+def _members_with_partitions(before: Generation, now: Generation) -> Iterator[GenerationMember]:
+    had = {member_identity(member): member.assigned for member in before.members}
+    for member in now.members:
+        if any(topic in member.topics for topic in had.get(member_identity(member), ())):
+            yield member

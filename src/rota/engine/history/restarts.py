@@ -1,0 +1,396 @@
+"""Finds restarts and rolling deploys in the membership changes of a group.
+
+Restarts: a static member is known by its static id. A dynamic member comes back under a new member
+id; it is taken for the one that left if client id and host match, or the client id alone, and no
+other member matches. Deployments often change both. Where unknown members come one after another
+for members that go one after another, as in a rolling deploy, each is taken for the one that left
+before it.
+
+Rolling deploys: a replacement is a member that goes and one that comes for it, before or after,
+within :data:`MAX_ROLLOUT_GAP`. A run of replacements is a rollout if each replaces a member that
+was there when the run began. A member that comes and goes repeatedly is not a rollout, and the next
+deploy, which replaces the replacements, is another one. A run needs :data:`MIN_REPLACEMENTS`
+replacements that are half of the group, or :data:`ENOUGH_REPLACEMENTS`. Fewer are enough where they
+are the whole group and each is visibly another process, by client id or host; otherwise the same
+process may have come back. A member that polled too late was not deployed. Static members that come
+back within their session cause no rebalance, so nothing is marked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+from rota.engine.history.facts import (
+    MINUTE,
+    Explanation,
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    Rebalance,
+    RebalanceCause,
+)
+from rota.engine.history.rebalances import diff_generations
+
+#: ``group.max.session.timeout.ms``: no session may be longer.
+MAX_SESSION_TIMEOUT = 30 * MINUTE
+
+#: A stranger that comes later than this is no restart.
+MAX_DEPLOY_GAP = 5 * MINUTE
+
+#: The session timeout where none is known: Kafka's default, of both protocols.
+DEFAULT_SESSION_TIMEOUT = 45_000
+
+#: By life and the generation that a rebalance ended in.
+CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
+
+
+class MembershipEvent(NamedTuple):
+    """A change of a group, in the order of the journal."""
+
+    #: What the group was after it.
+    generation: Generation
+    #: None: not a rebalance, a static member came back, or the group was sampled first.
+    step: Rebalance | None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Life and generation."""
+        return self.generation.life, self.generation.generation
+
+
+def list_membership_events(
+    generations: Sequence[Generation], steps: Iterable[Rebalance]
+) -> list[MembershipEvent]:
+    """Every rebalance, every return of a static member between them, and where it began."""
+    ends = {(step.after.life, step.after.offset): step for step in steps}
+    found = []
+    for generation in generations:
+        step = ends.get((generation.life, generation.offset))
+        if step is not None or generation.mark in {GenerationMark.REPLACED, GenerationMark.FOUND}:
+            found.append(MembershipEvent(generation, step))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRestart:
+    """A member that left and came back."""
+
+    #: Its member id before.
+    gone: str
+    #: And after.
+    back: str
+    #: When its process ended, as far as can be told.
+    gone_at: int
+    back_at: int
+    #: It is known by name; else it is one of a rolling deploy.
+    named: bool
+
+    @property
+    def away(self) -> int:
+        """For how long, in milliseconds."""
+        return max(self.back_at - self.gone_at, 0)
+
+
+class _AbsentMember(NamedTuple):
+    member: GenerationMember
+    since: int
+
+
+def find_restarts(
+    history: Sequence[MembershipEvent], causes: CausesByGeneration
+) -> list[MemberRestart]:
+    """Every restart, in the order of coming back."""
+    named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
+    taken = {one.gone for one in named} | {one.back for one in named}
+    strangers = _pair_members(
+        _remove_members(history, taken), causes, _match_in_order, MAX_DEPLOY_GAP
+    )
+    deployed = [replace(one, named=False) for one in _keep_rolling_restarts(strangers)]
+    return sorted(named + deployed, key=lambda one: (one.back_at, one.back))
+
+
+#: Pairs those who are absent with those who come, beside those who stay.
+MatchFunction: TypeAlias = Callable[
+    [Sequence[_AbsentMember], Sequence[GenerationMember], Sequence[GenerationMember]],
+    list[tuple[_AbsentMember, GenerationMember]],
+]
+
+
+def _pair_members(
+    history: Iterable[MembershipEvent],
+    causes: CausesByGeneration,
+    match: MatchFunction,
+    longest: int,
+) -> list[MemberRestart]:
+    found: list[MemberRestart] = []
+    before: dict[str, GenerationMember] = {}
+    absent: list[_AbsentMember] = []
+    life = -1
+    for event in history:
+        at = event.generation.at
+        if event.generation.life != life:
+            life, before, absent = event.generation.life, {}, []
+        now = {member.member_id: member for member in event.generation.members}
+        absent = [one for one in absent if at - one.since <= longest]
+        absent += [
+            _AbsentMember(member, find_leave_time(member, event, causes))
+            for member_id, member in before.items()
+            if member_id not in now
+        ]
+        coming = [member for member_id, member in now.items() if member_id not in before]
+        staying = [member for member_id, member in now.items() if member_id in before]
+        for gone, back in match(absent, coming, staying):
+            absent.remove(gone)
+            found.append(
+                MemberRestart(
+                    gone=gone.member.member_id,
+                    back=back.member_id,
+                    gone_at=gone.since,
+                    back_at=at,
+                    named=True,
+                )
+            )
+        before = now
+    return found
+
+
+def find_leave_time(
+    member: GenerationMember, event: MembershipEvent, causes: CausesByGeneration
+) -> int:
+    """When a member that an event misses had gone: one that was not heard of any more (as a static
+    one, which does not say that it goes) a session timeout earlier.
+    """
+    if event.step is None:
+        return event.generation.at
+    cause = causes.get(event.key)
+    silent = cause is RebalanceCause.SILENT or (
+        member.static_id is not None and cause is not RebalanceCause.LEFT
+    )
+    session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
+    return event.generation.at - (session if silent else 0)
+
+
+def _match_by_name(
+    absent: Sequence[_AbsentMember],
+    coming: Sequence[GenerationMember],
+    staying: Sequence[GenerationMember],
+) -> list[tuple[_AbsentMember, GenerationMember]]:
+    pairs: list[tuple[_AbsentMember, GenerationMember]] = []
+    names: tuple[Callable[[GenerationMember], Hashable], ...] = (
+        lambda member: member.static_id,
+        lambda member: (member.client_id, member.client_host, member.static_id),
+        lambda member: (member.client_id, member.static_id),
+    )
+    for name in names:
+        left = [one for one in absent if all(one is not gone for gone, _ in pairs)]
+        new = [one for one in coming if all(one is not back for _, back in pairs)]
+        gone = Counter(name(one.member) for one in left)
+        others = Counter(name(one) for one in (*new, *staying))
+        by_name = {name(one.member): one for one in left}
+        pairs += [
+            (by_name[name(one)], one)
+            for one in new
+            if name(one) is not None and gone[name(one)] == 1 and others[name(one)] == 1
+        ]
+    return pairs
+
+
+def _match_in_order(
+    absent: Sequence[_AbsentMember],
+    coming: Sequence[GenerationMember],
+    staying: Sequence[GenerationMember],  # noqa: ARG001 (strangers are compared with nobody)
+) -> list[tuple[_AbsentMember, GenerationMember]]:
+    """The longest absent first, of those that asked for the same topics."""
+    pairs = []
+    left = sorted(absent, key=lambda one: one.since)
+    for one in sorted(coming, key=lambda member: member.member_id):
+        same = (gone for gone in left if {*gone.member.topics} == {*one.topics})
+        if one.static_id is None and (found := next(same, None)) is not None:
+            left.remove(found)
+            pairs.append((found, one))
+    return pairs
+
+
+def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list[MembershipEvent]:
+    """The same history without members that are known by name."""
+    return [
+        event._replace(
+            generation=replace(
+                event.generation,
+                members=tuple(
+                    one
+                    for one in event.generation.members
+                    if one.member_id not in known and one.static_id is None
+                ),
+            )
+        )
+        for event in history
+    ]
+
+
+def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart]:
+    """Those that follow each other: one alone may be a member that went and another that came."""
+    ordered = sorted(pairs, key=lambda one: (one.gone_at, one.back_at))
+    runs: list[list[MemberRestart]] = []
+    for one in ordered:
+        if runs and one.gone_at - runs[-1][-1].back_at <= MAX_DEPLOY_GAP:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return [one for run in runs if len(run) > 1 for one in run]
+
+
+#: The longest time from one step of a rollout to the next.
+MAX_ROLLOUT_GAP = 10 * 60_000
+
+MIN_REPLACEMENTS = 3
+
+ENOUGH_REPLACEMENTS = 10
+
+#: The smallest group of which a rollout can be told.
+MIN_ROLLOUT_GROUP = 2
+
+
+def find_rollouts(
+    steps: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
+) -> list[str | None]:
+    """The rollout that each step of a group belongs to, by the generations that it spans.
+
+    ``explanations`` are those of the steps, where there are any.
+    """
+    names: list[str | None] = [None] * len(steps)
+    run = _RolloutRun()
+    for number, step in enumerate(steps):
+        if _ends_run(run, steps, number):
+            run.name(steps, names)
+            run = _RolloutRun()
+        if step.before is None or not step.after.members:
+            continue
+        why = explanations[number] if explanations is not None else None
+        if why is not None and RebalanceCause.SLOW_POLL in (why.cause, why.likely):
+            continue
+        if not run.take(number, step):
+            run.name(steps, names)
+            run = _RolloutRun()
+            run.take(number, step)
+    run.name(steps, names)
+    return names
+
+
+def _ends_run(run: _RolloutRun, steps: Sequence[Rebalance], number: int) -> bool:
+    """Whether this rebalance cannot continue the run."""
+    step = steps[number]
+    if step.before is None or not step.after.members:
+        return True
+    return run.last is not None and step.after.at - steps[run.last].after.at > MAX_ROLLOUT_GAP
+
+
+@dataclass(slots=True)
+class _Replacement:
+    old: GenerationMember
+    new: GenerationMember
+    steps: tuple[int, int]
+
+    @property
+    def is_visible(self) -> bool:
+        """It is surely another process."""
+        old, new = self.old, self.new
+        return old.client_id != new.client_id or old.client_host != new.client_host
+
+
+@dataclass(slots=True)
+class _RolloutRun:
+    """Replacements that may be a rollout."""
+
+    #: The last step in which somebody came or went.
+    last: int | None = None
+    #: The members when it began.
+    size: int = 0
+    found: list[_Replacement] = field(default_factory=list)
+    #: The ids of all that came in it.
+    came: set[str] = field(default_factory=set)
+    #: Those that nobody has come for yet.
+    gone: list[tuple[int, GenerationMember]] = field(default_factory=list)
+    #: Those that came, and nobody has gone for them yet.
+    extra: list[tuple[int, GenerationMember]] = field(default_factory=list)
+
+    def take(self, number: int, step: Rebalance) -> bool:
+        """Add a step; False, and nothing is changed, if it cannot belong to this run."""
+        assert step.before is not None
+        differs = diff_generations(step.before, step.after)
+        new = {member.static_id: member for member in differs.renewed}
+        olds = [one for one in step.before.members if one.static_id in new and one.static_id]
+        went, came = [*differs.went, *olds], [*differs.came, *differs.renewed]
+        if not went and not came:
+            return True
+        replacing = {one.new.member_id for one in self.found}
+        if any(member.member_id in replacing for member in went):
+            return False  # the replacements are replaced
+        if self.last is None:
+            self.size = len(step.before.members)
+        self.last = number
+        for member in went:
+            self._go(number, member)
+        for member in came:
+            self._come(number, member)
+        return True
+
+    def _go(self, number: int, member: GenerationMember) -> None:
+        if member.member_id in self.came:  # it was here for a short time only
+            self.extra = [one for one in self.extra if one[1].member_id != member.member_id]
+        elif self.extra:
+            since, new = self.extra.pop(_closest_match(self.extra, member))
+            self.found.append(_Replacement(member, new, (since, number)))
+        else:
+            self.gone.append((number, member))
+
+    def _come(self, number: int, member: GenerationMember) -> None:
+        self.came.add(member.member_id)
+        if self.gone:
+            since, old = self.gone.pop(_closest_match(self.gone, member))
+            self.found.append(_Replacement(old, member, (since, number)))
+        else:
+            self.extra.append((number, member))
+
+    def name(self, steps: Sequence[Rebalance], names: list[str | None]) -> None:
+        """Name its steps, if it is a rollout."""
+        if not self._counts():
+            return
+        belong = sorted({number for one in self.found for number in one.steps})
+        first, last = steps[belong[0]], steps[belong[-1]]
+        assert first.before is not None
+        life = f"life {last.after.life}, " if last.after.life else ""
+        name = f"{life}generation {first.before.generation}-{last.after.generation}"
+        for number in belong:
+            names[number] = name
+
+    def _counts(self) -> bool:
+        if len(self.found) >= MIN_REPLACEMENTS:
+            return len(self.found) >= ENOUGH_REPLACEMENTS or 2 * len(self.found) >= self.size
+        is_whole = MIN_ROLLOUT_GROUP <= self.size <= len(self.found)
+        return is_whole and all(one.is_visible for one in self.found)
+
+
+def _closest_match(
+    waiting: Sequence[tuple[int, GenerationMember]], member: GenerationMember
+) -> int:
+    """Whom a member most likely stands in for, by its name; of equals the first."""
+    likeness = [_name_similarity(one, member) for _, one in waiting]
+    return likeness.index(max(likeness))
+
+
+def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
+    """How far their names go together; most for the same static id, then the same client id."""
+    if one.static_id is not None and one.static_id == other.static_id:
+        return 2 << 20
+    if one.client_id == other.client_id:
+        return 1 << 20
+    common = 0
+    for mine, theirs in zip(one.client_id, other.client_id, strict=False):
+        if mine != theirs:
+            break
+        common += 1
+    return common

@@ -1,0 +1,392 @@
+"""Samples of a group from DescribeGroups and OffsetFetch, and the generations and owners that they
+show.
+
+:class:`SampleTracker` compares each poll with the one before and keeps what changed, with the last
+time at which it was different; what happened in between is not known. :class:`SampleReader` makes
+generations from the kept samples.
+
+A sample shows a group at rest, or that it is rebalancing. Between two samples at rest that differ
+there was at least one rebalance, and one is reported. The same holds for two equal samples if the
+group was rebalancing in between, or if a member has joined again since and says something else
+about itself. A rebalance that leaves no such trace is not seen.
+
+DescribeGroups does not return generation numbers, so the numbers here count the changes that were
+seen. For consumer groups it returns the epoch, and so the number of changes that were not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    PartitionOwnership,
+)
+from rota.engine.history.generations import (
+    NO_OWNED_PARTITIONS,
+    ClassicGroupReader,
+    HistoryBuilder,
+    generation_distance,
+    member_key,
+)
+from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
+from rota.engine.model.response import DescribedGroup
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+
+#: The state of a group that is gone.
+DEAD_STATE = "Dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSample:
+    """A group as it was found: a row of bronze/samples."""
+
+    group: str
+    #: When the answers were there.
+    at: int
+    #: When it was last asked before this, and was another, or was not there; None: never.
+    not_before: int | None = None
+    kind: GroupType
+    state: str
+    protocol_type: str = ""
+    strategy: str | None = None
+    #: Of a consumer group.
+    epoch: int | None = None
+    #: By id. Of a consumer group: ``owned`` is what a member has, ``assigned`` its target.
+    members: tuple[GenerationMember, ...] = ()
+
+
+class SampledCommit(NamedTuple):
+    """A committed offset that is another than the time before."""
+
+    group: str
+    partition: TopicPartition
+    #: None: it is there no more.
+    committed: OffsetAndMetadata | None
+    at: int
+    #: None: it was there the first time.
+    not_before: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPoll:
+    """All responses of one poll of the cluster."""
+
+    begun: int
+    #: When the last answer was there.
+    at: int
+    #: Those that were described; their times do not count.
+    groups: Mapping[str, GroupSample]
+    #: All that each group has committed, where that could be asked.
+    offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    #: Groups that are there, or may be, and could not be asked.
+    silent: AbstractSet[str] = frozenset()
+    #: Every broker has listed its groups: who is not among them is gone.
+    complete: bool = True
+
+
+class SampleChanges(NamedTuple):
+    """What changed since the poll before."""
+
+    samples: list[GroupSample]
+    commits: list[SampledCommit]
+
+
+class SampleTracker:
+    """Keeps the last response about every group."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, GroupSample] = {}
+        #: When each group was asked last, and has answered.
+        self._asked: dict[str, int] = {}
+        self._offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
+        #: When a group's offsets were asked for last, and were told.
+        self._fetched: dict[str, int] = {}
+        #: When all brokers had listed their groups last.
+        self._listed: int | None = None
+        #: Groups that have never answered, though they are there.
+        self._silent: set[str] = set()
+
+    def see(self, look: GroupPoll) -> SampleChanges:
+        """Compares a round with the ones before it."""
+        since = {
+            name: self._asked.get(name, None if name in self._silent else self._listed)
+            for name in look.groups
+        }
+        new = look.groups.keys() - self._samples.keys()
+        gone = self._gone(look)
+        samples = [*self._differing(look, since), *gone]
+        first = {name: since[name] for name in new}
+        commits = list(self._committed(look, first, [each.group for each in gone]))
+        if look.complete:
+            self._listed = look.begun
+        self._silent = (self._silent | look.silent) - look.groups.keys() - self._asked.keys()
+        return SampleChanges(samples, commits)
+
+    def _differing(self, look: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
+        for name, sample in sorted(look.groups.items()):
+            known = self._samples.get(name)
+            new = replace(sample, at=look.at, not_before=since[name])
+            self._asked[name] = look.begun
+            if known is None or not _is_same_sample(known, new):
+                self._samples[name] = new
+                yield new
+
+    def _gone(self, look: GroupPoll) -> list[GroupSample]:
+        """Groups that are not listed any more."""
+        if not look.complete:
+            return []
+        found = []
+        for name in sorted(self._samples.keys() - look.groups.keys() - look.silent):
+            known = self._samples.pop(name)
+            found.append(
+                GroupSample(
+                    group=name,
+                    at=look.at,
+                    not_before=self._asked.pop(name),
+                    kind=known.kind,
+                    state=DEAD_STATE,
+                    protocol_type=known.protocol_type,
+                )
+            )
+        return found
+
+    def _committed(
+        self, look: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
+    ) -> Iterator[SampledCommit]:
+        """With a group that is gone its offsets are."""
+        fetched = {**look.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
+        for group, now in sorted(fetched.items()):
+            before = self._offsets.pop(group, _NO_OFFSETS)
+            asked = self._fetched.pop(group, first.get(group))
+            for place in sorted(now.keys() | before.keys()):
+                if now.get(place) != before.get(place):
+                    yield SampledCommit(group, place, now.get(place), look.at, asked)
+            if group in look.offsets:
+                self._offsets[group], self._fetched[group] = now, look.begun
+
+
+_NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
+
+
+def _is_same_sample(known: GroupSample, new: GroupSample) -> bool:
+    return replace(known, at=new.at, not_before=new.not_before) == new
+
+
+def sample_classic_group(found: DescribedGroup) -> GroupSample:
+    """A classic group out of DescribeGroups; its times are to be told.
+
+    What the journal has and this has not is None: timeouts, the leader, the generation.
+    """
+    saved = GroupMetadataEntry(
+        group=found.group,
+        protocol_type=found.protocol_type,
+        generation=0,
+        protocol=found.protocol,
+        leader=None,
+        members=tuple(
+            GroupMetadataMember(
+                member_id=each.member_id,
+                static_id=each.static_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                rebalance_timeout=0,
+                session_timeout=0,
+                subscription=each.metadata,
+                assignment=each.assignment,
+            )
+            for each in found.members
+        ),
+    )
+    members = (
+        ClassicGroupReader(HistoryBuilder(found.group)).members(saved) if found.members else ()
+    )
+    return GroupSample(
+        group=found.group,
+        at=0,
+        kind=GroupType.CLASSIC,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        strategy=found.protocol or None,
+        members=tuple(
+            replace(each, session_timeout=None, rebalance_timeout=None) for each in members
+        ),
+    )
+
+
+#: States in which a classic group's members and their partitions belong together.
+REST_STATES = frozenset({"Stable", "Empty"})
+
+#: The state of a consumer group whose target is not of its epoch yet.
+ASSIGNING_STATE = "Assigning"
+
+
+class SampleReader:
+    """A group's samples being read, in the order of their times."""
+
+    def __init__(self, group: str) -> None:
+        self._course = HistoryBuilder(group)
+        #: The first sample since it was last at rest.
+        self._restless: GroupSample | None = None
+        #: It was there before it was first seen at rest.
+        self._old = False
+        self._number = 0
+        self._place = 0
+
+    def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
+        """Every change that was seen."""
+        for sample in samples:
+            self._see(sample)
+            yield from self._course.take()
+
+    def rest(self) -> list[PartitionOwnership]:
+        """Who had what, when all is read; by partition and time."""
+        return self._course.ledger.close(self._course.group)
+
+    def _see(self, sample: GroupSample) -> None:
+        if sample.state == DEAD_STATE:
+            self._forget(sample)
+            return
+        if self._course.last is not None and self._course.last.kind is not sample.kind:
+            # numbers of the two kinds do not go on from each other
+            self._begin_anew(sample.at, old=True)
+        last = self._course.last
+        if not _is_at_rest(sample):
+            self._old |= last is None and sample.not_before is None
+            self._restless = self._restless or sample
+        elif last is None:
+            self._find(sample)
+        elif sample.kind is GroupType.CLASSIC:
+            self._classic(sample, last)
+        else:
+            self._consumer(sample, last)
+        if sample.kind is GroupType.CONSUMER:
+            self._hold(sample, sample.epoch or 0)
+
+    def _begin_anew(self, at: int, *, old: bool = False) -> None:
+        self._course.begin_anew(at)
+        self._restless, self._old = None, old
+        self._number = 0
+
+    def _forget(self, sample: GroupSample) -> None:
+        last = self._course.last
+        if last is not None:
+            self._add(GenerationMark.FORGOTTEN, sample, last.generation)
+        self._begin_anew(sample.at)
+
+    def _find(self, sample: GroupSample) -> None:
+        """The first time that it is seen at rest. Where it was not there the time before, it is
+        new; else what led to this is not known.
+        """
+        mark = GenerationMark.SETTLED if sample.members else GenerationMark.CREATED
+        if sample.not_before is None or self._old:
+            mark = GenerationMark.FOUND
+        self._number = int(mark is GenerationMark.SETTLED)
+        self._add(mark, sample, self._number if sample.epoch is None else sample.epoch)
+
+    def _classic(self, sample: GroupSample, last: Generation) -> None:
+        at_rest = self._restless is None
+        if not sample.members and not last.members:
+            self._restless = None
+            return
+        if at_rest and last.members == sample.members and last.strategy == sample.strategy:
+            return
+        if at_rest and _is_static_replacement(last, sample):
+            self._add(GenerationMark.REPLACED, sample, self._number)
+            return
+        self._number += 1
+        self._add(
+            GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED,
+            sample,
+            self._number,
+        )
+
+    def _consumer(self, sample: GroupSample, last: Generation) -> None:
+        epoch = sample.epoch or 0
+        gain = generation_distance(epoch, last.generation)
+        if gain < 0:  # deleted, and made again
+            self._begin_anew(sample.at)
+            self._find(sample)
+        elif gain > 0:
+            self._add(
+                GenerationMark.SETTLED if sample.members else GenerationMark.EMPTIED, sample, epoch
+            )
+        elif _member_ids(last.members) != _member_ids(sample.members) and _has_same_members(
+            last, sample
+        ):
+            self._add(GenerationMark.REPLACED, sample, epoch)
+        self._restless = None
+
+    def _add(self, mark: GenerationMark, sample: GroupSample, number: int) -> None:
+        self._place += 1
+        members = sample.members
+        if (
+            sample.kind is GroupType.CONSUMER
+        ):  # what they had when their target was made is not told
+            members = tuple(replace(each, owned=NO_OWNED_PARTITIONS) for each in members)
+        since = (self._restless or sample).not_before
+        self._restless = None
+        self._course.add(
+            Generation(
+                group=sample.group,
+                kind=sample.kind,
+                life=self._course.life,
+                generation=number,
+                mark=mark,
+                at=sample.at,
+                offset=self._place,
+                protocol_type=sample.protocol_type,
+                strategy=sample.strategy if members else None,
+                members=members,
+                sampled=True,
+                not_before=None if mark is GenerationMark.FOUND else since,
+            )
+        )
+        if sample.kind is GroupType.CLASSIC:
+            self._hold(sample, number)
+
+    def _hold(self, sample: GroupSample, number: int) -> None:
+        """What members have: of a consumer group that is not yet what they shall have."""
+        ledger = self._course.ledger
+        ledger.keep(_member_ids(sample.members), sample.at)
+        for member in sample.members:
+            has = member.owned if sample.kind is GroupType.CONSUMER else member.assigned
+            ledger.hold(member, has, sample.at, number)
+
+
+def _is_at_rest(sample: GroupSample) -> bool:
+    if sample.kind is GroupType.CONSUMER:
+        return sample.state != ASSIGNING_STATE
+    return sample.state in REST_STATES
+
+
+def _member_ids(members: Iterable[GenerationMember]) -> frozenset[str]:
+    return frozenset(each.member_id for each in members)
+
+
+def _has_same_members(last: Generation, sample: GroupSample) -> bool:
+    return {member_key(each) for each in last.members} == {
+        member_key(each) for each in sample.members
+    }
+
+
+def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:
+    """Static members are back under other ids, with what they had, and nothing else differs: that
+    may be without a rebalance, so it is not called one.
+    """
+    old = {member_key(each): each for each in last.members}
+    if last.strategy != sample.strategy or not _has_same_members(last, sample):
+        return False
+    for new in sample.members:
+        known = old[member_key(new)]
+        kept = (known.topics, known.assigned) == (new.topics, new.assigned)
+        renewed = new.static_id is not None and new.member_id != known.member_id
+        if new != known and not (renewed and kept):
+            return False
+    return True

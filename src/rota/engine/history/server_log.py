@@ -1,0 +1,548 @@
+"""Parses a broker's log: the group coordinator's messages of Kafka 2.x to 4.x.
+
+Two kinds of input are read:
+
+- text as log4j writes it with Kafka's own patterns, of 4.x
+  (``[2026-11-15 14:00:08,172] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=43]
+  Stabilized group g generation 1 with 1 members. (org.apache.kafka....)``) and of 2.x and 3.x
+  (``... INFO [GroupCoordinator 1]: Stabilized group g generation 1 (__consumer_offsets-43) with 1
+  members (kafka.coordinator.group.GroupCoordinator)``), with or without a container log's prefix;
+- JSON lines with a time and a message, or with a whole line of text.
+
+A time in text has no zone; the caller passes the zone.
+
+A message becomes a :class:`LogLine`. Its ``what`` is one of
+
+======================== =====================================================================
+``preparing`` members are called to join; ``generation`` is the one before ``stabilized`` all have
+joined ``generation`` ``assigned`` the leader's assignment for ``generation`` arrived ``emptied``
+the last member is gone, with ``generation`` ``left`` a member left by a request; ``client_reason``
+is its own ``absent`` a static member of a consumer group left for a while ``failed`` a member was
+silent past its session ``fenced`` a consumer group's member was removed; ``reason`` says why
+``dropped`` members that did not join in time were removed ``joining`` a member was given an id, or
+comes with the one it was given ``joined`` a member is new in a consumer group ``replaced`` a static
+member's new process took its place ``epoch`` a consumer group's epoch was raised to ``generation``
+``target`` the target of epoch ``generation`` was computed ``subscribed`` a member of a consumer
+group changed its topics or its pattern ``scanned`` the topics were matched against a pattern
+``converted`` classic became consumer, or the other way round ``deleted`` the group was deleted (one
+line may name several) ``loaded``, ``unloaded`` a broker loaded or unloaded the group ``noted`` any
+other message ========================
+=====================================================================
+
+Names of groups and members may contain any character, even words of the message itself. So the
+fixed words are searched from the right, and ids are found by the UUID that a broker puts at their
+end, where they have one.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+
+from rota.engine.history.facts import LogLine
+
+#: What a generation or an epoch can be.
+_GENERATION_RANGE = range(-(2**31), 2**31)
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+_GROUP = r"(?P<group>.*)"
+
+_MEMBER = rf"(?P<member>.*?{_UUID}|.*?)"
+
+_GENERATION = r"(?P<generation>-?[0-9]{1,10})"
+
+_PARTITION = r"(?: \([^()\s]+-\d+\))?"
+
+_LEAVE = r"through explicit `LeaveGroup`(?: request)?(?:; client reason: (?P<client_reason>.*))?"
+
+_STATE = r"in (?:state \w+|\w+ state)\."
+
+# What a sentence begins with, what it says, and the rest of it. The first that fits is taken.
+_MESSAGE_PATTERNS: tuple[tuple[str, str, str], ...] = (
+    (
+        "Preparing to rebalance group ",
+        "preparing",
+        rf"{_GROUP} in state \w+ with old generation {_GENERATION}{_PARTITION}"
+        r" \(reason: (?P<reason>.*?)(?:; client reason: (?P<client_reason>.*))?\)\.?",
+    ),
+    (
+        "Preparing to rebalance group ",  # Kafka 2.0 and before give no reason
+        "preparing",
+        rf"{_GROUP} with old generation {_GENERATION}{_PARTITION}\.?",
+    ),
+    (
+        "Stabilized group ",
+        "stabilized",
+        rf"{_GROUP} generation {_GENERATION}{_PARTITION}(?: with \d+ members)?\.?",
+    ),
+    (
+        "Assignment received from leader ",
+        "assigned",
+        rf"(?:{_MEMBER} )?for group {_GROUP} for generation {_GENERATION}"
+        r"(?:\. The group has \d+ members, \d+ of which are static)?\.?",
+    ),
+    ("Group ", "emptied", rf"{_GROUP} with generation {_GENERATION} is now empty{_PARTITION}\.?"),
+    ("Group ", "dropped", rf"{_GROUP} removed dynamic members who haven't joined: (?P<reason>.*)"),
+    ("Group ", "noted", rf"{_GROUP} is dead, skipping rebalance stage\.?"),
+    (
+        "Group ",
+        "noted",
+        rf"{_GROUP} could not complete rebalance because no members rejoined\.?",
+    ),
+    ("Group ", "noted", rf"{_GROUP} transitioned to Dead in generation {_GENERATION}\.?"),
+    (
+        "Member MemberMetadata(",
+        "left",
+        rf"memberId=(?P<member>.*?), groupInstanceId=.* has left group {_GROUP} {_LEAVE}",
+    ),
+    (
+        "Member ",
+        "failed",
+        rf"{_MEMBER} in group {_GROUP} has failed, removing it from the group\.?",
+    ),
+    ("Member ", "left", rf"{_MEMBER} in group {_GROUP} has left, removing it from the group\.?"),
+    (
+        "Member[",
+        "left",
+        rf"group\.instance\.id .*?, member\.id (?P<member>.*?)\] in group {_GROUP}"
+        r" has left, removing it from the group\.?",
+    ),
+    (
+        "Member[",
+        "failed",
+        rf"group\.instance\.id .*?, member\.id (?P<member>.*?)\] in group {_GROUP}"
+        r" has failed, removing it from the group\.?",
+    ),
+    (
+        "Pending member ",
+        "noted",
+        rf"{_MEMBER} in group {_GROUP} has been removed after session timeout expiration\.?",
+    ),
+    ("Pending member with memberId=", "noted", rf"{_MEMBER} has left group {_GROUP} {_LEAVE}"),
+    (
+        "Pending dynamic member with id ",
+        "joining",
+        rf"{_MEMBER} joins group {_GROUP} {_STATE} Adding to the group now\.?",
+    ),
+    (
+        "Pending member with id ",
+        "joining",
+        rf"{_MEMBER} joins group {_GROUP} {_STATE} Adding to the group now\.?",
+    ),
+    (
+        "Dynamic ",
+        "joining",
+        rf"[mM]ember with unknown member id joins group {_GROUP} {_STATE}"
+        r" Created a new member id (?P<member>.*?) (?:and request.*|and added.*|for this member.*)",
+    ),
+    (
+        "Static member with groupInstanceId=",
+        "replaced",
+        rf".*? and unknown member id joins group {_GROUP} {_STATE}"
+        r" Replacing previously mapped member (?P<member>.*) with this groupInstanceId\.?",
+    ),
+    (
+        "Static member with groupInstanceId=",
+        "joining",
+        rf".*? and unknown member id joins group {_GROUP} {_STATE}"
+        r" Created a new member id (?P<member>.*) for this member and add(?:ed)? to the group\.?",
+    ),
+    (
+        "The following groups were deleted: ",
+        "deleted",
+        rf"{_GROUP}\. A total of \d+ offsets were removed\.?",
+    ),
+    ("Loaded ", "loaded", rf"\w+ group {_GROUP} with \d+ members\.?"),
+    ("Loading group metadata for ", "loaded", rf"{_GROUP} with generation {_GENERATION}\.?"),
+    ("Unloading group metadata for ", "unloaded", rf"{_GROUP} with generation {_GENERATION}\.?"),
+    (
+        "[GroupId=",
+        "unloaded",
+        rf"{_GROUP}\] Unload(?:ed|ing) group metadata for (?:group epoch|generation)"
+        rf" {_GENERATION}\.?",
+    ),
+    (
+        "Received notification of heartbeat expiration for member ",
+        "noted",
+        rf"{_MEMBER} after group {_GROUP} had already been unloaded or deleted\.?",
+    ),
+    (
+        "Received unexpected notification of sync expiration for ",
+        "noted",
+        rf"{_GROUP} with an old generation -?\d+ while the group has {_GENERATION}\.?",
+    ),
+    (
+        "Received unexpected notification of sync expiration after group ",
+        "noted",
+        rf"{_GROUP} already transitioned to (?:the )?\w+ state\.?",
+    ),
+    (
+        "Sending empty assignment to member ",
+        "noted",
+        rf"{_MEMBER} of {_GROUP} for generation {_GENERATION} with no errors\.?",
+    ),
+    (
+        "Setting empty assignments for members ",
+        "noted",
+        rf".*? of {_GROUP} for generation {_GENERATION}\.?",
+    ),
+    ("Failed to write empty metadata for group ", "noted", rf"{_GROUP}: (?P<reason>.*)"),
+    (
+        "Failed to persist metadata for group ",
+        "noted",
+        rf"{_GROUP} static member (?P<member>.*?) with group instance id (?P<reason>.*)",
+    ),
+    ("Failed to persist metadata for group ", "noted", rf"{_GROUP}: (?P<reason>.*)"),
+    (
+        "Attempt to add rejoining member ",
+        "noted",
+        rf"{_MEMBER} of group {_GROUP} in unexpected group state \w+\.?",
+    ),
+    (
+        "Cannot ",
+        "noted",
+        r"(?:down|up)grade (?:the )?(?:classic|consumer) group "
+        rf"{_GROUP}(?: to \w+ group)?(?: because |: )(?P<reason>.*)",
+    ),
+    (
+        "Cannot join the consumer group ",
+        "noted",
+        rf"{_GROUP} with the classic protocol because (?P<reason>.*)",
+    ),
+    (
+        "Failed to parse Consumer Protocol ",
+        "noted",
+        rf".*? of group {_GROUP}\. Consumer group coordinator is not aware of the subscribed"
+        r" topics\.?",
+    ),
+    ("Operation ", "noted", r"[\w-]+ with \w+\(groupId='(?P<group>.*?)', (?P<reason>\w+=.*)"),
+    ("Skipped the materialization of ", "noted", rf".*? in group {_GROUP} with topic .*"),
+    ("[Group ", "noted", rf"{_GROUP}\] Pending member {_MEMBER} has left group {_LEAVE}"),
+    ("[Group ", "left", rf"{_GROUP}\] Member {_MEMBER} has left group {_LEAVE}"),
+)
+
+# The same for what begins with the group's name: "[GroupId g] ".
+_GROUP_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("epoch", rf"Bumped group epoch to {_GENERATION} with metadata hash (?P<reason>-?\d+)\.?"),
+    ("epoch", rf"Bumped group epoch to {_GENERATION}\.?"),
+    (
+        "target",
+        rf"Computed a new target assignment for epoch {_GENERATION} with '.*?' assignor in"
+        r" \d+ms(?:: .*)?\.?",
+    ),
+    (
+        "joined",
+        rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?",
+    ),
+    (
+        "joined",
+        rf"Static member {_MEMBER} with instance id .* joins the \w+ group(?: using the"
+        r" (?P<reason>\w+) protocol)?\.?",
+    ),
+    (
+        "replaced",
+        r"Static member with instance id .* re-joins the \w+ group(?: using the \w+ protocol)?\."
+        r" Created a new member (?P<member>.*) to replace the existing member (?P<reason>.*?)\.?",
+    ),
+    (
+        "joining",
+        r"Dynamic member with unknown member id joins the \w+ group\."
+        r" Created a new member id (?P<member>.*) and requesting the member to rejoin with this"
+        r" id\.?",
+    ),
+    ("absent", rf"Static member {_MEMBER} with instance id .* temporarily left the \w+ group\.?"),
+    ("left", rf"Static member {_MEMBER} with instance id .* has left group {_LEAVE}"),
+    ("left", rf"Static member {_MEMBER} with instance id .* left the \w+ group\.?"),
+    ("left", rf"Dynamic member {_MEMBER} has left group {_LEAVE}"),
+    ("left", rf"Member {_MEMBER} left the \w+ group\.?"),
+    ("fenced", rf"(?:Streams m|M)ember {_MEMBER} fenced from the group because (?P<reason>.*?)\.?"),
+    ("subscribed", rf"Member {_MEMBER} updated its subscribed (?:topics|regex) to: .*"),
+    ("scanned", r"Scanned \d+ topics to refresh regular expressions .* in \d+ms\.?"),
+    ("converted", r"Converted the (?:empty )?\w+ group to a \w+ group\.?"),
+    ("noted", r"Creating a simple consumer group via manual offset commit\.?"),
+    ("noted", r"Computed new (?:subscription metadata|metadata hash): .*"),
+    ("noted", rf"Member {_MEMBER}(?:'s)? new assignment state: .*"),
+    ("noted", rf"Member {_MEMBER} updated its (?P<reason>.*)"),
+    (
+        "noted",
+        rf"Static member {_MEMBER} with instance id .* (?:cannot join the group because the"
+        r" instance id is owned by member|is fenced by existing member) .*",
+    ),
+    ("noted", r"(?:Skipping|Cannot compute) delayed target assignment: .*"),
+    ("noted", r"Group not found during initial rebalance\.?"),
+    ("noted", r"Failed to compute a new target assignment for epoch .*"),
+    ("noted", r"Couldn't (?:update|parse) regular expression.*"),
+)
+
+# Of streams groups: "[GroupId g][MemberId m] ".
+_MEMBER_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("epoch", rf"Bumped streams group epoch to {_GENERATION} with .*"),
+    ("joined", r"Member joins the (?P<reason>streams) group\.?"),
+    ("left", r"Member .* left the streams group\.?"),
+    ("noted", r".*"),
+)
+
+_ALL_PATTERNS = (
+    *_MESSAGE_PATTERNS,
+    *(("[GroupId ", what, rf"{_GROUP}\] {rest}") for what, rest in _GROUP_PATTERNS),
+    *(
+        ("[GroupId ", what, rf"{_GROUP}\]\[MemberId (?P<member>[^\]]*)\] {rest}")
+        for what, rest in _MEMBER_PATTERNS
+    ),
+)
+
+#: So many letters of its beginning find the shapes that a sentence can have.
+_PREFIX_LENGTH = 6
+
+_PATTERNS_BY_PREFIX = {
+    key: tuple(
+        (start, what, re.compile(rest, re.DOTALL))
+        for start, what, rest in _ALL_PATTERNS
+        if start[:_PREFIX_LENGTH] == key
+    )
+    for key in {start[:_PREFIX_LENGTH] for start, _, _ in _ALL_PATTERNS}
+}
+
+#: The member that a reason to rebalance names.
+_REASON_PATTERNS = tuple(
+    re.compile(shape, re.DOTALL)
+    for shape in (
+        r"Adding new member (?P<member>.*) with group instance id .*",
+        r"[rR]emoving member (?P<member>.*) on (?:heartbeat expiration|LeaveGroup)\.?",
+        r"Updating metadata for member (?P<member>.*) during \w+",
+        r"Updating metadata for static member (?P<member>.*) with instance id .*",
+        r"Updating metadata for member (?P<member>.*)",
+        r"[lL]eader (?P<member>.*) re-joining group during \w+",
+        r"Member (?P<member>.*) is joining group during \w+",
+        r"explicit `LeaveGroup` request for \((?P<member>[^,]+)\) members\.?",
+        r"Group's selectedProtocol will change because static member (?P<member>.*)"
+        r" with instance id .* joined with change of protocol",
+    )
+)
+
+#: How sentences begin that name no group.
+_GROUPLESS_PREFIXES = (
+    "Static member which joins during Stable stage",
+    "Group leader [memberId: ",
+    "Request memberId=",
+    "Elected as the group coordinator for partition ",
+    "Resigned as the group coordinator for partition ",
+    "Scheduling loading of ",
+    "Scheduling unloading of ",
+    "Finished loading ",
+    "Finished unloading ",
+    "Started unloading ",
+    "Starting up",
+    "Startup complete",
+    "Shutting down",
+    "Shutdown complete",
+    "Generated ",
+    "Removed ",
+    "Already loading ",
+    "Execution of ",
+    "onUnloaded group with an unknown group type ",
+    "The write event ",
+    "The coordinator ",
+    "The state machine of the coordinator ",
+    "Ignored load completion ",
+    "Ignored unloading ",
+    "Failed to load metadata ",
+    "Failed to unload coordinator ",
+    "Failed to write ",
+    "Replaying record ",
+    "Cannot load coordinator ",
+    "Operation ",
+    "Loading of ",
+    "Unloading of ",
+)
+
+
+def parse_message(at: int, message: str) -> LogLine | None:
+    """What a coordinator's sentence says about a group; None where no known shape fits."""
+    for start, what, rest in _PATTERNS_BY_PREFIX.get(message[:_PREFIX_LENGTH], ()):
+        if not message.startswith(start):
+            continue
+        found = rest.fullmatch(message, len(start))
+        if found is not None:
+            told = found.groupdict()
+            if int(told.get("generation") or 0) in _GENERATION_RANGE:
+                return _make_log_line(at, what, told, message)
+    return None
+
+
+def is_groupless_message(message: str) -> bool:
+    """A coordinator's sentence that is known, and about no certain group."""
+    return message.startswith(_GROUPLESS_PREFIXES)
+
+
+def _make_log_line(at: int, what: str, told: dict[str, str | None], text: str) -> LogLine:
+    reason, member_id = told.get("reason"), told.get("member")
+    generation = told.get("generation")
+    return LogLine(
+        at=at,
+        group=told["group"] or "",
+        what=what,
+        generation=None if generation is None else int(generation),
+        member_id=_find_member_in_reason(reason)
+        if what == "preparing" and reason
+        else member_id or None,
+        reason=reason,
+        client_reason=told.get("client_reason"),
+        text=text,
+    )
+
+
+def _find_member_in_reason(reason: str) -> str | None:
+    for shape in _REASON_PATTERNS:
+        found = shape.fullmatch(reason)
+        if found is not None:
+            return found["member"]
+    return None
+
+
+MINUTE = 60_000
+
+DAY = 24 * 60 * MINUTE
+
+#: The end of the year 9999: what is later is no time.
+MAX_LOG_TIME = 253_402_300_799_999
+
+#: A longer line is not looked into: it is nothing that a coordinator says.
+MAX_LINE_LENGTH = 1 << 15
+
+_FRACTION_DIGITS = 3
+
+
+class SkippedLine(enum.StrEnum):
+    """Why a line was skipped."""
+
+    OTHER = "not about a group"
+    STRANGE = "about a group, but not understood"
+
+
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)"
+    r"(?:[.,](\d{1,9}))?"
+    r"(?:\s?(Z|[+-]\d\d:?(?:\d\d)?))?(?!\d)"
+)
+
+_COORDINATOR_PREFIX = re.compile(
+    r"\[Group(?:Coordinator|MetadataManager) (?:id=|brokerId=)?-?\d+[^\]]*\]:? "
+)
+
+_LOGGER_SUFFIX = re.compile(r" \(((?:[\w$]+\.)+[\w$]+)\)(?: \[[^\[\]]*\])?\s*$")
+
+_LEVEL = re.compile(r"\]? *(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +")
+
+_GROUP_LOGGERS = ("kafka.coordinator.group.", "org.apache.kafka.coordinator.group.")
+
+_MESSAGE_KEYS = ("m", "message", "msg", "log")
+
+_TIME_KEYS = ("t", "timeMillis", "@timestamp", "timestamp", "time", "ts")
+
+
+def parse_line(line: str, zone: int = 0) -> LogLine | SkippedLine:
+    """What a line of a log says about a group.
+
+    ``zone`` is how many minutes the log's clock is ahead of UTC.
+    """
+    if len(line) > MAX_LINE_LENGTH or "roup" not in line:
+        return SkippedLine.OTHER
+    if line.lstrip().startswith("{"):
+        return _parse_json_line(line, zone)
+    return _parse_text_line(line, None, zone)
+
+
+def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
+    """What a coordinator's sentence, said at a known time, says about a group."""
+    found = parse_message(at, message)
+    if found is not None:
+        return found
+    return SkippedLine.OTHER if is_groupless_message(message) else SkippedLine.STRANGE
+
+
+def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedLine:
+    """A line of text; ``at`` is known where something around it says so."""
+    line = line.rstrip("\r\n")
+    coordinator = _COORDINATOR_PREFIX.search(line)
+    logger = _LOGGER_SUFFIX.search(line)
+    speaks = coordinator is not None or (
+        logger is not None and logger[1].startswith(_GROUP_LOGGERS)
+    )
+    stamp = _TIMESTAMP.search(line)
+    if coordinator is not None:
+        start = coordinator.end()
+    else:
+        level = _LEVEL.search(line, stamp.end() if stamp is not None else 0)
+        start = level.end() if level is not None else stamp.end() if stamp is not None else 0
+    if stamp is not None and stamp.end() <= start:
+        at = _parse_timestamp(stamp, zone)
+    message = line[start : logger.start() if logger is not None else None].strip()
+    found = parse_message(at or 0, message)
+    if found is None:
+        strange = speaks and not is_groupless_message(message)
+        return SkippedLine.STRANGE if strange else SkippedLine.OTHER
+    return found if at is not None else SkippedLine.STRANGE
+
+
+def _parse_json_line(line: str, zone: int) -> LogLine | SkippedLine:
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return SkippedLine.OTHER
+    if not isinstance(told, dict):
+        return SkippedLine.OTHER
+    message = next((told[key] for key in _MESSAGE_KEYS if isinstance(told.get(key), str)), None)
+    if message is None or any("\ud800" <= letter <= "\udfff" for letter in message):
+        return SkippedLine.OTHER  # half a character cannot be written down again
+    at = _find_json_time(told, zone)
+    if "m" in told and at is not None:
+        return parse_coordinator_message(at, message)
+    return _parse_text_line(message, at, zone)
+
+
+def _find_json_time(told: dict[str, object], zone: int) -> int | None:
+    for key in _TIME_KEYS:
+        match told.get(key):
+            case bool():
+                continue
+            case int(value) if abs(value) <= MAX_LOG_TIME:
+                return value
+            case float(value) if abs(value) <= MAX_LOG_TIME // 1000:
+                return int(value * 1000)  # seconds with a fraction
+            case str(value) if (stamp := _TIMESTAMP.search(value)) is not None:
+                return _parse_timestamp(stamp, zone)
+            case _:
+                continue
+    return None
+
+
+def _parse_timestamp(stamp: re.Match[str], zone: int) -> int:
+    """A written time as milliseconds since 1970."""
+    year, month, day, hour, minute, second = (int(stamp[part]) for part in range(1, 7))
+    fraction = int(((stamp[7] or "") + "000")[:_FRACTION_DIGITS])
+    if stamp[8] is not None:
+        zone = _parse_zone(stamp[8])
+    passed = ((hour * 60 + minute - zone) * 60 + second) * 1000 + fraction
+    return _days_since_1970(year, month, day) * DAY + passed
+
+
+def _parse_zone(text: str) -> int:
+    """Minutes ahead of UTC, of "Z", "+02:00", "-0530" or "+01"."""
+    if text == "Z":
+        return 0
+    digits = text[1:].replace(":", "")
+    minutes = int(digits[:2]) * 60 + int(digits[2:] or 0)
+    return -minutes if text[0] == "-" else minutes
+
+
+def _days_since_1970(year: int, month: int, day: int) -> int:
+    """Days from 1970 to a date of the Gregorian calendar; the core knows no clock or calendar."""
+    # Counted in years that begin in March, so that the day that leap years add is the last one.
+    year -= month <= 2
+    months = (month + 9) % 12
+    return (
+        365 * year + year // 4 - year // 100 + year // 400 + (153 * months + 2) // 5 + day - 719_469
+    )

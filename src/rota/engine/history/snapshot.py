@@ -1,0 +1,307 @@
+"""A group at one moment as arrays: its members, their topics, and the partition counts.
+
+A :class:`HistoryIndex` numbers every partition that the group's topics ever had and every member
+the group ever had. An assignment is then one array of numbers that stays valid when members go, and
+two assignments can be compared without names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rota.engine.assignors.exact.solver import FewestMoves
+from rota.engine.assignors.problem import Claims, Problem
+from rota.engine.formats.hashing import java_sort_key
+from rota.engine.history.facts import Generation, GenerationMember, GroupType, PartitionsByTopic
+from rota.engine.model.member import UNASSIGNED, Subscription
+from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
+
+COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+def member_identity(member: GenerationMember) -> str:
+    """By what a member is known from one generation to the next."""
+    return member.member_id if member.static_id is None else f"static {member.static_id}"
+
+
+def assigned_counts(generation: Generation) -> dict[str, int]:
+    """How many partitions each topic has, by the highest number that anyone was given."""
+    found: dict[str, int] = {}
+    for member in generation.members:
+        for topic, numbers in member.assigned.items():
+            if numbers and numbers[-1] >= found.get(topic, 0):
+                found[topic] = numbers[-1] + 1
+    return found
+
+
+def update_counts(
+    generation: Generation, known: Mapping[str, int], seen: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The partition counts after a generation, from those ``known`` before it.
+
+    They are not in the journal. A finished generation gives out every partition, so the highest
+    number tells; a cooperative round may withhold some, so there the largest count so far stands.
+    Topics that nobody asks for are as they were last ``seen``.
+    """
+    if seen is None:
+        seen = assigned_counts(generation)
+    topics = frozenset().union(*{member.topics for member in generation.members})
+    counts = {topic: count for topic, count in known.items() if topic not in topics}
+    withholds = generation.kind is GroupType.CLASSIC and generation.strategy == COOPERATIVE_STICKY
+    for topic in topics:
+        count = seen.get(topic, 0)
+        if withholds:
+            count = max(count, known.get(topic, 0))
+        if count:
+            counts[topic] = count
+    return counts
+
+
+def drop_topics(counts: Mapping[str, int], absent: Set[str]) -> dict[str, int]:
+    """The counts of topics that are still there."""
+    return {topic: count for topic, count in counts.items() if topic not in absent}
+
+
+def largest_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest count of each topic."""
+    most: dict[str, int] = {}
+    for one in counts:
+        for topic, count in one.items():
+            if count > most.get(topic, 0):
+                most[topic] = count
+    return most
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMember:
+    """A member of a scene: ``number`` is who it is, throughout the history."""
+
+    number: int
+    member_id: str
+    static_id: str | None
+    topics: tuple[str, ...]
+
+
+#: Member id, static id and topics.
+MemberTopics: TypeAlias = tuple[str, str | None, tuple[str, ...]]
+
+
+class ProblemCache:
+    """Caches assignment problems: the same ones occur again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Problem] = {}
+
+    def problem(self, members: Iterable[MemberTopics], counts: Mapping[str, int]) -> Problem:
+        """These members, with these partition counts; nobody says what it owns."""
+        listed = tuple(sorted(members, key=_member_id_of))
+        key = (listed, tuple(counts.items()))
+        found = self._known.get(key)
+        if found is None:
+            group = {
+                name: Subscription(topics=topics, static_id=static_id)
+                for name, static_id, topics in listed
+            }
+            found = self._known[key] = Problem.of(Cluster(counts), group)
+        return found
+
+
+def _member_id_of(asking: MemberTopics) -> str:
+    return asking[0]
+
+
+class HistoryIndex:
+    """Numbers all partitions and all members that a group ever had."""
+
+    def __init__(self, counts: Mapping[str, int], poses: ProblemCache | None = None) -> None:
+        topics = tuple(sorted(counts, key=java_sort_key))
+        self.layout = PartitionNumbering(topics, [counts[topic] for topic in topics])
+        self.poses = ProblemCache() if poses is None else poses
+        self._numbers: dict[str, int] = {}
+        self._member_ids: dict[int, str] = {}
+        self._scenes: dict[tuple[object, ...], GroupSnapshot] = {}
+
+    def number(self, name: str) -> int:
+        """Who this is."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    @property
+    def people(self) -> int:
+        """How many have a number."""
+        return len(self._numbers)
+
+    def member_id(self, number: int) -> str:
+        """By which id someone who has been in a scene is there."""
+        return self._member_ids[number]
+
+    def scene(self, actors: Iterable[SnapshotMember], counts: Mapping[str, int]) -> GroupSnapshot:
+        """The scene with these; the same one for the same."""
+        by_number = {actor.number: actor for actor in actors}
+        by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
+        listed = tuple(by_id.values())
+        wanted = subscribed_counts({actor.topics for actor in listed}, counts)
+        key = (listed, tuple(wanted.items()))
+        found = self._scenes.get(key)
+        if found is None:
+            found = self._scenes[key] = GroupSnapshot(self, listed, wanted)
+            self._member_ids |= {actor.number: actor.member_id for actor in listed}
+        return found
+
+    def owners(self, held: Iterable[tuple[int, PartitionsByTopic]]) -> IntArray:
+        """The owner of each partition, -1 for none."""
+        return make_owner_array(self.layout, held)
+
+
+def subscribed_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of those topics alone that someone asks for, by name."""
+    asked = frozenset[str]().union(*topics)
+    return {topic: counts[topic] for topic in sorted(asked) if topic in counts}
+
+
+def make_owner_array(
+    layout: PartitionNumbering, held: Iterable[tuple[int, PartitionsByTopic]]
+) -> IntArray:
+    """Who holds each partition of a layout, -1 for nobody; all that is held must be in it."""
+    start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
+    numbers: list[int] = []
+    starts: list[int] = []
+    people: list[int] = []
+    sizes: list[int] = []
+    for who, topics in held:
+        for topic, listed in topics.items():
+            if listed:
+                numbers += listed
+                starts.append(start_of[topic])
+                people.append(who)
+                sizes.append(len(listed))
+    owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+    if numbers:
+        places = np.array(numbers) + np.repeat(starts, sizes)
+        owners[places] = np.repeat(people, sizes)
+    return owners
+
+
+class GroupSnapshot:
+    """Members and partition counts at one moment, with values computed from them."""
+
+    def __init__(
+        self, board: HistoryIndex, actors: tuple[SnapshotMember, ...], counts: Mapping[str, int]
+    ) -> None:
+        self._board = board
+        self.actors = actors
+        self.problem = board.poses.problem(
+            ((actor.member_id, actor.static_id, actor.topics) for actor in actors), counts
+        )
+        #: What strategies give: policies often meet with the same owners.
+        self.placed: dict[tuple[str, bytes], SnapshotPlacement] = {}
+        self._moves: dict[bytes, int] = {}
+
+    @cached_property
+    def people(self) -> IntArray:
+        """Who stands at each position of the problem's members; last, for nobody, -1."""
+        by_id = {actor.member_id: actor.number for actor in self.actors}
+        listed = [by_id[member] for member in self.problem.members]
+        return np.array([*listed, UNASSIGNED], dtype=np.int32)
+
+    @cached_property
+    def position(self) -> IntArray:
+        """The position of everyone, -1 for those who are not there; last, for nobody, -1."""
+        places = np.full(self._board.people + 1, UNASSIGNED, dtype=np.int32)
+        places[self.people[:-1]] = np.arange(len(self.actors), dtype=np.int32)
+        return places
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The board's number of each partition of the problem."""
+        layout, board = self.problem.layout, self._board.layout
+        if layout.topics == board.topics and layout.size == board.size:
+            return np.arange(layout.size)
+        starts = board.starts[[board.index[topic] for topic in layout.topics]]
+        if not len(starts):
+            return np.empty(0, dtype=np.int64)
+        within = np.arange(layout.size) - layout.starts[layout.topic_of]
+        numbers: npt.NDArray[np.int64] = starts[layout.topic_of] + within
+        return numbers
+
+    @cached_property
+    def _fewest(self) -> FewestMoves:
+        return FewestMoves(self.problem)
+
+    def fewest(self, previous: IntArray) -> int:
+        """The fewest moves into this scene from these previous owners."""
+        key = previous.tobytes()
+        found = self._moves.get(key)
+        if found is None:
+            found, _ = self._fewest.moves(previous, lambda: False)
+            self._moves[key] = found
+        return found
+
+    @cached_property
+    def _all_partitions(self) -> IntArray:
+        return np.arange(self.problem.layout.size, dtype=np.int32)
+
+    def previous(self, owners: IntArray) -> IntArray:
+        """The board's owners as positions: -1 where they are gone or no longer subscribe."""
+        found: IntArray = self.position[owners[self.numbers]]
+        if len(self.problem.classes) > 1:
+            held = found != UNASSIGNED
+            may = self.problem.may_own(found[held], self._all_partitions[held])
+            found[np.flatnonzero(held)[~may]] = UNASSIGNED
+        return found
+
+    def living(self, owners: IntArray) -> int:
+        """Returns how many partitions have an owner that is a member of this snapshot."""
+        return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
+
+    def everyone(self, placed: IntArray) -> IntArray:
+        """Positions as the board's owners."""
+        owners = np.full(self._board.layout.size, UNASSIGNED, dtype=np.int32)
+        owners[self.numbers] = self.people[placed]
+        return owners
+
+    def loads(self, placed: IntArray) -> npt.NDArray[np.int64]:
+        """How many partitions each member has."""
+        given = placed[placed != UNASSIGNED]
+        return np.bincount(given, minlength=len(self.actors))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlacement:
+    """A placement in a scene, with what is often asked of it."""
+
+    positions: IntArray
+    #: As numbers of the board.
+    owners: IntArray
+    idle: int
+    most: int
+    least: int
+
+    @classmethod
+    def of(cls, scene: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
+        """Counts loads."""
+        loads = scene.loads(positions).tolist()
+        return cls(
+            positions,
+            scene.everyone(positions),
+            loads.count(0),
+            max(loads, default=0),
+            min(loads, default=0),
+        )
+
+
+def make_claims(problem: Problem, previous: IntArray) -> Claims:
+    """What members claim who own what they did; those who own nothing are new."""
+    rows = np.flatnonzero(previous != UNASSIGNED)
+    rows = rows[np.argsort(previous[rows], kind="stable")]
+    return Claims(
+        partition=rows.astype(np.int32),
+        member=previous[rows],
+        subscribed=np.ones(len(rows), dtype=np.bool_),
+        generation=np.zeros(len(problem.members), dtype=np.int32),
+    )

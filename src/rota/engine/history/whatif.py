@@ -1,0 +1,631 @@
+"""What-if: a group's history under every policy that its operator could have chosen.
+
+Each policy starts from its own previous result and runs through the same history of members,
+subscriptions and partitions. The policy that was really used is replayed too, with the owned
+partitions that members reported then: the result must equal the journal. If it does not, Rota does
+not know the strategy, and the rows of that policy are taken from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from rota.engine.assignors import uniform
+from rota.engine.assignors.exact.solver import solve_exactly
+from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.kafka import assignment_builders
+from rota.engine.assignors.problem import Problem, count_moves
+from rota.engine.assignors.range import RangeAssignor
+from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
+from rota.engine.assignors.roundrobin import RoundRobinAssignor
+from rota.engine.history import policies, whatif_membership
+from rota.engine.history.advice import CHANGE
+from rota.engine.history.facts import (
+    Advice,
+    AdvisedOwnership,
+    Generation,
+    GenerationMember,
+    GroupType,
+    PartitionsByTopic,
+    Rebalance,
+    RebalanceCost,
+    WhatIf,
+)
+from rota.engine.history.policies import (
+    EXACT_SOLVER,
+    KAFKA_SOLVER,
+    OTHER_SOLVER,
+    GroupPolicy,
+    PolicyProtocol,
+    find_used_policies,
+    parse_policy,
+)
+from rota.engine.history.rebalances import compute_cost
+from rota.engine.history.restarts import CausesByGeneration, find_restarts, list_membership_events
+from rota.engine.history.snapshot import (
+    GroupSnapshot,
+    HistoryIndex,
+    ProblemCache,
+    SnapshotPlacement,
+    assigned_counts,
+    drop_topics,
+    largest_counts,
+    make_claims,
+    make_owner_array,
+    member_identity,
+    subscribed_counts,
+    update_counts,
+)
+from rota.engine.history.whatif_membership import WhatIfRebalance
+from rota.engine.model.member import UNASSIGNED, GroupAssignment, Placement, Subscription
+from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+
+#: The placement in a scene, given the previous owner of each partition (-1: none).
+PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
+
+SolveFunction: TypeAlias = Callable[[Problem], IntArray]
+
+
+def make_placement_function(
+    policy: GroupPolicy, topic_ids: Mapping[str, bytes]
+) -> PlacementFunction:
+    """How a policy places."""
+    if policy.protocol is PolicyProtocol.CONSUMER:
+        assignor = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
+        if policy.strategy == uniform.ServerRangeAssignor.name:
+            return _place_without_owners("range", lambda problem: assignor.solve(problem).owners)
+        return _place_with_owners("uniform", lambda problem: assignor.solve(problem).owners)
+    if policy.sticky:
+        solver = (
+            solve_exactly if policy.solver == EXACT_SOLVER else assignment_builders.solve_as_kafka
+        )
+        return _place_with_owners(
+            policy.solver, lambda problem: solver(problem, _never_cancel).owners
+        )
+    dealt = RangeAssignor() if policy.strategy == RangeAssignor.name else RoundRobinAssignor()
+    return _place_without_owners(policy.strategy, lambda problem: dealt.solve(problem).owners)
+
+
+def _never_cancel() -> bool:
+    return False
+
+
+def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
+    """Who held what does not matter, so a scene is placed once."""
+
+    def place(scene: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
+        found = scene.placed.get((name, b""))
+        if found is None:
+            found = scene.placed[name, b""] = SnapshotPlacement.of(scene, solve(scene.problem))
+        return found
+
+    return place
+
+
+def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
+    """Sticky and the rounds of cooperative-sticky ask the same as long as their owners agree."""
+
+    def place(scene: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
+        key = name, previous.tobytes()
+        found = scene.placed.get(key)
+        if found is None:
+            problem = scene.problem
+            placed = solve(problem.claimed(make_claims(problem, previous)))
+            found = scene.placed[key] = SnapshotPlacement.of(scene, placed)
+        return found
+
+    return place
+
+
+# The policy that was used, played again: does it give what the journal has?
+#
+# Members' claims are taken from the journal, where they made any, so this asks one thing alone:
+# whether Rota's strategy of that name is the one that placed.
+
+KNOWN_SOLVERS = (KAFKA_SOLVER, EXACT_SOLVER)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedStrategies:
+    """How generations were placed, if Rota can tell."""
+
+    solver: str
+    topic_ids: Mapping[str, bytes]
+    poses: ProblemCache
+
+    def of(self, generation: Generation) -> ColumnarAssignor | None:
+        """The strategy of a generation; None where there is none of that name."""
+        name = generation.strategy or ""
+        if generation.kind is GroupType.CONSUMER:
+            known = name in uniform.SERVER_ASSIGNORS
+            return (
+                uniform.resolve_server_assignor(name, topic_ids=self.topic_ids) if known else None
+            )
+        found = resolve_strategy(name, solver=self.solver) if name in BUILT_IN else None
+        return found if isinstance(found, ColumnarAssignor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReproduction:
+    """What was used, and what each step cost when played again."""
+
+    used: tuple[GroupPolicy, ...]
+    costs: tuple[RebalanceCost, ...]
+    #: Every step came out as it did; else the costs are those of history.
+    exact: bool
+
+
+def reproduce_rebalances(
+    steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], poses: ProblemCache | None = None
+) -> PolicyReproduction:
+    """Plays all steps with the solver that gives what happened: the very partitions, or at least
+    as many moved, stopped and placed.
+    """
+    poses = ProblemCache() if poses is None else poses
+    happened = tuple(compute_cost(step, poses) for step in steps)
+    found: PolicyReproduction | None = None
+    for solver in KNOWN_SOLVERS:
+        used = find_used_policies(steps, solver)
+        costs, same = replay_rebalances(steps, happened, UsedStrategies(solver, topic_ids, poses))
+        if costs == happened and (same or found is None):
+            found = PolicyReproduction(used, costs, exact=True)
+        if same or not any(policy.sticky for policy in used):
+            break
+    return found or PolicyReproduction(
+        find_used_policies(steps, OTHER_SOLVER), happened, exact=False
+    )
+
+
+def replay_rebalances(
+    steps: Sequence[Rebalance], happened: Sequence[RebalanceCost], strategies: UsedStrategies
+) -> tuple[tuple[RebalanceCost, ...], bool]:
+    """What each step costs when a strategy places it again, as far as it costs the same; and
+    whether it gave everyone the same partitions.
+    """
+    counts: Mapping[str, int] = {}
+    costs: list[RebalanceCost] = []
+    same = True
+    life = -1
+    for step, was in zip(steps, happened, strict=True):
+        if step.after.life != life:
+            counts, life = {}, step.after.life
+        again, counts = _replay_rebalance(step, counts, strategies)
+        if again is not step:
+            same = False
+            if again is None or compute_cost(again, strategies.poses) != was:
+                break
+        costs.append(was)
+    return tuple(costs), same
+
+
+def _replay_rebalance(
+    step: Rebalance, counts: Mapping[str, int], strategies: UsedStrategies
+) -> tuple[Rebalance | None, Mapping[str, int]]:
+    """The same step with its rounds placed again; itself where nothing differs."""
+    rounds = []
+    before = step.before
+    if before is not None:
+        counts = update_counts(before, counts)
+    for generation in step.rounds:
+        counts = drop_topics(update_counts(generation, counts), step.absent)
+        placed = _replay_generation(generation, before, counts, strategies)
+        if placed is None:
+            return None, counts
+        rounds.append(placed)
+        before = generation
+    if all(new is old for new, old in zip(rounds, step.rounds, strict=True)):
+        return step, counts
+    return replace(step, rounds=tuple(rounds)), counts
+
+
+def _replay_generation(
+    generation: Generation,
+    before: Generation | None,
+    counts: Mapping[str, int],
+    strategies: UsedStrategies,
+) -> Generation | None:
+    """A generation with what its strategy gives; None where there is no such strategy."""
+    if not generation.members:
+        return generation
+    assignor = strategies.of(generation)
+    if assignor is None:
+        return None
+    if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
+        asking = {(one.member_id, one.static_id, one.topics) for one in generation.members}
+        wanted = subscribed_counts({topics for _, _, topics in asking}, counts)
+        problem = strategies.poses.problem(asking, wanted)
+    else:
+        problem = Problem.of(Cluster(counts), _make_subscriptions(generation, before))
+    owners = assignor.solve(problem).owners
+    happened = _actual_owners(problem, generation)
+    if happened is not None and np.array_equal(owners, happened):
+        return generation
+    given = GroupAssignment(Placement(problem.layout, problem.members, owners))
+    members = (
+        replace(member, assigned=given[member.member_id].partitions.by_topic())
+        for member in generation.members
+    )
+    return replace(generation, members=tuple(members))
+
+
+def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
+    """Who was given what, in terms of the problem; None where it has no such partition."""
+    layout = problem.layout
+    position = {member: at for at, member in enumerate(problem.members)}
+    seen = assigned_counts(generation)
+    if any(t not in layout.index or n > layout.counts[layout.index[t]] for t, n in seen.items()):
+        return None
+    held = ((position[member.member_id], member.assigned) for member in generation.members)
+    return make_owner_array(layout, held)
+
+
+def _make_subscriptions(
+    generation: Generation, before: Generation | None
+) -> dict[str, Subscription]:
+    """What the leader heard from each member; of a consumer group what the broker had for it."""
+    if generation.kind is GroupType.CLASSIC:
+        return {
+            member.member_id: Subscription(
+                topics=member.topics,
+                owned=_to_partitions(member.owned),
+                generation=member.owned_generation,
+                static_id=member.static_id,
+                rack=member.rack,
+            )
+            for member in generation.members
+        }
+    had = {} if before is None else {member_identity(one): one.assigned for one in before.members}
+    return {
+        member.member_id: Subscription(
+            topics=member.topics,
+            owned=_to_partitions(had.get(member_identity(member), {})),
+            generation=0,
+            static_id=member.static_id,
+        )
+        for member in generation.members
+    }
+
+
+def _to_partitions(held: PartitionsByTopic) -> Partitions:
+    return Partitions.of(held) if held else NO_PARTITIONS
+
+
+def evaluate_policies(
+    generations: Sequence[Generation],
+    steps: Sequence[Rebalance],
+    causes: CausesByGeneration | None = None,
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[WhatIf]:
+    """All rows of a group: the policy that was used, marked ``actual``, then all others; none where
+    its members do not share partitions, or what they share cannot be read.
+
+    :param generations: everything that is known of the group, in the order of the journal
+    :param steps: its rebalances
+    :param causes: why they were, by life and generation, as far as known: a member that fell
+        silent had been gone for its session timeout
+    :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
+    """
+    if not steps or not policies.is_readable_consumer_group(generations):
+        return []
+    poses = ProblemCache()
+    reproduction = reproduce_rebalances(steps, topic_ids or {}, poses)
+    again = HistoryReplay(generations, steps, causes, topic_ids, poses)
+    others = again.under(policies.list_alternatives(reproduction.used, again.sessions))
+    return [*_actual_rows(steps, reproduction), *others]
+
+
+class HistoryReplay:
+    """A group's history, ready to be replayed under any policy."""
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        steps: Sequence[Rebalance],
+        causes: CausesByGeneration | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
+        poses: ProblemCache | None = None,
+    ) -> None:
+        self._group = steps[0].after.group
+        self._causes = causes or {}
+        self._topic_ids = topic_ids or {}
+        self._poses = poses
+        self._history = whatif_membership.follow_partition_counts(
+            list_membership_events(generations, steps)
+        )
+        self._returned = find_restarts([place.event for place in self._history], self._causes)
+        #: Session timeouts worth asking for static members.
+        self.sessions = policies.suggest_session_timeouts(steps, self._returned)
+
+    def under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
+        """The rows of these policies."""
+        listed = tuple(choices)
+        board = self._board()
+        # all before the first is played: the board must know everyone
+        turns = {
+            session: self._turns(board, session)
+            for session in dict.fromkeys(choice.session_timeout for choice in listed)
+        }
+        return [
+            _make_row(self._group, choice.label, moment)
+            for choice in listed
+            for moment in self._played(choice, turns[choice.session_timeout], board)
+            if not moment.turn.is_start
+        ]
+
+    def owners(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
+        """Who has what from when on under a policy, as numbers of the board."""
+        board = self._board()
+        turns = self._turns(board, choice.session_timeout)
+        moments = self._played(choice, turns, board)
+        return board, [
+            (moment.turn.happens_at, moment.placed.owners) for moment in moments if moment.happens
+        ]
+
+    def _board(self) -> HistoryIndex:
+        seen = (
+            counts
+            for place in self._history
+            for counts in (place.counts, *(known for _, known in place.earlier))
+        )
+        return HistoryIndex(largest_counts(seen), self._poses)
+
+    def _played(
+        self, choice: GroupPolicy, turns: Iterable[WhatIfRebalance], board: HistoryIndex
+    ) -> Iterator[_PolicyOutcome]:
+        return _replay_policy(
+            choice, turns, make_placement_function(choice, self._topic_ids), board
+        )
+
+    def _turns(self, board: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
+        """With static members of this session timeout; None: with dynamic ones."""
+        if session is None:
+            return whatif_membership.list_dynamic_rebalances(self._history, board)
+        return whatif_membership.list_static_rebalances(
+            self._history, board, self._returned, session, self._causes
+        )
+
+
+def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -> Iterator[WhatIf]:
+    label = policies.label_used_policies(reproduction.used)
+    for step, cost in zip(steps, reproduction.costs, strict=True):
+        after = step.after
+        yield WhatIf(
+            group=after.group,
+            life=after.life,
+            to_generation=after.generation,
+            at=after.at,
+            policy=label,
+            actual=True,
+            happens=True,
+            happens_at=after.at,
+            moved=cost.moved,
+            moved_min=cost.moved_min,
+            stopped=cost.stopped,
+            idle_members=cost.idle_members,
+            spread=cost.most - cost.least,
+        )
+
+
+class _PolicyOutcome(NamedTuple):
+    """The outcome of one rebalance under a policy."""
+
+    turn: WhatIfRebalance
+    happens: bool
+    #: Who has what after it, whether it happened or not.
+    placed: SnapshotPlacement
+    counted: MoveCounts
+
+
+def _replay_policy(
+    choice: GroupPolicy,
+    turns: Iterable[WhatIfRebalance],
+    place: PlacementFunction,
+    board: HistoryIndex,
+) -> Iterator[_PolicyOutcome]:
+    """A policy, carried forward from turn to turn."""
+    rebalance = _REBALANCE_FUNCTIONS[choice.protocol]
+    nothing = np.full(board.layout.size, UNASSIGNED, dtype=np.int32)
+    last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
+    owners = nothing
+    for turn in turns:
+        scene = turn.scene
+        if turn.afresh:
+            owners = nothing
+        happens = scene is not None and (
+            turn.needed or choice.protocol is not PolicyProtocol.CONSUMER
+        )
+        counted = (0, 0, 0)
+        if scene is not None and happens:
+            last, counted = rebalance((*turn.on_the_way, scene), owners, place)
+            owners = last.owners
+        yield _PolicyOutcome(turn, happens, last, counted)
+
+
+def _make_row(group: str, policy: str, moment: _PolicyOutcome) -> WhatIf:
+    turn, placed = moment.turn, moment.placed
+    moves, fewest, stopped = moment.counted
+    return WhatIf(
+        group=group,
+        life=turn.life,
+        to_generation=turn.generation,
+        at=turn.at,
+        policy=policy,
+        actual=False,
+        happens=moment.happens,
+        happens_at=turn.happens_at if moment.happens else None,
+        moved=moves,
+        moved_min=fewest,
+        stopped=stopped,
+        idle_members=placed.idle,
+        spread=placed.most - placed.least,
+    )
+
+
+#: Moved, the fewest, stopped.
+MoveCounts = tuple[int, int, int]
+
+#: From the scenes of its rounds, of which there is one where nothing came in between.
+RebalanceFunction = Callable[
+    [Sequence[GroupSnapshot], IntArray, PlacementFunction], tuple[SnapshotPlacement, MoveCounts]
+]
+
+
+def _rebalance_eager(
+    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+) -> tuple[SnapshotPlacement, MoveCounts]:
+    """Everything that a living member has is given up."""
+    scene = scenes[-1]
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    return placed, (
+        count_moves(previous, placed.positions),
+        scene.fewest(previous),
+        scene.living(owners),
+    )
+
+
+def _rebalance_consumer(
+    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+) -> tuple[SnapshotPlacement, MoveCounts]:
+    """The broker makes a new target, and members give up only what is not in theirs."""
+    scene = scenes[-1]
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    moves = count_moves(previous, placed.positions)
+    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    return placed, (moves, scene.fewest(previous), moves + unwanted)
+
+
+#: A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off.
+MAX_ROUNDS = 8
+
+
+def _rebalance_cooperative(
+    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+) -> tuple[SnapshotPlacement, MoveCounts]:
+    """What changes owner is first only taken away; the next round gives it out."""
+    held, stopped = owners, 0
+    for scene in scenes[:-1]:
+        held, _, taken, unwanted = _run_cooperative_round(scene, held, place)
+        stopped += taken + unwanted
+    scene = scenes[-1]
+    for _ in range(MAX_ROUNDS):
+        held, placed, taken, unwanted = _run_cooperative_round(scene, held, place)
+        stopped += taken + unwanted
+        if not taken:
+            break
+    previous = scene.previous(owners)
+    return placed, (count_moves(previous, placed.positions), scene.fewest(previous), stopped)
+
+
+def _run_cooperative_round(
+    scene: GroupSnapshot, owners: IntArray, place: PlacementFunction
+) -> tuple[IntArray, SnapshotPlacement, int, int]:
+    """Who has what after one round, what all shall have, and how much was given up: taken, for
+    which another round is due, and no longer wanted.
+    """
+    previous = scene.previous(owners)
+    placed = place(scene, previous)
+    withheld = (previous != UNASSIGNED) & (previous != placed.positions)
+    taken = int(np.count_nonzero(withheld))
+    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    held = scene.everyone(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    return held, placed, taken, unwanted
+
+
+_REBALANCE_FUNCTIONS: Mapping[PolicyProtocol, RebalanceFunction] = {
+    PolicyProtocol.EAGER: _rebalance_eager,
+    PolicyProtocol.COOPERATIVE: _rebalance_cooperative,
+    PolicyProtocol.CONSUMER: _rebalance_consumer,
+}
+
+
+def list_advised_ownership(
+    generations: Sequence[Generation],
+    steps: Sequence[Rebalance],
+    advice: Advice,
+    causes: CausesByGeneration | None = None,
+    topic_ids: Mapping[str, bytes] | None = None,
+) -> list[AdvisedOwnership]:
+    """All rows of a group, by partition and time; none where nothing should be changed.
+
+    Times are those at which gold/whatif says that it happens. When the rounds of a cooperative
+    rebalance would have been is not known, so that a partition changes hands at once.
+
+    :param generations: everything that is known of the group, in the order of the journal
+    :param steps: all its rebalances
+    """
+    if advice.verdict != CHANGE:
+        return []
+    board, course = HistoryReplay(generations, steps, causes, topic_ids).owners(
+        parse_policy(advice.policy)
+    )
+    ledger = _AdvisedOwnershipTracker(board)
+    for at, owners in course:
+        ledger.hold(at, owners)
+    return ledger.close(advice.group, _first_seen_members(generations))
+
+
+def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
+    """Members by id, as they were when they came."""
+    found: dict[str, GenerationMember] = {}
+    for generation in generations:
+        for member in generation.members:
+            found.setdefault(member.member_id, member)
+    return found
+
+
+@dataclass(slots=True)
+class _AdvisedOwnershipTracker:
+    """Tenures, as numbers of a board. Time does not run backwards here: where a record's clock
+    does, the latest time seen counts.
+    """
+
+    board: HistoryIndex
+    _now: int = -(1 << 62)
+    _owners: IntArray = field(init=False)
+    _since: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
+    #: Partition, owner, since, until.
+    _over: list[tuple[int, int, int, int | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._owners = np.full(self.board.layout.size, UNASSIGNED, dtype=np.int32)
+        self._since = np.zeros(self.board.layout.size, dtype=np.int64)
+
+    def hold(self, at: int, owners: IntArray) -> None:
+        """From now on partitions have these owners."""
+        self._now = max(self._now, at)
+        changed = np.flatnonzero(owners != self._owners)
+        for place in changed[self._owners[changed] != UNASSIGNED].tolist():
+            since = int(self._since[place])
+            if since < self._now:
+                self._over.append((place, int(self._owners[place]), since, self._now))
+        self._since[changed] = self._now
+        self._owners = owners
+
+    def close(self, group: str, members: Mapping[str, GenerationMember]) -> list[AdvisedOwnership]:
+        """All tenures; those that last have no end."""
+        for place in np.flatnonzero(self._owners != UNASSIGNED).tolist():
+            self._over.append((place, int(self._owners[place]), int(self._since[place]), None))
+        layout = self.board.layout
+        found = []
+        for place, owner, since, until in sorted(self._over, key=lambda one: (one[0], one[2])):
+            topic = int(layout.topic_of[place])
+            member = members[self.board.member_id(owner)]
+            found.append(
+                AdvisedOwnership(
+                    group=group,
+                    topic=layout.topics[topic],
+                    partition=place - int(layout.starts[topic]),
+                    member_id=member.member_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    since=since,
+                    until=until,
+                )
+            )
+        return found

@@ -1,0 +1,389 @@
+"""The rebalances a group would have had with dynamic or with static members.
+
+The same applications come, go and fail at the same times. With dynamic members each of these is a
+rebalance. A static member that is back within its session timeout causes none; one that is not
+causes a rebalance when the session expires, and another if it comes back later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from rota.engine.history.facts import Generation, GenerationMark, GenerationMember
+from rota.engine.history.restarts import (
+    CausesByGeneration,
+    MemberRestart,
+    MembershipEvent,
+    find_leave_time,
+)
+from rota.engine.history.snapshot import (
+    GroupSnapshot,
+    HistoryIndex,
+    SnapshotMember,
+    drop_topics,
+    update_counts,
+)
+
+END_OF_TIME = 2**62
+
+
+class WhatIfRebalance(NamedTuple):
+    """A rebalance that happened, or would have happened."""
+
+    life: int
+    generation: int
+    #: When the journal has it; rows of one generation are told apart by it.
+    at: int
+    #: The group after it; None: nothing happens.
+    scene: GroupSnapshot | None
+    #: Someone came, went or asked for something else, or partitions were added: a group whose
+    #: broker assigns does not rebalance for less.
+    needed: bool = True
+    #: Nothing of what was before is known or counts any more.
+    afresh: bool = False
+    #: The group in earlier rounds of the same rebalance, where that was another: a cooperative one
+    #: may meet with others between its rounds.
+    on_the_way: tuple[GroupSnapshot, ...] = ()
+    #: No rebalance: where the evidence finds the group, for what follows to begin from.
+    is_start: bool = False
+    #: When it comes about, where a session has to end first.
+    session_end: int | None = None
+
+    @property
+    def happens_at(self) -> int:
+        """When it comes about, if it does."""
+        return self.at if self.session_end is None else self.session_end
+
+
+class CountedEvent(NamedTuple):
+    """A moment of a history: an event with the partition counts after it."""
+
+    event: MembershipEvent
+    counts: Mapping[str, int]
+    #: The rounds before the last, with the counts after each.
+    earlier: tuple[tuple[Generation, Mapping[str, int]], ...] = ()
+
+
+def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedEvent]:
+    """Partition counts are followed from event to event."""
+    known: dict[str, int] = {}
+    life = -1
+    found = []
+    for event in history:
+        if event.generation.life != life:
+            life, known = event.generation.life, {}
+        earlier = []
+        for one in () if event.step is None else event.step.rounds[:-1]:
+            known = update_counts(one, known)
+            earlier.append((one, known))
+        known = update_counts(event.generation, known)
+        if event.step is not None:
+            known = drop_topics(known, event.step.absent)
+        found.append(CountedEvent(event, known, tuple(earlier)))
+    return found
+
+
+def list_dynamic_rebalances(
+    history: Sequence[CountedEvent], board: HistoryIndex
+) -> list[WhatIfRebalance]:
+    """Every member is known by its member id alone: the return of a static member is two
+    rebalances, one when it goes and one when it is back.
+
+    When it went is not in the journal. That row stands a millisecond before the return, since rows
+    of one generation are told apart by their times.
+    """
+    turns: list[WhatIfRebalance] = []
+    times = _RowTimes()
+    here: tuple[GenerationMember, ...] = ()
+    counts: Mapping[str, int] = {}
+    life = -1
+    for (generation, step), now, earlier in history:
+        afresh = generation.life != life
+        if generation.mark is GenerationMark.FOUND:
+            life = generation.life
+            turns.append(
+                _starting_point(generation, _take_snapshot(board, generation.members, now))
+            )
+        elif step is None and not afresh:
+            ids = {member.member_id for member in generation.members}
+            stayed = tuple(member for member in here if member.member_id in ids)
+            if len(stayed) < len(here):
+                at = times.free(generation, generation.at - 1, later=False)
+                turns.append(_rebalance_at(generation, at, _take_snapshot(board, stayed, now)))
+            at = times.free(generation, generation.at, later=True)
+            turns.append(
+                _rebalance_at(generation, at, _take_snapshot(board, generation.members, now))
+            )
+        elif step is not None:
+            life = generation.life
+            at = times.free(generation, generation.at, later=True)
+            scene = _take_snapshot(board, generation.members, now)
+            needed = (
+                afresh
+                or _topics_by_member(here) != _topics_by_member(generation.members)
+                or counts != now
+            )
+            met = _distinct_snapshots(
+                (_take_snapshot(board, one.members, known) for one, known in earlier), scene
+            )
+            turns.append(
+                WhatIfRebalance(life, generation.generation, at, scene, needed, afresh, met)
+            )
+        here, counts = generation.members, now
+    return turns
+
+
+def _rebalance_at(generation: Generation, at: int, scene: GroupSnapshot) -> WhatIfRebalance:
+    return WhatIfRebalance(generation.life, generation.generation, at, scene)
+
+
+def _starting_point(generation: Generation, scene: GroupSnapshot) -> WhatIfRebalance:
+    turn = _rebalance_at(generation, generation.at, scene)
+    return turn._replace(afresh=True, is_start=True)
+
+
+def _distinct_snapshots(
+    scenes: Iterable[GroupSnapshot], last: GroupSnapshot
+) -> tuple[GroupSnapshot, ...]:
+    """Those that differ from what follows them: a round in the same scene comes by itself."""
+    listed = [*scenes, last]
+    return tuple(one for one, following in pairwise(listed) if one is not following)
+
+
+def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozenset[str]]:
+    return {member.member_id: frozenset(member.topics) for member in members}
+
+
+def _take_snapshot(
+    board: HistoryIndex, members: Iterable[GenerationMember], counts: Mapping[str, int]
+) -> GroupSnapshot:
+    return board.scene(
+        (
+            SnapshotMember(board.number(member.member_id), member.member_id, None, member.topics)
+            for member in members
+        ),
+        counts,
+    )
+
+
+class _RowTimes:
+    """Times of rows that are taken."""
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[int, int, int]] = set()
+
+    def free(self, generation: Generation, at: int, *, later: bool) -> int:
+        """The nearest time that no other row of this generation has."""
+        while (generation.life, generation.generation, at) in self._taken:
+            at += 1 if later else -1
+        self._taken.add((generation.life, generation.generation, at))
+        return at
+
+
+@dataclass(slots=True)
+class _Application:
+    """The application behind one or more member ids."""
+
+    name: str
+    static_id: str
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _PendingRebalance:
+    """A rebalance of the journal that has not been one yet."""
+
+    generation: Generation
+    #: Members of it whose session is not over.
+    waiting: int = 0
+    turns: int = 0
+
+
+def list_static_rebalances(
+    history: Sequence[CountedEvent],
+    board: HistoryIndex,
+    known: Sequence[MemberRestart],
+    session: int,
+    causes: CausesByGeneration,
+) -> list[WhatIfRebalance]:
+    """Every member has a static id, and this session timeout."""
+    return _StaticMembership(board, known, session, causes).turns_of(history)
+
+
+@dataclass(slots=True)
+class _AbsentApplication:
+    person: str
+    pending: _PendingRebalance
+
+
+@dataclass
+class _StaticMembership:
+    board: HistoryIndex
+    known: Sequence[MemberRestart]
+    session: int
+    causes: CausesByGeneration
+    turns: list[WhatIfRebalance] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._before = {one.back: one.gone for one in self.known}
+        #: By member id.
+        self._people: dict[str, _Application] = {}
+        #: Whom the coordinator counts, by name: also those whose session is not over yet.
+        self._here: dict[str, _Application] = {}
+        self._sessions: list[tuple[int, int, _AbsentApplication]] = []
+        self._away: dict[str, _AbsentApplication] = {}
+        self._order = 0
+        self._times = _RowTimes()
+        self._scene: GroupSnapshot | None = None
+        self._counts: Mapping[str, int] = {}
+        self._afresh = True
+
+    def turns_of(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
+        """Plays the history."""
+        life = -1
+        members: Mapping[str, GenerationMember] = {}
+        for place in history:
+            generation = place.event.generation
+            if generation.life != life:
+                self._expire(END_OF_TIME)
+                self._forget()
+                members = {}
+            self._expire(generation.at)
+            now = {member.member_id: member for member in generation.members}
+            self._happen(place, members, now)
+            members, life = now, generation.life
+        self._expire(END_OF_TIME)
+        return self.turns
+
+    def _forget(self) -> None:
+        self._here, self._away, self._sessions = {}, {}, []
+        self._scene, self._counts = None, {}
+        self._afresh = True
+
+    def _happen(
+        self,
+        place: CountedEvent,
+        before: Mapping[str, GenerationMember],
+        now: Mapping[str, GenerationMember],
+    ) -> None:
+        generation, step = place.event
+        pending = _PendingRebalance(generation)
+        returning = {self._before[one] for one in now if one in self._before}
+        for member_id in before.keys() - now.keys() - returning:
+            since = find_leave_time(before[member_id], place.event, self.causes)
+            self._leave(self._people[member_id].name, since + self.session, pending)
+        for member_id in sorted(now):
+            self._arrive(now[member_id])
+        self._counts = place.counts
+        if generation.mark is GenerationMark.FOUND:
+            self._scene, self._afresh = self._current(), False
+            self.turns.append(_starting_point(generation, self._scene))
+            return
+        if step is None:  # back with other topics it is a rebalance, but the next one
+            return
+        scene = self._current()
+        changed = scene is not self._scene
+        idle = before.keys() == now.keys()
+        if changed or (idle and not pending.waiting):
+            self._turn(pending, scene, needed=changed)
+        elif not pending.waiting:
+            self._turn(pending, None)
+
+    def _leave(self, name: str, until: int, pending: _PendingRebalance) -> None:
+        if name in self._away:
+            return
+        leaver = self._away[name] = _AbsentApplication(name, pending)
+        pending.waiting += 1
+        self._order += 1
+        heapq.heappush(self._sessions, (until, self._order, leaver))
+
+    def _arrive(self, member: GenerationMember) -> None:
+        person = self._people.get(member.member_id)
+        if person is None:
+            person = self._people.get(self._before.get(member.member_id, ""))
+        if person is None:
+            person = _Application(member.member_id, member.static_id or member.member_id)
+        self._people[member.member_id] = person
+        person.topics = member.topics
+        self._here[person.name] = person
+        leaver = self._away.pop(person.name, None)
+        if leaver is not None:
+            self._return(leaver.pending)
+
+    def _return(self, pending: _PendingRebalance) -> None:
+        """Someone is back in time. If that was all the rebalance was about, there was none."""
+        pending.waiting -= 1
+        if not pending.waiting and not pending.turns:
+            self._turn(pending, None)
+
+    def _expire(self, now: int) -> None:
+        """Ends the sessions that are over."""
+        while self._sessions and self._sessions[0][0] < now:
+            until, _, leaver = heapq.heappop(self._sessions)
+            gone = [leaver]
+            while self._sessions and self._sessions[0][0] == until:
+                gone.append(heapq.heappop(self._sessions)[2])
+            gone = [one for one in gone if self._away.get(one.person) is one]
+            for one in gone:
+                del self._away[one.person], self._here[one.person]
+                one.pending.waiting -= 1
+            if gone:
+                self._turn(gone[0].pending, self._current(), at=until)
+            for one in gone[1:]:  # they went at one moment, though the journal has them apart
+                if not one.pending.waiting and not one.pending.turns:
+                    self._turn(one.pending, None)
+
+    def _current(self) -> GroupSnapshot:
+        return self.board.scene(
+            (
+                SnapshotMember(
+                    self.board.number(f"person {person.name}"),
+                    person.name,
+                    person.static_id,
+                    person.topics,
+                )
+                for person in self._here.values()
+            ),
+            self._counts,
+        )
+
+    def _turn(
+        self,
+        pending: _PendingRebalance,
+        scene: GroupSnapshot | None,
+        *,
+        at: int | None = None,
+        needed: bool = True,
+    ) -> None:
+        """A row. The first of a rebalance of the journal has its time, further ones their own.
+
+        :param at: the end of the session that it waited for
+        """
+        generation, session_end = pending.generation, at
+        if at is None or not pending.turns:
+            at = generation.at
+        at = self._times.free(generation, at, later=True)
+        pending.turns += 1
+        self.turns.append(
+            WhatIfRebalance(
+                generation.life,
+                generation.generation,
+                at,
+                scene,
+                needed,
+                self._afresh,
+                session_end=session_end,
+            )
+        )
+        if scene is not None:
+            self._scene = scene
+            self._afresh = False
+
+
+def only_happening(turns: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
+    """Those that are rebalances."""
+    return (turn for turn in turns if turn.scene is not None)

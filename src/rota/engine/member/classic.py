@@ -1,0 +1,781 @@
+"""JoinGroup and SyncGroup of a member: joining, the leader's assignment, and taking and giving up
+partitions.
+
+:class:`Joiner` sends the requests and handles their responses. If the member leads,
+:func:`compute_assignment` turns the subscriptions of all members into assignments.
+:class:`AssignmentManager` runs commits, listener calls and changes of the assignment in Kafka's
+order. Each of its procedures is a generator that reads from top to bottom as it happens: where it
+must wait (for a commit, for the application's listener, for a poll) it yields the condition that it
+waits for, and goes on when an event has made it true. Only one procedure runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.rules import assign_checked
+from rota.engine.formats import consumer_protocol
+from rota.engine.member.commits import CommitManager, PendingCommit
+from rota.engine.member.events import (
+    AssignmentComputed,
+    CallListener,
+    ComputeAssignment,
+    ListenerMethod,
+    MarkPendingRevocation,
+    MemberNote,
+    MemberTimer,
+    SetAssignment,
+)
+from rota.engine.member.state import (
+    NO_COORDINATOR_CODES,
+    MemberIdentity,
+    MemberSession,
+    MemberState,
+    format_code,
+    make_fatal_error,
+)
+from rota.engine.member.subscription import SubscriptionTracker
+from rota.engine.model.member import (
+    NO_GENERATION,
+    Assignment,
+    GroupAssignment,
+    GroupSubscription,
+    RebalanceProtocol,
+    Subscription,
+)
+from rota.engine.model.request import (
+    CONSUMER_PROTOCOL_TYPE,
+    DescribeGroups,
+    JoinGroup,
+    JoinGroupProtocol,
+    SyncGroup,
+)
+from rota.engine.model.response import (
+    DescribedGroup,
+    DescribeGroupsResult,
+    JoinGroupResult,
+    SyncGroupResult,
+)
+from rota.engine.model.text import format_seconds, list_first_names
+from rota.engine.model.topic import Cluster, Partitions, TopicPartition
+from rota.errors import (
+    Code,
+    FormatError,
+    InconsistentProtocol,
+    InputError,
+    RotaError,
+    StrategyFailed,
+)
+
+#: Tells the application, from its poll.
+ErrorReporter = Callable[[Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAssignment:
+    """The member leads, and waits for the metadata of the group's topics."""
+
+    assignor: Assignor
+    group: GroupSubscription
+    notes: tuple[str, ...]
+    skips: bool
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAssignment:
+    """The strategy is running."""
+
+    number: int
+    strategy: str
+    #: When the group began to wait for it.
+    since: int
+
+
+class Joiner:
+    """Sends JoinGroup and SyncGroup, and has the leader's assignment computed in between."""
+
+    def __init__(
+        self,
+        session: MemberSession,
+        watch: SubscriptionTracker,
+        assignors: Sequence[Assignor],
+        report: ErrorReporter,
+    ) -> None:
+        self.session = session
+        self.watch = watch
+        self.assignors = {assignor.name: assignor for assignor in assignors}
+        self.report = report
+        #: The assignment that a poll will put into effect.
+        self.received: bytes | None = None
+        #: Refused for good: not tried again before the application has heard of it.
+        self.halted = False
+        self._election: PendingAssignment | None = None
+        self._making: RunningAssignment | None = None
+        #: Asks what strategy the group has, if not one of this member's.
+        self._question: int | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """A join or sync is under way, or about to be sent."""
+        leads = self._election is not None or self._making is not None
+        asks = self._question is not None
+        return leads or asks or self.session.rebalance_request is not None
+
+    # Joining
+
+    def send_join(self, owned: Sequence[TopicPartition], reason: str) -> None:
+        """Joins, or joins again, with what is owned now."""
+        session, config = self.session, self.session.config
+        try:
+            protocols = self._protocols(owned)
+        except StrategyFailed as error:
+            self._refuse(error)
+            return
+        self.watch.note_join()
+        self.watch.end_lead()
+        session.move(MemberState.JOINING)
+        session.request_rejoin(reason)
+        session.rebalance_request = session.send(
+            JoinGroup(
+                group=config.group,
+                member_id=session.identity.member_id,
+                static_id=config.static_id,
+                protocols=protocols,
+                session_timeout=config.session_timeout,
+                rebalance_timeout=config.max_poll_interval,
+                client_id=config.client_id,
+                client_host="",
+                reason=reason,
+            )
+        )
+
+    def _protocols(self, owned: Sequence[TopicPartition]) -> tuple[JoinGroupProtocol, ...]:
+        topics, generation = self.watch.topics, self.session.identity.generation
+        partitions = Partitions.of(owned)
+        found = []
+        for name, assignor in self.assignors.items():
+            try:
+                told = Subscription(
+                    topics=topics,
+                    user_data=assignor.subscription_user_data(topics),
+                    owned=partitions,
+                    generation=None if generation == NO_GENERATION else generation,
+                    rack=self.session.config.rack,
+                )
+                found.append(JoinGroupProtocol(name, consumer_protocol.encode_subscription(told)))
+            except Exception as error:
+                raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
+        return tuple(found)
+
+    def joined(self, reply: JoinGroupResult) -> None:
+        """The join that is waited for is answered."""
+        session, code = self.session, reply.code
+        session.rebalance_request = None
+        match code:
+            case Code.NONE:
+                self._enter(reply)
+            case Code.MEMBER_ID_REQUIRED if reply.member_id:
+                # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
+                session.identity = MemberIdentity(member_id=reply.member_id)
+                session.request_rejoin("the member has been given its id")
+            case Code.UNKNOWN_MEMBER_ID:
+                session.reset(f"join refused with {format_code(code)}")
+            case Code.REBALANCE_IN_PROGRESS:
+                session.request_rejoin(f"join refused with {format_code(code)}")
+            case (
+                Code.COORDINATOR_LOAD_IN_PROGRESS
+                | Code.COORDINATOR_NOT_AVAILABLE
+                | Code.NOT_COORDINATOR
+            ):
+                self._try_later("join", code)
+            case Code.FENCED_INSTANCE_ID:
+                session.fence("join refused")
+            case Code.INCONSISTENT_GROUP_PROTOCOL:
+                self._ask_why()
+            case _:
+                self._refuse(self._refusal("join", code))
+
+    def _enter(self, reply: JoinGroupResult) -> None:
+        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+            return
+        if reply.generation < 0 or not reply.member_id:
+            self._refuse(self._refusal("join without an id or generation", Code.UNKNOWN))
+            return
+        session = self.session
+        session.succeeded()
+        session.enter(MemberIdentity(reply.generation, reply.member_id, reply.protocol or ""))
+        session.outbox.put(MemberNote(f"{_describe_join(reply)} ({session.rejoin_reason})"))
+        assignor = self.assignors.get(reply.protocol or "")
+        if assignor is None:
+            error = self._mismatch(f"it elected {reply.protocol!r}")
+            self.withdraw(error, "an unknown strategy was elected")
+        elif reply.leader == reply.member_id:
+            self._elect(assignor, reply)
+        else:
+            self._send_sync(())
+
+    # Leading
+
+    def _elect(self, assignor: Assignor, reply: JoinGroupResult) -> None:
+        listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in reply.members]
+        try:
+            group, notes = decode_subscriptions(listed)
+        except RotaError as error:
+            self.withdraw(error, "the group could not be read")
+            return
+        self.watch.begin_lead(topic for member in group.values() for topic in member.topics)
+        now = self.session.outbox.now
+        self._election = PendingAssignment(
+            assignor, group, tuple(notes), reply.skip_assignment, now
+        )
+        self.lead()
+
+    def lead(self) -> None:
+        """Starts the strategy for the whole group, once the metadata of its topics is known."""
+        election = self._election
+        if election is None or not self.watch.is_fresh:
+            return
+        self._election = None
+        # of what is known now: what changes while the strategy is at work comes after it
+        self.watch.note_assignment()
+        if election.skips:
+            # KIP-814: a static leader is back; the assignment stays, the watch goes on
+            self._send_sync(())
+            return
+        assignor, outbox = election.assignor, self.session.outbox
+        self._making = RunningAssignment(outbox.number(), assignor.name, election.since)
+        outbox.start(MemberTimer.ASSIGN, election.since + self.session.config.max_poll_interval)
+        outbox.put(
+            ComputeAssignment(
+                self._making.number, assignor, self.watch.cluster, election.group, election.notes
+            )
+        )
+
+    def made(self, event: AssignmentComputed) -> None:
+        """The strategy is done; what it made for a generation that is over is dropped."""
+        making = self._making
+        if making is None or making.number != event.number:
+            return
+        self._stop_making()
+        if event.error is not None:
+            self.withdraw(event.error, "the leader's strategy failed")
+            return
+        self.session.outbox.put(*map(MemberNote, event.notes))
+        self._send_sync(tuple(sorted(event.assignments.items())))
+
+    def strategy_is_late(self) -> None:
+        """The coordinator gives up a leader that takes longer than the rebalance may."""
+        making = self._making
+        if making is None:
+            return
+        self._stop_making()
+        config = self.session.config
+        error = StrategyFailed(
+            f"group {config.group!r}: strategy {making.strategy!r} has made no assignment for "
+            f"{format_seconds(self.session.outbox.now - making.since)}, and the group waits "
+            "no longer "
+            f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
+            "faster, or max.poll.interval.ms higher"
+        )
+        self.withdraw(error, "the leader's strategy takes too long")
+
+    def _stop_making(self) -> None:
+        self._making = None
+        self.session.outbox.stop(MemberTimer.ASSIGN)
+
+    def withdraw(self, error: Exception, reason: str) -> None:
+        """Leaves the group and reports the error, so that the other members do not wait for this
+        one.
+
+        Java's leader only raises, and its group is stuck until the rebalance times out.
+        """
+        self.session.leave(reason, even_static=True)
+        self.forget()
+        self._refuse(error)
+
+    def forget(self) -> None:
+        """What was under way is of no more use once the member is nobody."""
+        if self.session.state is not MemberState.SYNCING:
+            self._election = None
+            self._forget_making()
+        if self.session.state is not MemberState.JOINING:
+            self._question = None
+        if self.session.state is not MemberState.STABLE:
+            self.received = None
+
+    def _forget_making(self) -> None:
+        making, session = self._making, self.session
+        if making is None:
+            return
+        self._stop_making()
+        time = format_seconds(session.outbox.now - making.since)
+        text = f"strategy {making.strategy!r} was at work for {time}, in vain"
+        against_will = session.loss is not None and not session.loss.left
+        session.outbox.put(MemberNote(f"{text}: {session.rejoin_reason}", warns=against_will))
+
+    # Syncing
+
+    def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
+        session = self.session
+        if not session.coordinator_known:
+            self._try_later("sync", Code.COORDINATOR_NOT_AVAILABLE)
+            return
+        generation, member_id, protocol = session.identity
+        session.rebalance_request = session.send(
+            SyncGroup(
+                group=session.config.group,
+                generation=generation,
+                member_id=member_id,
+                static_id=session.config.static_id,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocol=protocol,
+                assignments=assignments,
+            )
+        )
+
+    def synced(self, reply: SyncGroupResult) -> None:
+        """The sync that is waited for is answered."""
+        session, code = self.session, reply.code
+        session.rebalance_request = None
+        match code:
+            case Code.NONE:
+                self._settle(reply)
+            case Code.REBALANCE_IN_PROGRESS:
+                session.request_rejoin("another rebalance overtook the sync")
+            case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
+                keep = code == Code.ILLEGAL_GENERATION
+                session.reset(f"sync refused with {format_code(code)}", keep_id=keep)
+            case (
+                Code.COORDINATOR_LOAD_IN_PROGRESS
+                | Code.COORDINATOR_NOT_AVAILABLE
+                | Code.NOT_COORDINATOR
+            ):
+                self._try_later("sync", code)
+            case Code.FENCED_INSTANCE_ID:
+                session.fence("sync refused")
+            case _:
+                self._refuse(self._refusal("sync", code))
+
+    def _settle(self, reply: SyncGroupResult) -> None:
+        session = self.session
+        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+        elif reply.protocol not in {None, session.identity.protocol}:
+            self._refuse(self._mismatch(f"it elected {reply.protocol!r}"))
+        else:
+            session.succeeded()
+            session.rejoin_reason = None
+            self.received = reply.assignment
+            session.move(MemberState.STABLE)
+
+    # Without a common strategy
+
+    def _ask_why(self) -> None:
+        """The error should name the group's strategy too, which another request tells."""
+        self.session.request_rejoin("no strategy is common to all members")
+        self._question = self.session.send(DescribeGroups(groups=(self.session.config.group,)))
+
+    def described(self, number: int, reply: DescribeGroupsResult | None) -> None:
+        """The group is as it says; None: there was no answer."""
+        if number != self._question:
+            return
+        self._question = None
+        found = reply.groups[0] if reply is not None and reply.groups else None
+        why = "no strategy is common to this member and the group"
+        self._refuse(self._mismatch(why, _describe_group_strategy(found)))
+
+    # Failing
+
+    def refused(self, error: Exception) -> None:
+        """The join or sync that is waited for cannot be sent, now or later."""
+        self.session.rebalance_request = None
+        self._refuse(error)
+
+    def failed(self) -> None:
+        """The join or sync that is waited for will not be answered."""
+        self.session.rebalance_request = None
+        self.session.request_rejoin("the coordinator did not answer")
+        self.session.back_off()
+
+    def _try_later(self, what: str, code: int) -> None:
+        session = self.session
+        if code in NO_COORDINATOR_CODES:
+            session.lose_coordinator(f"{what} refused with {format_code(code)}")
+        session.request_rejoin(f"{what} refused with {format_code(code)}")
+        session.back_off()
+
+    def _refuse(self, error: Exception) -> None:
+        """The application must know; the next poll after that tries again."""
+        self.halted = True
+        self.session.request_rejoin(type(error).__name__)
+        self.report(error)
+
+    def _refusal(self, what: str, code: int) -> RotaError:
+        if code == Code.INCONSISTENT_GROUP_PROTOCOL:
+            return self._mismatch(f"{what} refused with {format_code(code)}")
+        return make_fatal_error(self.session.config, what, code)
+
+    def _mismatch(self, why: str, others: str = "") -> InconsistentProtocol:
+        return InconsistentProtocol(
+            f"group {self.session.config.group!r}: {why}; this member's strategies "
+            f"(partition.assignment.strategy) are {', '.join(self.assignors)}{others}",
+            Code.INCONSISTENT_GROUP_PROTOCOL,
+        )
+
+    def check_invariants(self) -> None:
+        """What must be true of every member after every event."""
+        state = self.session.state
+        assert self._election is None or state is MemberState.SYNCING
+        assert self.received is None or state is MemberState.STABLE
+        assert self._election is None or self.session.rebalance_request is None
+        assert self._making is None or (self._election is None and state is MemberState.SYNCING)
+        assert self._making is None or self.session.rebalance_request is None
+        limited = MemberTimer.ASSIGN in self.session.outbox.timers
+        assert limited == (self._making is not None), "a strategy at work has a limit"
+        assert self._question is None or self._question in self.session.open
+        done = state not in {MemberState.JOINING, MemberState.SYNCING} or self.is_pending
+        assert done or self.session.rejoin_reason is not None, "neither under way nor due"
+
+
+def _describe_join(reply: JoinGroupResult) -> str:
+    text = f"joined generation {reply.generation} under {reply.protocol!r} as {reply.member_id}"
+    if reply.leader != reply.member_id:
+        return text
+    return f"{text}, leading {len(reply.members)} member{'s' if len(reply.members) != 1 else ''}"
+
+
+def _describe_group_strategy(group: DescribedGroup | None) -> str:
+    """What the others have. A coordinator tells the elected strategy alone, and only while the
+    group is stable.
+    """
+    if group is None:
+        return "; the broker did not say what the group's are"
+    if group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
+        return f"; the group is not one of consumers, but of type {group.protocol_type!r}"
+    if not group.protocol:
+        state = format_code(group.code) if group.code else f"it is {group.state}"
+        return f"; the broker does not say what the group's are ({state})"
+    clients = sorted({member.client_id for member in group.members})
+    named = ", ".join(clients[:3]) + (", ..." if len(clients) > 3 else "")
+    count = f"{len(group.members)} member{'s' if len(group.members) != 1 else ''}"
+    return f"; the group's is {group.protocol}, of {count} ({named})"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    """A member as the coordinator names it to the leader."""
+
+    member_id: str
+    static_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAssignments:
+    """The encoded assignments of all members, and notes for the log."""
+
+    assignments: dict[str, bytes]
+    notes: tuple[str, ...]
+
+
+def assign_members(
+    assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
+) -> EncodedAssignments:
+    """Decodes the subscriptions, runs the strategy, checks its result, and encodes it.
+
+    A member whose subscription cannot be decoded is assigned nothing and named in a note. The other
+    members need not wait, and guessing its topics could assign what it did not ask for.
+    """
+    group, notes = decode_subscriptions(members)
+    return assign_group(assignor, cluster, group, notes)
+
+
+def assign_group(
+    assignor: Assignor, cluster: Cluster, group: GroupSubscription, notes: Iterable[str] = ()
+) -> EncodedAssignments:
+    """The same for a group that has been read already; ``notes`` come from the reading."""
+    checked = assign_checked(assignor, cluster, group)
+    return EncodedAssignments(encode_assignments(checked.result), (*notes, *checked.notes))
+
+
+def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
+    """Runs a :class:`ComputeAssignment` command. A strategy's error is returned in the event,
+    not raised.
+    """
+    try:
+        outcome = assign_group(command.assignor, command.cluster, command.group, command.notes)
+    except RotaError as error:
+        return AssignmentComputed(command.number, error=error)
+    return AssignmentComputed(command.number, outcome.assignments, outcome.notes)
+
+
+def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
+    """The subscriptions of all members, and a note on each that could not be read.
+
+    Such a member subscribes to nothing.
+    """
+    listed = list(members)
+    decoded = consumer_protocol.decode_subscriptions(
+        [(member.metadata, member.static_id) for member in listed]
+    )
+    found: dict[str, Subscription] = {}
+    notes: list[str] = []
+    for member, read in zip(listed, decoded, strict=True):
+        if member.member_id in found:
+            raise InputError(f"member {member.member_id!r} is listed twice")
+        if isinstance(read, FormatError):
+            notes.append(
+                f"member {member.member_id!r}: unreadable, so subscribed to nothing: {read}"
+            )
+            found[member.member_id] = Subscription(topics=(), static_id=member.static_id)
+        else:
+            found[member.member_id] = read
+    return GroupSubscription(found), sorted(notes)
+
+
+def encode_assignments(assigned: GroupAssignment) -> dict[str, bytes]:
+    """The assignments of all members, as bytes."""
+    if assigned.placement is not None:
+        return consumer_protocol.encode_assignments(assigned.placement)
+    return {
+        member: consumer_protocol.encode_assignment(given) for member, given in assigned.items()
+    }
+
+
+WaitCondition = Callable[[], bool]
+
+Procedure = Generator[WaitCondition, None, None]
+
+_NOTE_VERBS: Mapping[ListenerMethod, str] = {
+    ListenerMethod.REVOKED: "revoked",
+    ListenerMethod.LOST: "lost",
+}
+
+
+class AssignmentManager:
+    """Holds the assignment, and runs the procedures that change it."""
+
+    def __init__(
+        self,
+        session: MemberSession,
+        watch: SubscriptionTracker,
+        commits: CommitManager,
+        protocol: RebalanceProtocol,
+        may_call: WaitCondition,
+    ) -> None:
+        self.session = session
+        self.outbox = session.outbox
+        self.watch = watch
+        self.commits = commits
+        self.protocol = protocol
+        #: Listeners run only while the application is inside poll, or says good-bye.
+        self.may_call = may_call
+        self.owned: tuple[TopicPartition, ...] = ()
+        #: The deadline of what is waited for has passed.
+        self.is_late = False
+        self._calling: int | None = None
+        self._error: Exception | None = None
+
+    @property
+    def unwanted(self) -> tuple[TopicPartition, ...]:
+        """Owned, but no longer subscribed to: it must not be joined with."""
+        topics = set(self.watch.topics)
+        return tuple(one for one in self.owned if one.topic not in topics)
+
+    # Procedures
+
+    def prepare(self) -> Procedure:
+        """Before each join: commits, then revokes what the rebalance protocol does not allow
+        to keep.
+        """
+        eager = self.protocol is RebalanceProtocol.EAGER
+        yield from self._commit(self.owned if eager else (), self._patience())
+        yield self.may_call
+        if self.session.identity.is_lost:
+            if self.owned:
+                yield from self._give_up(ListenerMethod.LOST, self.owned)
+        elif eager:
+            # also with nothing to give up: Kafka's listeners hear of every rebalance
+            yield from self._give_up(ListenerMethod.REVOKED, self.owned)
+        elif self.unwanted:
+            yield from self._give_up(ListenerMethod.REVOKED, self.unwanted)
+
+    def complete(self, joiner: Joiner) -> Procedure:
+        """After each SyncGroup: revokes removed partitions, then takes the new assignment and
+        calls the listener.
+        """
+        data, joiner.received = joiner.received, None
+        assert data is not None
+        self.session.prepared = False
+        try:
+            given = consumer_protocol.decode_assignment(data)
+        except FormatError as error:
+            joiner.withdraw(error, "the assignment could not be read")
+            return
+        new = tuple(sorted(given.partitions))
+        if not self.watch.allows(new):
+            self.session.request_rejoin("the subscription changed while joining")
+            return
+        me = self.session.identity
+        held = set(self.owned)
+        added = tuple(one for one in new if one not in held)
+        if self.protocol is RebalanceProtocol.COOPERATIVE:
+            yield from self._give_up_taken(new)
+            if self.session.identity != me or not self.watch.allows(new):
+                return  # lost or unwanted meanwhile, which the next join sets right
+        self.watch.accept(new)
+        self._tell_assignor(joiner.assignors, given, me)
+        self.commits.start_interval()
+        self.outbox.put(
+            MemberNote(f"assigned {_format_partitions(new)}{_format_added(new, added)}")
+        )
+        self._assign(new)
+        yield from self._call(ListenerMethod.ASSIGNED, added)
+
+    def _give_up_taken(self, new: Iterable[TopicPartition]) -> Procedure:
+        kept = set(new)
+        taken = tuple(one for one in self.owned if one not in kept)
+        if not taken:
+            return
+        self.session.request_rejoin("partitions were taken away")
+        me = self.session.identity
+        yield from self._commit(taken, self._patience())
+        yield self.may_call
+        if self.session.identity == me:
+            yield from self._give_up(ListenerMethod.REVOKED, taken)
+
+    def lose(self) -> Procedure:
+        """Drops all partitions as lost."""
+        yield self.may_call
+        yield from self._give_up(ListenerMethod.LOST, self.owned)
+
+    def depart(self, until: int | None) -> Procedure:
+        """Before the member leaves: commits and gives up all partitions."""
+        self.is_late = False
+        yield from self._commit(self.owned, until)
+        if self.owned:
+            rebalancing = self.session.state in {MemberState.JOINING, MemberState.SYNCING}
+            lost = self.session.identity.is_lost or rebalancing
+            yield from self._give_up(
+                ListenerMethod.LOST if lost else ListenerMethod.REVOKED, self.owned
+            )
+
+    # Steps
+
+    def _commit(self, going: tuple[TopicPartition, ...], until: int | None) -> Procedure:
+        """The automatic commit before a revocation: tried until a deadline, if there is one."""
+        session = self.session
+        offsets = self.commits.consumed() if session.config.auto_commit else {}
+        if not offsets or session.state is not MemberState.STABLE:
+            return
+        if not session.coordinator_known and until is None:
+            why = session.trouble or "the coordinator is not known just now"
+            self.outbox.put(MemberNote(f"no commit before the revocation: {why}", warns=True))
+            return
+        if going:
+            self.outbox.put(MarkPendingRevocation(going))
+        self.is_late = False
+        if until is not None:
+            self.outbox.start(MemberTimer.DEADLINE, until)
+        while True:
+            commit = self.commits.commit_before_revocation(offsets)
+            yield partial(self._is_over, commit)
+            if not commit.may_pass or until is None or self.is_late:
+                break
+            session.back_off()
+            yield self._may_retry
+        self.commits.give_up(commit)  # else it would be refused for what comes next
+        self.outbox.stop(MemberTimer.DEADLINE)
+
+    def _is_over(self, commit: PendingCommit) -> bool:
+        return commit.is_done or self.is_late
+
+    def _may_retry(self) -> bool:
+        return not self.session.backs_off or self.is_late
+
+    def _patience(self) -> int:
+        """A member that has not joined again within this time is dropped from the group."""
+        return self.outbox.now + self.session.config.max_poll_interval
+
+    def _give_up(self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> Procedure:
+        """The listener hears of it while the partitions are still the member's."""
+        yield from self._call(call, partitions)
+        gone = set(partitions)
+        if gone:
+            self.outbox.put(MemberNote(f"{_NOTE_VERBS[call]} {_format_partitions(partitions)}"))
+            self._assign(tuple(one for one in self.owned if one not in gone))
+
+    def _call(self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> Procedure:
+        self._calling = self.outbox.number()
+        self.outbox.put(CallListener(self._calling, call, partitions))
+        # a listener that takes longer than a poll may is as dead as an application that does
+        self.outbox.start(MemberTimer.POLL, self.outbox.now + self.session.config.max_poll_interval)
+        self.session.presence.leave_poll(self.outbox.now)
+        yield self._has_returned
+
+    def _has_returned(self) -> bool:
+        return self._calling is None
+
+    def _assign(self, partitions: tuple[TopicPartition, ...]) -> None:
+        self.owned = partitions
+        self.outbox.put(SetAssignment(partitions, self.session.identity.generation))
+
+    def _tell_assignor(
+        self, assignors: Mapping[str, Assignor], given: Assignment, me: MemberIdentity
+    ) -> None:
+        assignor = assignors[me.protocol or ""]
+        try:
+            assignor.on_assignment(given, me.generation)
+        except Exception as error:  # noqa: BLE001 (a custom strategy may raise anything)
+            failed = StrategyFailed(f"strategy {assignor.name!r}: on_assignment raised {error!r}")
+            failed.__cause__ = error
+            self._remember(failed)
+
+    # The listener's answer
+
+    @property
+    def is_calling(self) -> bool:
+        """The application's listener is at work."""
+        return self._calling is not None
+
+    def returned(self, call_id: int, error: Exception | None) -> bool:
+        """The listener is done; False if it is not the call that is waited for."""
+        if call_id != self._calling:
+            return False
+        self._calling = None
+        if error is not None:
+            self._remember(error)
+        return True
+
+    def _remember(self, error: Exception) -> None:
+        """The first error of a procedure is told when it is complete."""
+        self._error = self._error or error
+
+    def take_error(self) -> Exception | None:
+        """What went wrong in the procedure that is complete now."""
+        error, self._error = self._error, None
+        return error
+
+
+def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
+    """``2 partitions: t-0, t-1``."""
+    if not partitions:
+        return "no partitions"
+    count = "1 partition" if len(partitions) == 1 else f"{len(partitions)} partitions"
+    return f"{count}: {list_first_names([str(one) for one in partitions])}"
+
+
+def _format_added(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
+    """Said where something was kept."""
+    if len(added) == len(given):
+        return ""
+    return (
+        f" (new: {list_first_names([str(one) for one in added])})"
+        if added
+        else " (none of them new)"
+    )

@@ -1,0 +1,465 @@
+"""Commits of a member: synchronous, asynchronous and automatic, and those before a revocation.
+
+An asynchronous commit is sent once. Its callback waits for the application's next poll, commit or
+close; callbacks run in the order in which the commits completed. A synchronous commit is retried
+until its deadline, and returns only after all earlier asynchronous commits are complete and their
+callbacks have run. Automatic commits, and those before a revocation, have no callback; their
+failures are logged.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from rota.engine.member.events import (
+    CallInterceptors,
+    CommitRequested,
+    FinishSyncCommit,
+    MemberNote,
+    MemberTimer,
+    RunCommitCallback,
+)
+from rota.engine.member.state import (
+    NO_IDENTITY,
+    MemberIdentity,
+    MemberSession,
+    MemberState,
+    format_code,
+    make_fatal_error,
+)
+from rota.engine.member.subscription import SubscriptionTracker
+from rota.engine.model.request import OffsetCommit
+from rota.engine.model.response import OffsetCommitResult
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import (
+    AuthorizationFailed,
+    Code,
+    CommitFailed,
+    Fenced,
+    GroupError,
+    RebalanceInProgress,
+    RetriableCommitFailed,
+    RotaError,
+    TimedOut,
+)
+
+PartitionOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+PartitionCodes = Mapping[TopicPartition, Code]
+
+#: May pass by itself.
+RETRIABLE_CODES = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNKNOWN_TOPIC_OR_PARTITION})
+
+#: May pass once the coordinator is found again.
+COORDINATOR_LOST_CODES = frozenset(
+    {Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT}
+)
+
+
+class CommitKind(enum.Enum):
+    """Who waits for a commit."""
+
+    SYNC = "synchronous"
+    ASYNC = "asynchronous"
+    AUTOMATIC = "automatic"
+    REVOCATION = "before a revocation"
+
+
+@dataclass(slots=True, eq=False)
+class PendingCommit:
+    """A commit, from the call until it is done."""
+
+    #: Its place among those that were asked for.
+    number: int
+    kind: CommitKind
+    offsets: PartitionOffsets
+    commit_id: int = 0
+    waits_until: int = 0
+    #: The request under way.
+    request: int | None = None
+    retry_at: int | None = None
+    failures: int = 0
+    is_done: bool = False
+    error: Exception | None = None
+
+    @property
+    def may_pass(self) -> bool:
+        """It failed, and may be tried again."""
+        return isinstance(self.error, RetriableCommitFailed)
+
+
+class CommitManager:
+    """Sends commits, retries them, and reports their results."""
+
+    def __init__(
+        self,
+        session: MemberSession,
+        watch: SubscriptionTracker,
+        consumed: Callable[[], PartitionOffsets],
+    ) -> None:
+        self.session = session
+        self.outbox = session.outbox
+        self.watch = watch
+        self.consumed = consumed
+        #: The interval is over; the next poll commits.
+        self.automatic_due = False
+        #: Neither done nor given up, in the order they were asked for.
+        self._active: list[PendingCommit] = []
+        #: Synchronous ones that are done, but not those before them.
+        self._held: list[PendingCommit] = []
+        #: Asynchronous ones whose callback has not run, in the order they were completed.
+        self._completed: list[PendingCommit] = []
+
+    # Asking
+
+    def ask(self, asked: CommitRequested) -> None:
+        """The application commits."""
+        self.run_callbacks()
+        offsets = self.consumed() if asked.offsets is None else asked.offsets
+        kind = CommitKind.ASYNC if asked.waits_until is None else CommitKind.SYNC
+        self._begin(kind, offsets, asked.commit_id, asked.waits_until or 0)
+
+    def commit_automatically(self) -> None:
+        """The interval is over, and the application polls."""
+        self.automatic_due = False
+        self._start_interval(self.session.config.auto_commit_interval)
+        offsets = self.consumed()
+        if offsets:
+            self._begin(CommitKind.AUTOMATIC, offsets)
+
+    def commit_before_revocation(self, offsets: PartitionOffsets) -> PendingCommit:
+        """Commits what is about to be revoked; the caller watches what comes of it."""
+        return self._begin(CommitKind.REVOCATION, offsets)
+
+    def start_interval(self) -> None:
+        """The automatic commit comes an interval from now."""
+        self.automatic_due = False
+        if self.session.config.auto_commit:
+            self._start_interval(self.session.config.auto_commit_interval)
+
+    @property
+    def is_idle(self) -> bool:
+        """No commit is under way."""
+        return not self._active and not self._held
+
+    @property
+    def wants_coordinator(self) -> bool:
+        """A commit waits for the coordinator to be found."""
+        return any(one.request is None and one.retry_at is None for one in self._active)
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Callbacks wait for the application to come by."""
+        return bool(self._completed)
+
+    def run_callbacks(self) -> None:
+        """The application is here: callbacks of what is completed run now."""
+        for done in self._completed:
+            self.outbox.put(RunCommitCallback(done.commit_id, done.offsets, done.error))
+        self._completed.clear()
+
+    def _start_interval(self, delay: int) -> None:
+        # not at once where it is 0: a timer due again and again would never let the poll go on
+        self.outbox.start(MemberTimer.COMMIT, self.outbox.now + max(delay, 1))
+
+    # Sending
+
+    def _begin(
+        self, kind: CommitKind, offsets: PartitionOffsets, commit_id: int = 0, waits_until: int = 0
+    ) -> PendingCommit:
+        commit = PendingCommit(self.outbox.number(), kind, dict(offsets), commit_id, waits_until)
+        self._active.append(commit)
+        self._try(commit)
+        self._set_timer()
+        return commit
+
+    def _try(self, commit: PendingCommit) -> None:
+        commit.retry_at = None
+        refusal = self.session.refuse_commit(self.watch.subscribed)
+        if not commit.offsets:
+            self._finish(commit, None)
+        elif refusal is not None:
+            self._finish(commit, refusal)
+        elif self.session.coordinator_known:
+            commit.request = self.session.send(self._request(commit.offsets))
+
+    def _request(self, offsets: PartitionOffsets) -> OffsetCommit:
+        config = self.session.config
+        if not self.watch.subscribed:
+            return OffsetCommit(group=config.group, offsets=offsets)
+        generation, member_id, _ = self.session.identity
+        return OffsetCommit(
+            group=config.group,
+            generation=generation,
+            member_id=member_id,
+            static_id=config.static_id,
+            offsets=offsets,
+        )
+
+    def send_waiting(self) -> None:
+        """The coordinator is found: what waited for it goes out."""
+        for commit in list(self._active):
+            if commit.request is None and commit.retry_at is None:
+                self._try(commit)
+        self._set_timer()
+
+    def fail_waiting(self, error: Exception | None = None) -> None:
+        """The coordinator was not found: only a synchronous commit is tried again.
+
+        If the others were, a later commit could be overtaken by an earlier one. With an error, it
+        will not be found, and none is tried again.
+        """
+        for commit in list(self._active):
+            if commit.request is None and (commit.retry_at is None or error is not None):
+                missing = RetriableCommitFailed(
+                    self._said("the coordinator was not found"), Code.COORDINATOR_NOT_AVAILABLE
+                )
+                self._finish(commit, error or missing)
+        self._set_timer()
+
+    # Answers
+
+    def answered(self, number: int, reply: OffsetCommitResult, sender: MemberIdentity) -> None:
+        """A commit is answered."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            codes = reply.codes
+            if commit.kind is CommitKind.REVOCATION:
+                codes = self._without_deleted(codes)
+            self._finish(commit, self._judge(codes, sender))
+            self._set_timer()
+
+    def _without_deleted(
+        self, codes: Mapping[TopicPartition, Code]
+    ) -> Mapping[TopicPartition, Code]:
+        """Before a revocation, what is gone with its topic is not waited for: nobody else needs
+        its offset. (Java tries until ``max.poll.interval.ms`` is over, and stands still.)
+        """
+        gone = [at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
+        if gone:
+            names = list_first_names([str(at) for at in sorted(gone)])
+            text = f"no offset is committed for {names}: there is no such partition any more"
+            self.outbox.put(MemberNote(text, warns=True))
+        return {at: code for at, code in codes.items() if at not in set(gone)}
+
+    def failed(self, number: int) -> None:
+        """A commit will not be answered; it may be stored nevertheless."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            text = self._said("the coordinator did not answer")
+            self._finish(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
+            self._set_timer()
+
+    def refused(self, number: int, error: Exception) -> None:
+        """A commit cannot be sent, now or later."""
+        commit = self._of(number)
+        if commit is not None:
+            commit.request = None
+            self._finish(commit, error)
+            self._set_timer()
+
+    def _of(self, number: int) -> PendingCommit | None:
+        return next((one for one in self._active if one.request == number), None)
+
+    def _judge(self, codes: PartitionCodes, sender: MemberIdentity) -> RotaError | None:
+        """The first partition that was refused decides, as in Kafka."""
+        refused = {at: code for at, code in sorted(codes.items()) if code != Code.NONE}
+        forbidden = sorted(
+            {at.topic for at, code in refused.items() if code == Code.TOPIC_AUTHORIZATION_FAILED}
+        )
+        for at, code in refused.items():
+            if code != Code.TOPIC_AUTHORIZATION_FAILED:
+                return self._error(at, code, sender)
+        if forbidden:
+            return AuthorizationFailed(
+                Code.TOPIC_AUTHORIZATION_FAILED,
+                self._said(f"no permission to commit for {', '.join(forbidden)}"),
+            )
+        self.session.succeeded()
+        return None
+
+    def _error(self, at: TopicPartition, code: int, sender: MemberIdentity) -> RotaError:
+        session = self.session
+        why = f"commit of {at} refused with {format_code(code)}"
+        said = self._said(why)
+        same = sender == session.identity and sender != NO_IDENTITY
+        match code:
+            case _ if code in RETRIABLE_CODES:
+                return RetriableCommitFailed(said, code)
+            case _ if code in COORDINATOR_LOST_CODES:
+                session.lose_coordinator(why)
+                return RetriableCommitFailed(said, code)
+            case Code.FENCED_INSTANCE_ID if same:
+                session.fence("commit refused")
+                return Fenced(str(session.fenced), code)
+            case Code.REBALANCE_IN_PROGRESS:
+                if same and session.state is MemberState.STABLE:
+                    session.request_rejoin("a commit met a rebalance")
+                return RebalanceInProgress(f"{said}: poll, then commit again", code)
+            case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
+                return self._outdated(why, code, sender)
+            case _:
+                return make_fatal_error(session.config, f"commit of {at}", code)
+
+    def _outdated(self, why: str, code: int, sender: MemberIdentity) -> GroupError:
+        """The generation of the commit is over.
+
+        If the member is on its way into the next one, or there already, that one is not touched:
+        the answer was meant for who the member was. (Java gives the new one up, too.)
+        """
+        session, said = self.session, self._said(why)
+        if session.state is MemberState.JOINING:
+            return RebalanceInProgress(f"{said}: poll, then commit again", code)
+        if (
+            sender == session.identity
+            and sender != NO_IDENTITY
+            and session.state is MemberState.STABLE
+        ):
+            session.reset(why, keep_id=code == Code.ILLEGAL_GENERATION)
+        if session.identity.generation > sender.generation >= 0:
+            return CommitFailed(
+                f"{said}: it was sent as of generation {sender.generation}, and this member is in "
+                f"generation {session.identity.generation} by now",
+                code,
+            )
+        if session.loss is None:  # sent as nobody, for a group that has members
+            return CommitFailed(f"{said}: the group has members, and this is none of them", code)
+        explained = session.explain_loss()
+        if why in explained:  # this very commit brought it to light
+            return CommitFailed(self._said(explained), code)
+        return CommitFailed(f"{said}: {explained}", code)
+
+    # Ends
+
+    def _finish(self, commit: PendingCommit, error: Exception | None) -> None:
+        if isinstance(error, RetriableCommitFailed) and self._has_time(commit):
+            self._try_later(commit, error)
+            return
+        self._active.remove(commit)
+        commit.is_done, commit.error = True, error
+        if error is None and (commit.offsets or commit.kind is CommitKind.ASYNC):
+            self.outbox.put(CallInterceptors(commit.offsets))
+        match commit.kind:
+            case CommitKind.SYNC:
+                self._held.append(commit)
+            case CommitKind.ASYNC:
+                self._completed.append(commit)
+            case CommitKind.AUTOMATIC if error is not None:
+                self._note("automatic commit failed", error)
+                if isinstance(error, RetriableCommitFailed):
+                    self._start_interval(self.session.config.retry_backoff)
+            case CommitKind.REVOCATION if error is not None:
+                self._note("commit before the revocation failed", error)
+            case CommitKind.AUTOMATIC | CommitKind.REVOCATION:
+                pass
+            case _:
+                assert_never(commit.kind)
+
+    def _has_time(self, commit: PendingCommit) -> bool:
+        return commit.kind is CommitKind.SYNC and self.outbox.now < commit.waits_until
+
+    def _try_later(self, commit: PendingCommit, error: RetriableCommitFailed) -> None:
+        if commit.failures == 0:
+            self._note("commit is tried again until its time is over", error)
+        commit.retry_at = self.outbox.now + self.session.delay(commit.failures)
+        commit.failures += 1
+        commit.error = error
+
+    def timer_fired(self) -> None:
+        """A synchronous commit is to be tried again, or its time is over."""
+        now = self.outbox.now
+        for commit in [one for one in self._active if one.kind is CommitKind.SYNC]:
+            if commit.waits_until <= now:
+                self._finish(commit, self._late(commit))
+            elif commit.retry_at is not None and commit.retry_at <= now:
+                self._try(commit)
+        self._set_timer()
+
+    def end(self) -> None:
+        """The application goes, and what is not done by now has failed."""
+        self.give_up(*self._active)
+        for commit in self._held:
+            commit.waits_until = self.outbox.now
+        self.settle()
+        self.run_callbacks()
+
+    def give_up(self, *commits: PendingCommit) -> None:
+        """The time for these is over."""
+        for commit in commits:
+            if not commit.is_done:
+                self._finish(commit, self._late(commit))
+        self._set_timer()
+
+    def give_up_waiting(self) -> None:
+        """The time is over, and the coordinator has not been found."""
+        self.give_up(*(one for one in self._active if one.request is None))
+
+    def _late(self, commit: PendingCommit) -> TimedOut:
+        told = None if commit.error is None else self._plain(commit.error)
+        known = "; ".join(why for why in (told, self.session.trouble) if why)
+        return TimedOut(
+            self._said(f"the commit could not be stored in time{known and f': {known}'}")
+        )
+
+    def _note(self, what: str, error: Exception) -> None:
+        self.outbox.put(MemberNote(f"{what}: {self._plain(error)}", warns=True))
+
+    @property
+    def _group(self) -> str:
+        return f"group {self.session.config.group!r}: "
+
+    def _said(self, text: str) -> str:
+        """For the application, which may have more consumers than one."""
+        return self._group + text
+
+    def _plain(self, error: Exception) -> str:
+        """For a place that names the group by itself."""
+        return str(error).removeprefix(self._group)
+
+    def settle(self) -> None:
+        """Finishes synchronous commits whose earlier asynchronous commits are complete;
+        callbacks run first.
+        """
+        if self.session.fenced is not None:
+            self.send_waiting()  # that is, they are refused
+        for commit in list(self._held):
+            earlier = any(
+                one.kind is CommitKind.ASYNC and one.number < commit.number for one in self._active
+            )
+            if not earlier or commit.waits_until <= self.outbox.now:
+                self._held.remove(commit)
+                self.run_callbacks()
+                self.outbox.put(FinishSyncCommit(commit.commit_id, commit.error))
+                self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._next_due()
+        if due is None:
+            self.outbox.stop(MemberTimer.SYNC_COMMIT)
+        else:
+            self.outbox.start(MemberTimer.SYNC_COMMIT, due)
+
+    def _next_due(self) -> int | None:
+        """The first retry or deadline of all synchronous commits."""
+        waiting = [one for one in self._active if one.kind is CommitKind.SYNC]
+        times = [one.waits_until for one in (*waiting, *self._held)]
+        times += [one.retry_at for one in waiting if one.retry_at is not None]
+        return min(times, default=None)
+
+    def check_invariants(self) -> None:
+        """What must be true after every event."""
+        timers = self.outbox.timers
+        assert timers.get(MemberTimer.SYNC_COMMIT) == self._next_due(), (
+            "commits without their timer"
+        )
+        for commit in self._active:
+            assert not commit.is_done
+            assert commit.request is None or commit.request in self.session.open
+            assert commit.request is None or commit.retry_at is None
+        assert MemberTimer.COMMIT not in timers or self.session.config.auto_commit

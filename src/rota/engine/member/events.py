@@ -1,0 +1,403 @@
+"""Events that a member handles, and commands that it returns.
+
+:class:`CommandBuffer` collects the commands while one event is handled.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from rota.engine.assignors.interface import Assignor
+from rota.engine.model.member import GroupSubscription
+from rota.engine.model.request import GroupRequest
+from rota.engine.model.response import GroupResponse
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
+
+
+class MemberTimer(enum.Enum):
+    """A member's timers; to start one that runs is to move it."""
+
+    #: Time for the next heartbeat.
+    HEARTBEAT = "heartbeat"
+    #: No heartbeat has been answered for a session: the coordinator may be gone.
+    SESSION = "session"
+    #: The application has not polled for ``max.poll.interval.ms``.
+    POLL = "poll"
+    #: Time to try again what failed.
+    RETRY = "retry"
+    #: Time for the next automatic commit.
+    COMMIT = "commit"
+    #: Time to try a synchronous commit again, or to give it up.
+    SYNC_COMMIT = "sync commit"
+    #: Time to go on without the commit before a revocation, or to close without more ado.
+    DEADLINE = "deadline"
+    #: The strategy has had all the time that the group gives it.
+    ASSIGN = "assign"
+
+    __hash__ = object.__hash__  # each poll looks up timers, and Enum's own is slow
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The application subscribes to these topics, or to all topics whose whole name matches a
+    pattern.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribed:
+    """The application unsubscribes; the member leaves the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUpdated:
+    """New metadata of the topics."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class PollBegan:
+    """The application is inside ``poll``: listeners and callbacks may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollEnded:
+    """The application left ``poll``, with records to work on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound:
+    """The group's coordinator is known and can be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorNotFound:
+    """The coordinator could not be found this time."""
+
+    #: Why it will not be found the next time either: credentials, permissions. None: it may be.
+    error: Exception | None = None
+    #: What is known of a trouble that may pass, such as which address did not answer.
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    """The reply to a :class:`Send`."""
+
+    request_id: int
+    reply: GroupResponse
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """No response will come: the connection broke, or the request timed out."""
+
+    request_id: int
+    #: Why it would fail again, too: the broker does not know such requests. None: it may not.
+    error: Exception | None = None
+    #: What is known of a trouble that may pass.
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTimerFired:
+    """A timer that was started, and neither stopped nor moved since, is due."""
+
+    timer: MemberTimer
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerReturned:
+    """A :class:`CallListener` is done."""
+
+    call_id: int
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentComputed:
+    """A :class:`MakeAssignment` is done."""
+
+    number: int
+    #: For each member.
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    #: What a person should know of it.
+    notes: tuple[str, ...] = ()
+    #: Why there is none.
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequested:
+    """The application commits. A synchronous commit ends with :class:`FinishSyncCommit`, an
+    asynchronous one with :class:`RunCommitCallback`.
+
+    Without offsets, the positions after the records that the application got are committed.
+    """
+
+    commit_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    #: For a synchronous commit, until when it may be tried.
+    waits_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinRequested:
+    """The application wants a rebalance; the next poll joins again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequested:
+    """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
+
+    #: Until when to try to commit, to leave and to hear of it; None: each once.
+    waits_until: int | None = None
+
+
+MemberEvent: TypeAlias = (
+    Subscribed
+    | Unsubscribed
+    | MetadataUpdated
+    | PollBegan
+    | PollEnded
+    | CoordinatorFound
+    | CoordinatorNotFound
+    | ResponseReceived
+    | RequestFailed
+    | MemberTimerFired
+    | ListenerReturned
+    | AssignmentComputed
+    | CommitRequested
+    | RejoinRequested
+    | CloseRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Find the group's coordinator, then say :class:`CoordinatorFound` or ``Missing``.
+
+    Whatever was sent to the one before and is not answered has been given up: its connection may be
+    closed, and an answer or a failure that still comes is ignored.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`.
+
+    A join is answered when the group's join phase ends, so it may take as long as its rebalance
+    timeout; every other request is given up after ``request.timeout.ms``.
+    """
+
+    request_id: int
+    request: GroupRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StartMemberTimer:
+    """Send :class:`TimerFired` at this time; the same timer, if it runs, is moved."""
+
+    timer: MemberTimer
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopMemberTimer:
+    """Forget this timer, if it runs."""
+
+    timer: MemberTimer
+
+
+class ListenerMethod(enum.Enum):
+    """A listener's methods."""
+
+    REVOKED = "on_partitions_revoked"
+    ASSIGNED = "on_partitions_assigned"
+    LOST = "on_partitions_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class CallListener:
+    """Call the application's rebalance listener, then say :class:`ListenerReturned`."""
+
+    call_id: int
+    call: ListenerMethod
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAssignment:
+    """Run the strategy for the whole group, then send :class:`AssignmentComputed`.
+
+    A strategy may be custom code and take long, so heartbeats must continue meanwhile. Run one at a
+    time, because strategies keep state. See :func:`rota.engine.member.classic.compute_assignment`.
+    """
+
+    number: int
+    assignor: Assignor
+    cluster: Cluster
+    group: GroupSubscription
+    #: What is to be told beside the strategy's own notes.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MarkPendingRevocation:
+    """Return no more records of these partitions: they are about to be revoked.
+
+    Otherwise the next owner would read again what is returned while the commit before the
+    revocation is in flight. The next :class:`SetAssignment` ends this.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAssignment:
+    """From now on the member reads these partitions and no others."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishSyncCommit:
+    """A synchronous commit is complete: return from it, or raise the error."""
+
+    commit_id: int
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommitCallback:
+    """An asynchronous commit is complete: run its callback, or log the result if it has none."""
+
+    commit_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallInterceptors:
+    """Call the interceptors with these committed offsets."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetadata:
+    """Fetch the metadata of these topics, or of all, then say :class:`MetadataUpdated`.
+
+    However long it takes: a pattern is not joined for, and a leader does not assign, before. Later
+    updates should cover the same topics.
+    """
+
+    topics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseError:
+    """Raise this error from the application's ``poll``, or from the close or unsubscribe call in
+    progress.
+
+    At most one in each poll, which it ends. What was refused is tried again in the next poll.
+    """
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class MemberNote:
+    """For the log."""
+
+    text: str
+    #: Somebody should look at it.
+    warns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishClose:
+    """The member has finished closing; the application may go."""
+
+
+MemberCommand: TypeAlias = (
+    FindCoordinator
+    | SendRequest
+    | StartMemberTimer
+    | StopMemberTimer
+    | ComputeAssignment
+    | CallListener
+    | MarkPendingRevocation
+    | SetAssignment
+    | FinishSyncCommit
+    | RunCommitCallback
+    | CallInterceptors
+    | RequestMetadata
+    | RaiseError
+    | MemberNote
+    | FinishClose
+)
+
+
+class CommandBuffer:
+    """Collects the commands of one event, numbers requests and calls, and knows the running
+    timers.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        #: When each running timer is due.
+        self.timers: dict[MemberTimer, int] = {}
+        self._commands: list[MemberCommand] = []
+        self._last_number = 0
+
+    def open(self, now_ms: int) -> None:
+        """Starts an event at this time."""
+        self.now = now_ms
+
+    def close(self) -> list[MemberCommand]:
+        """Returns the commands, also those of an earlier event that Ctrl-C interrupted."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def put(self, *commands: MemberCommand) -> None:
+        """Adds commands."""
+        self._commands.extend(commands)
+
+    def number(self) -> int:
+        """Returns a new number."""
+        self._last_number += 1
+        return self._last_number
+
+    def send(self, request: GroupRequest) -> int:
+        """Sends a request and returns its number."""
+        number = self.number()
+        self.put(SendRequest(number, request))
+        return number
+
+    def start(self, timer: MemberTimer, at: int) -> None:
+        """Starts a timer, or moves it."""
+        if self.timers.get(timer) != at:
+            self.timers[timer] = at
+            self.put(StartMemberTimer(timer, at))
+
+    def stop(self, timer: MemberTimer) -> None:
+        """Stops a timer, if it runs."""
+        if self.timers.pop(timer, None) is not None:
+            self.put(StopMemberTimer(timer))
+
+    def fired(self, timer: MemberTimer) -> int | None:
+        """Removes a timer that fired. Returns when it was due, or None if it does not run any
+        more.
+        """
+        return self.timers.pop(timer, None)

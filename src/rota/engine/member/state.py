@@ -1,0 +1,591 @@
+"""The states of a member, the legal transitions, and the member's session with its coordinator.
+
+A member is **unjoined** until the application polls. Inside a poll it prepares to join (it commits,
+and gives up the partitions that the rebalance protocol asks for) and sends JoinGroup: it is
+**joining**. The response names its generation and the leader: it is **syncing**, and sends
+SyncGroup. The leader's SyncGroup carries the assignments of all members, so the leader first waits
+for its strategy, which may take long. The response carries the member's own assignment: it is
+**stable**. Heartbeats run from the JoinGroup response on, in **syncing** and in **stable**,
+whatever the application and the strategy do.
+
+When a heartbeat reports a rebalance, or the member itself finds a reason to rejoin, the next poll
+takes it from **stable** to **joining**. A JoinGroup or SyncGroup that fails for a while (no
+coordinator, another rebalance began) is retried: until then the member stays **joining** or
+**syncing**.
+
+When the coordinator no longer knows the member or its generation, or the application has not polled
+for too long, the member is **unjoined** again: its partitions are lost, its listener is called in
+the next poll, and the next join starts without a generation.
+
+**fenced** (another process uses its group.instance.id) and **left** (the application has closed)
+have no way back. A fenced member can only be closed.
+
+A response counts only if the member still waits for it, so late, repeated and reordered responses
+are ignored.
+
+``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
+place that changes the state.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rota.engine.member.events import CommandBuffer, FindCoordinator, MemberNote, MemberTimer
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.member import NO_GENERATION
+from rota.engine.model.request import (
+    NO_MEMBER_ID,
+    GroupRequest,
+    Heartbeat,
+    LeaveGroup,
+    LeavingMember,
+)
+from rota.engine.model.text import format_seconds
+from rota.errors import (
+    AuthorizationFailed,
+    Code,
+    CommitFailed,
+    Fenced,
+    GroupError,
+    RebalanceInProgress,
+    RotaError,
+)
+
+
+class MemberState(enum.Enum):
+    """The state of a member."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    STABLE = "stable"
+    FENCED = "fenced"
+    LEFT = "left"
+
+
+#: Every legal move, and what makes it.
+MEMBER_TRANSITIONS: Mapping[tuple[MemberState, MemberState], str] = {
+    (MemberState.UNJOINED, MemberState.JOINING): "a join is sent",
+    (MemberState.UNJOINED, MemberState.LEFT): "the application closes",
+    (MemberState.JOINING, MemberState.SYNCING): "the join is answered, the sync is due",
+    (
+        MemberState.JOINING,
+        MemberState.UNJOINED,
+    ): "the member is unknown, polls too late or unsubscribes",
+    (MemberState.JOINING, MemberState.FENCED): "the static id has been taken",
+    (MemberState.JOINING, MemberState.LEFT): "the application closes",
+    (MemberState.SYNCING, MemberState.STABLE): "the sync is answered with an assignment",
+    (
+        MemberState.SYNCING,
+        MemberState.JOINING,
+    ): "another rebalance began, or the sync failed: a join is sent",
+    (MemberState.SYNCING, MemberState.UNJOINED): (
+        "the member or its generation is unknown, its strategy failed or is late, it polls too "
+        "late or unsubscribes"
+    ),
+    (MemberState.SYNCING, MemberState.FENCED): "the static id has been taken",
+    (MemberState.SYNCING, MemberState.LEFT): "the application closes",
+    (MemberState.STABLE, MemberState.JOINING): "a rebalance began: a join is sent",
+    (MemberState.STABLE, MemberState.UNJOINED): (
+        "the member or its generation is unknown, its assignment cannot be read, it polls too late "
+        "or unsubscribes"
+    ),
+    (MemberState.STABLE, MemberState.FENCED): "the static id has been taken",
+    (MemberState.STABLE, MemberState.LEFT): "the application closes",
+    (MemberState.FENCED, MemberState.LEFT): "the application closes",
+}
+
+#: The states of one who belongs to a generation, and says so by heartbeats.
+GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
+
+#: The states in which nothing more is asked of the group.
+INACTIVE_STATES = frozenset({MemberState.FENCED, MemberState.LEFT})
+
+CODE_NAMES = {int(code): code.name for code in Code}
+
+#: Answers of one who is not the coordinator, or not any more: another must be found.
+NO_COORDINATOR_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+
+
+def format_code(code: int) -> str:
+    """Formats a code as ``25 UNKNOWN_MEMBER_ID``; an unknown code as its number alone."""
+    return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
+
+
+def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
+    """Returns the error for a code that a retry would not change."""
+    text = f"group {config.group!r}: {what} refused with {format_code(code)}"
+    match code:
+        case Code.GROUP_AUTHORIZATION_FAILED:
+            advice = "this user has no permission to read as this group"
+            return AuthorizationFailed(Code.GROUP_AUTHORIZATION_FAILED, f"{text}: {advice}")
+        case Code.INVALID_SESSION_TIMEOUT:
+            text += (
+                f": session.timeout.ms = {config.session_timeout} is not between the broker's "
+                "group.min.session.timeout.ms and group.max.session.timeout.ms"
+            )
+        case Code.GROUP_MAX_SIZE_REACHED:
+            text += ": it has as many members as the broker's group.max.size allows"
+        case Code.UNSUPPORTED_VERSION if config.static_id is not None:
+            text += ": the broker is too old for group.instance.id"
+        case _:
+            pass
+    return GroupError(text, code)
+
+
+@dataclass(slots=True)
+class Liveness:
+    """When the application last polled, and when the coordinator last responded."""
+
+    #: None: it is inside one, or has not polled.
+    left_poll: int | None = None
+    heard: int = 0
+    #: The application did not poll in time; forgotten with the next generation.
+    polled_late: bool = False
+    #: How long the application had been away when it polled again, if it was late.
+    silence: int = field(default=0, init=False)
+
+    def enter_poll(self, now: int) -> None:
+        """The application polls."""
+        if self.left_poll is not None and self.polled_late and not self.silence:
+            self.silence = now - self.left_poll
+        self.left_poll = None
+
+    def leave_poll(self, now: int) -> None:
+        """The application works on what it got."""
+        self.left_poll = now
+
+    def renew(self, now: int) -> None:
+        """A new generation: what was missed before does not count any more."""
+        self.heard = now
+        self.polled_late = False
+        self.silence = 0
+
+    def absence(self, now: int) -> int:
+        """How long the application has not polled, or had not when it was late."""
+        return self.silence or (0 if self.left_poll is None else now - self.left_poll)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLoss:
+    """How a member lost its generation."""
+
+    reason: str
+    generation: int
+    #: How long no heartbeat had been answered.
+    silent_for: int
+    #: By the member's own will; else the coordinator said so.
+    left: bool = False
+
+
+def explain_generation_loss(
+    loss: GenerationLoss | None, presence: Liveness, config: MemberConfig, now: int
+) -> str:
+    """Explains why the member does not belong to a generation: which deadline it missed, and
+    what to set.
+    """
+    if loss is None:
+        return "this member has not joined the group: poll first"
+    if presence.polled_late:
+        return _explain_late_poll(presence.absence(now), config.max_poll_interval)
+    if loss.left:
+        return f"this member has left the group: {loss.reason}"
+    was = f"generation {loss.generation} of this member is over ({loss.reason})"
+    # the broker counts from when it heard of the member, which is a bit before the answer came
+    if loss.silent_for + config.heartbeat_interval >= config.session_timeout:
+        return f"{was}: {_explain_missed_heartbeats(loss.silent_for, config.session_timeout)}"
+    return (
+        f"{was}, though a heartbeat was answered {format_seconds(loss.silent_for)} before: neither "
+        "session.timeout.ms nor max.poll.interval.ms was missed. The member was removed by "
+        "an administrator, or the coordinator has lost its group"
+    )
+
+
+def _explain_late_poll(absence: int, allowed: int) -> str:
+    return (
+        f"the application has not polled for {format_seconds(absence)}, "
+        f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
+        f"{allowed} allows,"
+        " so the member left the group. Set max.poll.interval.ms higher, or max.poll.records lower"
+        " for less work between two polls"
+    )
+
+
+def _explain_missed_heartbeats(silence: int, allowed: int) -> str:
+    return (
+        f"no heartbeat was answered for {format_seconds(silence)}, and after session.timeout.ms = "
+        f"{allowed} the coordinator gives a member up. Did the process or the network stand still "
+        "for so long? Then set session.timeout.ms higher"
+    )
+
+
+class MemberIdentity(NamedTuple):
+    """The generation, member id and strategy under which the coordinator knows the member."""
+
+    generation: int = NO_GENERATION
+    member_id: str = NO_MEMBER_ID
+    protocol: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the member belongs to no generation: its partitions may belong to others now."""
+        return self.generation == NO_GENERATION or self.member_id == NO_MEMBER_ID
+
+
+NO_IDENTITY = MemberIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """A request in flight, and the identity of the member when it was sent."""
+
+    request: GroupRequest
+    sender: MemberIdentity
+
+
+class MemberSession:
+    """A member's session with its coordinator: state, identity, coordinator lookup and
+    heartbeats.
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        outbox: CommandBuffer,
+        report: Callable[[Exception], None],
+        spread: Callable[[int], int] = int,
+    ) -> None:
+        self.config = config
+        #: Gives a pause its jitter.
+        self.spread = spread
+        #: Tells the application, from its poll.
+        self.report = report
+        self.outbox = outbox
+        self.state = MemberState.UNJOINED
+        self.identity = NO_IDENTITY
+        self.coordinator_known = False
+        #: Requests under way; an answer to any other is ignored.
+        self.open: dict[int, SentRequest] = {}
+        #: Requests that were under way when the coordinator went; their senders are told.
+        self.given_up: list[tuple[int, SentRequest]] = []
+        #: The join or sync under way that counts.
+        self.rebalance_request: int | None = None
+        #: Why a join is due; None if none is.
+        self.rejoin_reason: str | None = "the member is new"
+        #: What has to be done once before a join is done.
+        self.prepared = False
+        self.fenced: Fenced | None = None
+        #: What is known of a coordinator that is not to be reached.
+        self.trouble = ""
+        #: What the application has to hear of before the coordinator is looked for again.
+        self.refusal: Exception | None = None
+        self.presence = Liveness()
+        #: How the last generation was lost.
+        self.loss: GenerationLoss | None = None
+        self._finding = False
+        self._failures = 0
+        self._heartbeat_failures = 0
+        self._heartbeat_due = False
+
+    # State and identity
+
+    def move(self, target: MemberState) -> None:
+        """The one place where the state changes."""
+        if target is self.state:
+            return
+        assert (self.state, target) in MEMBER_TRANSITIONS, f"no move from {self.state} to {target}"
+        beat = self.state in GENERATION_STATES
+        self.state = target
+        if beat and target not in GENERATION_STATES:
+            self._stop_heartbeats()
+        elif target in GENERATION_STATES and not beat:
+            self._start_heartbeats()
+
+    def request_rejoin(self, reason: str) -> None:
+        """The next poll joins again."""
+        self.rejoin_reason = reason
+
+    def enter(self, identity: MemberIdentity) -> None:
+        """Enters the generation that the coordinator assigned."""
+        self.identity = identity
+        self.loss = None
+        self.presence.renew(self.outbox.now)
+        self.move(MemberState.SYNCING)
+
+    def reset(
+        self,
+        reason: str,
+        *,
+        keep_id: bool = False,
+        left: bool = False,
+        target: MemberState = MemberState.UNJOINED,
+    ) -> None:
+        """Gives up the generation; the next join starts without one.
+
+        With ``keep_id`` the member keeps its id, which may still be valid after ILLEGAL_GENERATION.
+        Otherwise the group would wait for the old id until its session times out.
+        """
+        self.rebalance_request = None
+        if not self.identity.is_lost:
+            silence = self.outbox.now - self.presence.heard
+            self.loss = GenerationLoss(reason, self.identity.generation, silence, left)
+            if not left:
+                self.outbox.put(
+                    MemberNote(f"generation {self.identity.generation} given up: {reason}")
+                )
+        self.move(target)
+        self.identity = (
+            NO_IDENTITY._replace(member_id=self.identity.member_id) if keep_id else NO_IDENTITY
+        )
+        self.request_rejoin(reason)
+        self.prepared = False
+
+    def fence(self, what: str) -> None:
+        """Stops all requests: another process uses the member's static id."""
+        self.fenced = Fenced(
+            f"group {self.config.group!r}: {what}, for another process has joined with "
+            f"group.instance.id = {self.config.static_id!r}, which must be one process's alone",
+            Code.FENCED_INSTANCE_ID,
+        )
+        self.rebalance_request = None
+        self.move(MemberState.FENCED)
+        self.identity = NO_IDENTITY
+        for timer in (MemberTimer.RETRY, MemberTimer.POLL, MemberTimer.COMMIT):
+            self.outbox.stop(timer)
+
+    def leave(
+        self, reason: str, *, even_static: bool = False, target: MemberState = MemberState.UNJOINED
+    ) -> int | None:
+        """Leaves the group, and sends LeaveGroup if the coordinator is known.
+
+        A static member sends nothing unless ``even_static``: it may come back before its session
+        ends. Returns the number of the request, or None if none was sent.
+        """
+        number = None
+        told = self.config.static_id is None or even_static
+        joined = self.state in GENERATION_STATES or self.state is MemberState.JOINING
+        if told and joined and self.coordinator_known and self.identity.member_id:
+            leaver = LeavingMember(
+                member_id=self.identity.member_id, static_id=self.config.static_id, reason=reason
+            )
+            number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
+        if not self.identity.is_lost:
+            self.outbox.put(MemberNote(self._farewell(reason, told, number)))
+        if self.state not in INACTIVE_STATES or target is MemberState.LEFT:
+            self.reset(reason, left=True, target=target)
+        return number
+
+    def _farewell(self, reason: str, told: bool, number: int | None) -> str:
+        was = f"generation {self.identity.generation}"
+        if not told:
+            return f"gone from {was} for now, as {self.config.static_id!r} may be back: {reason}"
+        if number is None:
+            return f"left {was}, but could not tell the coordinator: {reason}"
+        return f"left {was}: {reason}"
+
+    def refuse_commit(self, subscribed: bool) -> Exception | None:
+        """Returns the error for a commit that cannot be sent now, or None if it can."""
+        if self.refusal is not None:
+            return self.refusal
+        if self.fenced is not None:
+            return Fenced(str(self.fenced), Code.FENCED_INSTANCE_ID)
+        if not subscribed or self.state is MemberState.STABLE:
+            return None
+        if self.state in {MemberState.JOINING, MemberState.SYNCING}:
+            return RebalanceInProgress(
+                "the group rebalances: poll until it is over, then commit again",
+                Code.REBALANCE_IN_PROGRESS,
+            )
+        return CommitFailed(
+            f"group {self.config.group!r}: {self.explain_loss()}", Code.UNKNOWN_MEMBER_ID
+        )
+
+    def explain_loss(self) -> str:
+        """Why the member is of no generation, and what to do about it."""
+        return explain_generation_loss(self.loss, self.presence, self.config, self.outbox.now)
+
+    # Requests
+
+    def send(self, request: GroupRequest) -> int:
+        """Sends to the coordinator, which must be known."""
+        assert self.coordinator_known
+        number = self.outbox.send(request)
+        self.open[number] = SentRequest(request, self.identity)
+        return number
+
+    def back_off(self) -> None:
+        """Nothing is tried again before the retry timer fires."""
+        if self.backs_off:
+            return
+        delay = self.delay(self._failures)
+        self._failures += 1
+        self.outbox.start(MemberTimer.RETRY, self.outbox.now + delay)
+
+    def delay(self, failures: int) -> int:
+        """How long to wait after so many failures."""
+        longest = self.config.retry_backoff_max
+        planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
+        return min(self.spread(planned), longest)
+
+    @property
+    def backs_off(self) -> bool:
+        """Something failed, and it is not time to try again."""
+        return MemberTimer.RETRY in self.outbox.timers
+
+    def succeeded(self) -> None:
+        """Resets the backoff after a success."""
+        self._failures = 0
+
+    # The coordinator
+
+    def find(self) -> None:
+        """Looks for the coordinator, unless it is known or being looked for."""
+        waits = self.backs_off or self.refusal is not None
+        if not (self.coordinator_known or self._finding or waits):
+            self._finding = True
+            self.outbox.put(FindCoordinator())
+
+    def found(self) -> None:
+        """The coordinator is there: a heartbeat that could not be sent is sent at once."""
+        if not self._finding:
+            return
+        self._finding = False
+        self.coordinator_known = True
+        self.trouble = ""
+        if self.state in GENERATION_STATES:
+            self._expect_answer()
+            if self._heartbeat_due:
+                self.beat(self.outbox.now)
+
+    def missed(self) -> bool:
+        """Backs off after the coordinator was not found. Returns False if no lookup was in
+        progress.
+        """
+        was_finding = self._finding
+        if was_finding:
+            self._finding = False
+            self.back_off()
+        return was_finding
+
+    def refuse(self, error: Exception) -> None:
+        """The coordinator, or the way to it, is refused; the application is told once a poll."""
+        if self.refusal is None:
+            self.refusal = error
+            self.report(error)
+
+    def lose_coordinator(self, why: str) -> None:
+        """Marks the coordinator as unknown, and abandons all requests in flight.
+
+        Responses that still come are ignored, as if the connection had been closed.
+        """
+        if self.coordinator_known:
+            self.coordinator_known = False
+            self.outbox.put(MemberNote(f"coordinator lost: {why}"))
+            self.given_up += self.open.items()
+            self.open.clear()
+
+    # Heartbeats
+
+    def beat(self, due: int) -> None:
+        """Sends a heartbeat; the next one is due an interval after this one was."""
+        self._heartbeat_due = not self.coordinator_known
+        if not self.coordinator_known:
+            return
+        generation, member_id, _ = self.identity
+        self.send(
+            Heartbeat(
+                group=self.config.group,
+                generation=generation,
+                member_id=member_id,
+                static_id=self.config.static_id,
+            )
+        )
+        now, interval = self.outbox.now, self.config.heartbeat_interval
+        # counted from when it was due, or a driver that is late each time would drift; but after
+        # a long standstill not all that were missed are made up for
+        next_due = due + interval if due + interval > now else now + interval
+        self.outbox.start(MemberTimer.HEARTBEAT, next_due)
+
+    def heartbeat_answered(self, code: int, sender: MemberIdentity) -> None:
+        """Handles a Heartbeat response."""
+        same = sender == self.identity and self.state not in INACTIVE_STATES
+        match code:
+            case Code.NONE:
+                self._heard()
+            case Code.REBALANCE_IN_PROGRESS:
+                # the member stays, and goes on with heartbeats until the next poll joins
+                self._heard()
+                if same and self.state is MemberState.STABLE:
+                    self.request_rejoin("the group rebalances")
+            case Code.FENCED_INSTANCE_ID if same:
+                self.fence("heartbeat refused")
+            case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID if same:
+                # while joining, the answer to the join will say how things stand
+                if self.state in GENERATION_STATES:
+                    keep = code == Code.ILLEGAL_GENERATION
+                    self.reset(f"heartbeat refused with {format_code(code)}", keep_id=keep)
+            case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
+                pass  # meant for who the member was
+            case _:
+                why = f"heartbeat refused with {format_code(code)}"
+                if code in NO_COORDINATOR_CODES:
+                    self.lose_coordinator(why)
+                elif code == Code.GROUP_AUTHORIZATION_FAILED:
+                    self.refuse(make_fatal_error(self.config, "heartbeat", code))
+                else:
+                    self.outbox.put(MemberNote(f"{why}; tried again"))
+                self.heartbeat_failed()
+
+    def heartbeat_failed(self) -> None:
+        """Tries again sooner than the interval says."""
+        if self.state in GENERATION_STATES and not self._heartbeat_due:
+            delay = self.delay(self._heartbeat_failures)
+            self._heartbeat_failures += 1
+            self.outbox.start(MemberTimer.HEARTBEAT, self.outbox.now + delay)
+
+    def session_ended(self) -> None:
+        """No heartbeat was answered for a whole session."""
+        self.lose_coordinator("no heartbeat was answered for a session")
+
+    def _heard(self) -> None:
+        self._heartbeat_failures = 0
+        self.presence.heard = self.outbox.now
+        self.succeeded()
+        if self.state in GENERATION_STATES:
+            self._expect_answer()
+
+    def _expect_answer(self) -> None:
+        self.outbox.start(MemberTimer.SESSION, self.outbox.now + self.config.session_timeout)
+
+    def _start_heartbeats(self) -> None:
+        self._heartbeat_due = False
+        self._heartbeat_failures = 0
+        self.outbox.start(MemberTimer.HEARTBEAT, self.outbox.now + self.config.heartbeat_interval)
+        self._expect_answer()
+
+    def _stop_heartbeats(self) -> None:
+        self._heartbeat_due = False
+        self.outbox.stop(MemberTimer.HEARTBEAT)
+        self.outbox.stop(MemberTimer.SESSION)
+
+    def check_invariants(self) -> None:
+        """What must be true of every session after every event."""
+        timers, state = self.outbox.timers, self.state
+        beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
+        assert beats == (state in GENERATION_STATES), "heartbeats do not fit the state"
+        assert MemberTimer.SESSION not in timers or state in GENERATION_STATES
+        assert state not in GENERATION_STATES or not self.identity.is_lost, (
+            "a generation needs an id"
+        )
+        assert state not in GENERATION_STATES or self.identity.protocol is not None
+        assert not self._heartbeat_due or not self.coordinator_known
+        assert self.rebalance_request is None or self.rebalance_request in self.open
+        waits = {MemberState.JOINING, MemberState.SYNCING}
+        assert self.rebalance_request is None or state in waits, "a join or sync of the past counts"
+        assert not (self.coordinator_known and self._finding)
+        assert self.coordinator_known or not self.open, "requests are under way to nobody"
+        assert not self.given_up, "requests were given up, and their senders not told"

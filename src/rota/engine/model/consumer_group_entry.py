@@ -1,0 +1,219 @@
+"""Journal entries of consumer groups (KIP-848): Kafka writes one entry for each part of a group's
+state.
+
+The assignment entries name topics by their topic id. A broker does not load this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rota.engine.model.request import JoinGroupProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataEntry:
+    """The epoch of a consumer group. It rises when the members, or the topics they read, change."""
+
+    group: str
+    epoch: int
+    #: Of the subscribed topics; 0 where it is not known.
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataTombstone:
+    """The tombstone of a consumer group."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRacks:
+    """The racks of a partition's replicas."""
+
+    partition: int
+    racks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadataTopic:
+    """A topic as the group last saw it."""
+
+    topic_id: bytes
+    topic: str
+    partition_count: int
+    racks: tuple[PartitionRacks, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadataEntry:
+    """The topics that a consumer group reads. Since Kafka 4.1 a hash in
+    :class:`ConsumerGroupMetadataEntry` replaces this entry.
+    """
+
+    group: str
+    topics: tuple[PartitionMetadataTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadataTombstone:
+    """The tombstone of a consumer group's topics."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberMetadata:
+    """Metadata of a consumer group's member that still uses the classic protocol."""
+
+    session_timeout: int
+    protocols: tuple[JoinGroupProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadataEntry:
+    """A member of a consumer group, with its subscription."""
+
+    group: str
+    member_id: str
+    static_id: str | None
+    rack: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    rebalance_timeout: int
+    #: The server's strategy that the member asks for.
+    assignor: str | None
+    #: Only for one that still speaks the classic protocol.
+    classic: ClassicMemberMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadataTombstone:
+    """The tombstone of a consumer group's member."""
+
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentMetadataEntry:
+    """The epoch that the target assignment was computed for."""
+
+    group: str
+    epoch: int
+    #: When; 0 where it is not known (before Kafka 4.3).
+    timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentMetadataTombstone:
+    """The tombstone of a target assignment."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentTopic:
+    """The partitions of one topic in a member's target assignment."""
+
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentMemberEntry:
+    """A member's target assignment: what it will own after all members have revoked what they
+    must.
+    """
+
+    group: str
+    member_id: str
+    topics: tuple[TargetAssignmentTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetAssignmentMemberTombstone:
+    """The tombstone of a member's target assignment."""
+
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignmentTopic:
+    """The partitions of one topic in a member's current assignment."""
+
+    topic_id: bytes
+    partitions: tuple[int, ...]
+    #: The epoch in which each was given; none where it is not known (before Kafka 4.3).
+    epochs: tuple[int, ...] | None = ()
+
+
+#: A member has its target; must give up partitions first; waits for others to do so.
+STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentMemberAssignmentEntry:
+    """A member's current assignment, and what it must revoke. A static member that left has
+    the epoch -2.
+    """
+
+    group: str
+    member_id: str
+    epoch: int
+    previous_epoch: int
+    state: int = STABLE
+    assigned: tuple[CurrentAssignmentTopic, ...] = ()
+    revoking: tuple[CurrentAssignmentTopic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentMemberAssignmentTombstone:
+    """The tombstone of a member's current assignment."""
+
+    group: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegularExpressionEntry:
+    """The topics that match a regular expression."""
+
+    group: str
+    regex: str
+    topics: tuple[str, ...]
+    #: Of the cluster's metadata that it was matched against.
+    version: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegularExpressionTombstone:
+    """The tombstone of a regular expression."""
+
+    group: str
+    regex: str
+
+
+#: What Kafka's coordinator writes of consumer groups (KIP-848).
+ConsumerGroupEntry: TypeAlias = (
+    ConsumerGroupMetadataEntry
+    | ConsumerGroupMetadataTombstone
+    | PartitionMetadataEntry
+    | PartitionMetadataTombstone
+    | MemberMetadataEntry
+    | MemberMetadataTombstone
+    | TargetAssignmentMetadataEntry
+    | TargetAssignmentMetadataTombstone
+    | TargetAssignmentMemberEntry
+    | TargetAssignmentMemberTombstone
+    | CurrentMemberAssignmentEntry
+    | CurrentMemberAssignmentTombstone
+    | RegularExpressionEntry
+    | RegularExpressionTombstone
+)

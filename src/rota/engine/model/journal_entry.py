@@ -1,0 +1,106 @@
+"""Entries of the journal, the topic ``__consumer_offsets``, as values: classic groups, and the
+offsets of all groups.
+
+An entry is one record: the new state of a group or an offset, or a tombstone that deletes it.
+:mod:`rota.engine.formats.journal` encodes entries as Kafka's bytes and decodes them. The entries of
+consumer groups (KIP-848) are in :mod:`rota.engine.model.consumer_group_entry`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from rota.engine.model.topic import NO_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitEntry:
+    """A committed offset of a group in one partition (Kafka's OffsetCommit record)."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    commit_timestamp: int
+    #: Only where the client asked for a retention of its own (OffsetCommit v2-4).
+    expire_timestamp: int = NO_TIMESTAMP
+    topic_id: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitTombstone:
+    """The tombstone of an offset that expired, was deleted, or whose topic was deleted."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataMember:
+    """A member in a :class:`GroupMetadataEntry`."""
+
+    member_id: str
+    static_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout: int
+    session_timeout: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataEntry:
+    """A generation of a classic group: its members, their subscriptions and assignments
+    (Kafka's GroupMetadata record).
+    """
+
+    group: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    #: When the group came into the state it was saved in.
+    state_timestamp: int = NO_TIMESTAMP
+    members: tuple[GroupMetadataMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataTombstone:
+    """The tombstone of a classic group."""
+
+    group: str
+
+
+#: What the coordinator writes and replays.
+ClassicEntry: TypeAlias = (
+    OffsetCommitEntry | OffsetCommitTombstone | GroupMetadataEntry | GroupMetadataTombstone
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnparsedEntry:
+    """A record of a type that Rota does not parse: share and streams groups, and types of newer
+    versions.
+
+    It keeps its bytes. Without a value it is a tombstone.
+    """
+
+    type: int
+    #: Kafka's name of the type, "unknown" for one that has none yet.
+    name: str
+    key: bytes
+    value: bytes | None
+
+
+#: Any record of the journal.
+JournalEntry: TypeAlias = "ClassicEntry | ConsumerGroupEntry | UnparsedEntry"

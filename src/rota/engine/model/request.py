@@ -1,0 +1,165 @@
+"""The requests that members and admins send to a group coordinator, as values.
+
+The broker makes these values from frames, a client makes frames from them, and the simulator passes
+them on unchanged. Where Kafka's behaviour depends on the version of a request, a named field says
+so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+
+#: The protocol type of consumers.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+#: The member id of one who has none yet.
+NO_MEMBER_ID = ""
+
+
+class JoinGroupProtocol(NamedTuple):
+    """A strategy that a member supports, with the metadata that the member sends to the
+    leader under it.
+    """
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """JoinGroup: a member asks to be part of the next generation."""
+
+    group: str
+    member_id: str = NO_MEMBER_ID
+    static_id: str | None = None
+    protocol_type: str = CONSUMER_PROTOCOL_TYPE
+    protocols: tuple[JoinGroupProtocol, ...]
+    session_timeout: int
+    rebalance_timeout: int
+    client_id: str
+    client_host: str
+    reason: str | None = None
+    #: v4 on: a new dynamic member is sent its id first, and joins with it.
+    knows_id_first: bool = True
+    #: v9 on: a leader can be told to skip the assignment (KIP-814).
+    knows_skip: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """SyncGroup: a member asks for its assignment. The leader sends the assignments of all
+    members.
+    """
+
+    group: str
+    generation: int
+    member_id: str
+    static_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Heartbeat: a member reports that it is alive."""
+
+    group: str
+    generation: int
+    member_id: str
+    static_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMember:
+    """A member to remove. An admin may name a static member by its static id alone."""
+
+    member_id: str = NO_MEMBER_ID
+    static_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """LeaveGroup: one or more members to remove."""
+
+    group: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    """OffsetCommit. Without generation and member id it comes from an admin, or from a
+    consumer that assigns its partitions itself.
+    """
+
+    group: str
+    generation: int = -1
+    member_id: str = NO_MEMBER_ID
+    static_id: str | None = None
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    #: v2-4: how long the client wants its offsets kept, in milliseconds.
+    retention: int | None = None
+    #: v9 on: an unknown group is 69; before, 22.
+    knows_missing_group: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetFetch:
+    """OffsetFetch of some partitions, or of all partitions of the group."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...] | None = None
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    #: v7 on: offsets that a transaction is about to commit are refused with 88 until it ends.
+    stable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetDelete:
+    """OffsetDelete: partitions whose offsets to delete."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroups:
+    """DeleteGroups: groups to delete with their offsets."""
+
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroups:
+    """DescribeGroups: groups to describe with their members."""
+
+    groups: tuple[str, ...]
+    #: v6 on: an unknown group is 69; before, a Dead one without error.
+    knows_missing_group: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups:
+    """ListGroups in some states, or in all."""
+
+    states: tuple[str, ...] = ()
+
+
+GroupRequest: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DeleteGroups
+    | DescribeGroups
+    | ListGroups
+)

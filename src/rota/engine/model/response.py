@@ -1,0 +1,209 @@
+"""The group coordinator's responses, as values: one class for each request of
+:mod:`rota.engine.model.request`.
+
+The names end in ``Result``; the messages of the protocol, as they are sent, end in ``Response``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from rota.engine.model.request import (
+    DeleteGroups,
+    DescribeGroups,
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+)
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import Code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """A member in the list that the leader gets."""
+
+    member_id: str
+    static_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupResult:
+    """The new generation. The leader also gets the list of all members."""
+
+    code: Code = Code.NONE
+    member_id: str = ""
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroupResult:
+    """The member's assignment."""
+
+    code: Code = Code.NONE
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResult:
+    """NONE, or the reason why the member must act."""
+
+    code: Code = Code.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMemberResult:
+    """The result for one member of a LeaveGroup."""
+
+    member_id: str
+    static_id: str | None
+    code: Code = Code.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupResult:
+    """A code for the request, and a result for each member that it names."""
+
+    code: Code = Code.NONE
+    members: tuple[LeavingMemberResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitResult:
+    """A code for each partition; where the whole commit is refused, the same for all."""
+
+    codes: Mapping[TopicPartition, Code]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetFetchResult:
+    """The committed offsets; None for partitions without one."""
+
+    code: Code = Code.NONE
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    #: The partitions that are refused, though the others are not.
+    codes: Mapping[TopicPartition, Code] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetDeleteResult:
+    """A code for the request, and one for each partition."""
+
+    code: Code = Code.NONE
+    codes: Mapping[TopicPartition, Code] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroupsResult:
+    """A code for each group."""
+
+    codes: Mapping[str, Code]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedMember:
+    """A member in DescribeGroups. It has metadata only while the group is stable."""
+
+    member_id: str
+    static_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """A group in DescribeGroups."""
+
+    group: str
+    code: Code = Code.NONE
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroupsResult:
+    """The groups, in the order of the request."""
+
+    groups: tuple[DescribedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """A group in ListGroups."""
+
+    group: str
+    protocol_type: str
+    #: Empty where the broker is too old to tell.
+    state: str
+    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty where the broker does not tell.
+    kind: str = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupsResult:
+    """The groups, sorted by name."""
+
+    code: Code = Code.NONE
+    groups: tuple[ListedGroup, ...] = ()
+
+
+GroupResponse: TypeAlias = (
+    JoinGroupResult
+    | SyncGroupResult
+    | HeartbeatResult
+    | LeaveGroupResult
+    | OffsetCommitResult
+    | OffsetFetchResult
+    | OffsetDeleteResult
+    | DeleteGroupsResult
+    | DescribeGroupsResult
+    | ListGroupsResult
+)
+
+
+def make_error_response(request: GroupRequest, code: Code) -> GroupResponse:  # noqa: C901, PLR0911 (one for each request)
+    """Returns the response to a request that consists of this error code only."""
+    match request:
+        case JoinGroup():
+            return JoinGroupResult(code=code, member_id=request.member_id)
+        case SyncGroup():
+            return SyncGroupResult(code=code)
+        case Heartbeat():
+            return HeartbeatResult(code=code)
+        case LeaveGroup():
+            return LeaveGroupResult(code=code)
+        case OffsetCommit():
+            return OffsetCommitResult(codes=dict.fromkeys(request.offsets, code))
+        case OffsetFetch():
+            return OffsetFetchResult(code=code)
+        case OffsetDelete():
+            return OffsetDeleteResult(code=code)
+        case DeleteGroups():
+            return DeleteGroupsResult(codes=dict.fromkeys(request.groups, code))
+        case DescribeGroups():
+            groups = (DescribedGroup(group=name, code=code) for name in request.groups)
+            return DescribeGroupsResult(groups=tuple(groups))
+        case ListGroups():
+            return ListGroupsResult(code=code)
+        case _:
+            assert_never(request)

@@ -1,0 +1,364 @@
+"""Plans: which partitions a strategy would assign to each member, which would move, and how many
+moves were necessary.
+
+`assign` is the entry point (``rota.assign``). It resolves the strategy (assignors/registry.py),
+builds the `Problem`, runs and checks the strategy (assignors/rules.py) and returns a `Plan`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from rota.engine.assignors.exact import solver
+from rota.engine.assignors.exact.solver import FewestMoves
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.problem import (
+    BoolArray,
+    Problem,
+    find_owned_by_another,
+    find_previous_owners,
+)
+from rota.engine.assignors.registry import StrategyList, common_protocol, resolve_strategies
+from rota.engine.assignors.rules import CheckedAssignment, assign_checked
+from rota.engine.assignors.sticky import (
+    DEFAULT_BUDGET_MS,
+    AbstractStickyAssignor,
+    Expired,
+    StickyAssignor,
+    unlimited_budget,
+)
+from rota.engine.model.member import (
+    NO_GENERATION,
+    UNASSIGNED,
+    GroupAssignment,
+    GroupSubscription,
+    Member,
+    Placement,
+    RebalanceProtocol,
+)
+from rota.engine.model.text import list_first_names
+from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
+from rota.errors import InputError
+
+ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """A time budget: each call starts it and returns a function that says whether it is used up."""
+
+    milliseconds: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
+            raise InputError(f"budget_ms: {self.milliseconds!r} is not a number of milliseconds")
+
+    def __call__(self) -> Expired:
+        """Starts the clock."""
+        deadline = time.monotonic() + self.milliseconds / 1000
+        return lambda: time.monotonic() > deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that moves away from a member that still subscribes to it.
+
+    ``to`` is None where a custom cooperative strategy withholds the partition: the next rebalance
+    decides who gets it.
+    """
+
+    topic: str
+    partition: int
+    source: str
+    to: str | None
+
+
+class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
+    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``.
+
+    Everything is kept as arrays; names and tuples are created on request.
+    """
+
+    def __init__(
+        self,
+        assignors: tuple[Assignor, ...],
+        checked: CheckedAssignment,
+        before: Problem,
+        left: Sequence[Member],
+        budget: Callable[[], Expired],
+    ) -> None:
+        first = assignors[0]
+        self._checked = checked
+        self._before = before
+        self._left = left
+        self._budget = budget
+        self._leaves_out = first.allow_unassigned
+        self.strategy = first.name
+        self.solver = first.solver if isinstance(first, AbstractStickyAssignor) else None
+        self.protocol = common_protocol(assignors)
+        self.members = before.members
+        self.skipped_topics = before.skipped_topics
+
+    def partitions(self, member: str) -> Partitions:
+        """Returns a member's partitions, as columns."""
+        return self._checked.result[member].partitions
+
+    def __getitem__(self, member: str) -> dict[str, tuple[int, ...]]:
+        given = self.partitions(member).by_topic()
+        return {topic: tuple(sorted(given[topic])) for topic in sorted(given)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.strategy}: {self.to_dict()}>"
+
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
+        """``{"C0": {"t0": [0, 1]}}``."""
+        return _partitions_by_member_and_topic(self._checked.result)
+
+    def target_dict(self) -> dict[str, dict[str, list[int]]]:
+        """Returns the same after the next rebalance has assigned what a cooperative one
+        withholds.
+        """
+        target = self._checked.target
+        if target is None:
+            return self.to_dict()
+        return _partitions_by_member_and_topic(
+            GroupAssignment(Placement(self._before.layout, self.members, target))
+        )
+
+    def owners(self, topic: str) -> IntArray:
+        """For each partition of a topic the position of its owner in ``members``, -1 for none.
+
+        Where a strategy shares partitions, the last of the owners.
+        """
+        position = self._before.layout.index.get(topic)
+        if position is None:
+            raise InputError(f"topic {topic!r} is not part of this plan")
+        starts = self._before.layout.starts
+        return self._owners[starts[position] : starts[position + 1]]
+
+    @cached_property
+    def _owners(self) -> IntArray:
+        owners = np.full(self._before.layout.size, UNASSIGNED, dtype=np.int32)
+        owners[self._checked.partition] = self._checked.member
+        owners.setflags(write=False)
+        return owners
+
+    @cached_property
+    def loads(self) -> dict[str, int]:
+        """Number of partitions of each member."""
+        counted = np.bincount(self._checked.member, minlength=len(self.members))
+        return dict(zip(self.members, counted.tolist(), strict=True))
+
+    @cached_property
+    def target_loads(self) -> dict[str, int]:
+        """Loads after the next rebalance has assigned what a cooperative one withholds."""
+        target = self._checked.target
+        if target is None:
+            return self.loads
+        counted = np.bincount(target[target != UNASSIGNED], minlength=len(self.members))
+        return dict(zip(self.members, counted.tolist(), strict=True))
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Members without any partition in the end."""
+        return tuple(member for member, load in self.target_loads.items() if load == 0)
+
+    @cached_property
+    def _previous(self) -> IntArray:
+        return find_previous_owners(self._before)
+
+    @cached_property
+    def _heading(self) -> IntArray:
+        """Owners in the end, as far as the strategy states them."""
+        return self._owners if self._checked.target is None else self._checked.target
+
+    @cached_property
+    def _kept(self) -> BoolArray:
+        """For each partition: its previous owner has it in this round too."""
+        kept = np.zeros(self._before.layout.size, dtype=np.bool_)
+        partition, member = self._checked.partition, self._checked.member
+        kept[partition[self._previous[partition] == member]] = True
+        return kept
+
+    @cached_property
+    def _lost(self) -> IntArray:
+        """Numbers of the partitions that move away from a previous owner that still subscribes."""
+        kept = self._kept | (self._heading == self._previous)
+        lost = (self._previous != UNASSIGNED) & ~kept
+        if self._leaves_out:
+            lost &= self._owners != UNASSIGNED
+        return np.flatnonzero(lost).astype(np.int32)
+
+    @property
+    def moved(self) -> int:
+        """Number of partitions that get another owner although their previous one still subscribes.
+
+        A partition that a cooperative rebalance revokes counts: the next one assigns it.
+        """
+        return len(self._lost)
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        """Every moved partition: from whom, to whom."""
+        return self.first_moves(self.moved)
+
+    def first_moves(self, limit: int) -> tuple[Move, ...]:
+        """Returns the first ``limit`` moves."""
+        numbers = self._lost[:limit]
+        rows = zip(
+            self._before.layout.pick(numbers),
+            self._previous[numbers].tolist(),
+            self._heading[numbers].tolist(),
+            strict=True,
+        )
+        return tuple(
+            Move(
+                *partition,
+                source=self.members[source],
+                to=None if to == UNASSIGNED else self.members[to],
+            )
+            for partition, source, to in rows
+        )
+
+    @cached_property
+    def withheld(self) -> int:
+        """Number of partitions that a cooperative rebalance revokes and the next one assigns."""
+        if not self._cooperative:
+            return 0
+        held = find_owned_by_another(self._checked.problem, self._owners)
+        return int((held & (self._owners == UNASSIGNED)).sum())
+
+    @property
+    def _cooperative(self) -> bool:
+        return self.protocol is RebalanceProtocol.COOPERATIVE
+
+    @property
+    def stopped(self) -> int:
+        """Number of revoked partitions: with the eager protocol all owned ones, with the
+        cooperative one only those that move.
+        """
+        owned = self._previous != UNASSIGNED
+        return int((owned & ~self._kept if self._cooperative else owned).sum())
+
+    @cached_property
+    def orphaned(self) -> int:
+        """Partitions whose previous owner has left the group."""
+        layout, claims = self._before.layout, self._before.claims
+        newest = np.full(layout.size, np.iinfo(np.int32).min, dtype=np.int64)
+        np.maximum.at(newest, claims.partition, claims.generation[claims.member])
+        orphans = np.zeros(layout.size, dtype=np.bool_)
+        for member in self._left:
+            numbers = layout.numbers(member.owned)
+            generation = NO_GENERATION if member.generation is None else member.generation
+            orphans[numbers[newest[numbers] < generation]] = True
+        return int(orphans.sum())
+
+    @cached_property
+    def _fewest(self) -> tuple[int, tuple[str, ...]]:
+        moves, in_time = FewestMoves(self._before).moves(self._previous, self._budget())
+        return moves, () if in_time else (solver.OUT_OF_TIME,)
+
+    @property
+    def moved_min(self) -> int:
+        """Smallest number of moves of any assignment with the best balance."""
+        return self._fewest[0]
+
+    @property
+    def needless(self) -> int:
+        """Moves that were not necessary; negative where a strategy moves less because it
+        balances worse.
+        """
+        return self.moved - self.moved_min
+
+    @cached_property
+    def local(self) -> int | None:
+        """Number of partitions with a member in a rack that holds a replica; None without racks."""
+        racks = self._before.racks
+        if racks is None:
+            return None
+        owners = self._heading
+        rack = np.where(owners == UNASSIGNED, -1, racks.member[owners])
+        return int((racks.local[racks.set_of, rack] & (rack >= 0)).sum())
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Messages for the user: ignored claims, skipped topics, limits reached."""
+        said = [*self._before.notes, *self._checked.notes]
+        claims = self._before.claims
+        disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
+        if disputed.any():
+            numbers = np.unique(claims.partition[disputed])
+            names = list_first_names(
+                [str(partition) for partition in self._before.layout.pick(numbers)]
+            )
+            said.append(f"owned by several in one generation, so nobody's claim counts: {names}")
+        if not self.members:
+            said.append("the group has no members")
+        said += [f"the fewest moves: {note}" for note in self._fewest[1]]
+        return tuple(dict.fromkeys(said))
+
+
+def assign(  # noqa: PLR0913 (all but two are options)
+    strategy: StrategyList,
+    partitions: Mapping[str, int],
+    members: Iterable[Member],
+    *,
+    solver: str = "exact",
+    racks: ReplicaRacks | None = None,
+    left: Iterable[Member] = (),
+    budget_ms: int | None = DEFAULT_BUDGET_MS,
+) -> Plan:
+    """Plans a rebalance: who gets which partition under a strategy.
+
+    :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
+        instance; or a list of them, as every member would be configured. The first is used, and
+        the rebalance protocol is the highest that the whole list supports.
+    :param partitions: partition counts by topic
+    :param members: the group's members, with what they own now
+    :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
+    :param racks: replica racks by topic and partition: ``{"t0": [("r1", "r2"), ...]}``
+    :param left: members that have just left, for :attr:`Plan.orphaned`
+    :param budget_ms: how long the exact solver may look for fewer moves; None for ever
+    """
+    budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms)
+    assignors = resolve_strategies(strategy, solver=solver, budget=budget)
+    first = assignors[0]
+    cluster = Cluster(partitions, racks or {})
+    group = GroupSubscription.of(members)
+    before = asked = Problem.of(cluster, group)
+    if common_protocol(assignors) is RebalanceProtocol.EAGER and not isinstance(
+        first, StickyAssignor
+    ):
+        # An eager member gives everything up before it joins, so the leader never sees it.
+        # Sticky alone remembers, in its user data: so does [cooperative-sticky, range] not.
+        group = GroupSubscription(
+            {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
+        )
+        asked = before.without_claims()
+    checked = assign_checked(first, cluster, group, asked)
+    return Plan(assignors, checked, before, tuple(left), budget)
+
+
+def _partitions_by_member_and_topic(assignment: GroupAssignment) -> dict[str, dict[str, list[int]]]:
+    given = {member: assignment[member].partitions.by_topic() for member in sorted(assignment)}
+    return {m: {topic: sorted(given[m][topic]) for topic in sorted(given[m])} for m in given}
+
+
+def apply_plan(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:
+    """Returns the members as they are after the plan was applied, with this generation."""
+    return [
+        replace(member, owned=plan.partitions(member.id), generation=generation)
+        for member in members
+    ]

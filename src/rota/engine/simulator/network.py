@@ -1,0 +1,163 @@
+"""Network models: how long requests and appends take, and which of them fail.
+
+A scenario runs on :class:`ReliableNetwork`. :class:`FaultyNetwork` loses, repeats and delays
+messages, for tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rota.engine.model.request import GroupRequest
+from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_numbers
+from rota.errors import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How one request is delivered.
+
+    Messages of one connection never overtake each other; messages of different connections may.
+    """
+
+    #: How long it travels, in milliseconds.
+    delay: int
+    reply_delay: int
+    #: It does not arrive; the member learns of it when its patience ends.
+    lost: bool = False
+    #: So long after it was sent the connection breaks, whether or not a reply has left by then.
+    cut_after: int | None = None
+    #: It arrives again, after these delays, on other connections whose replies nobody reads: a
+    #: proxy, or a client library, that tries again by itself.
+    copies: tuple[int, ...] = ()
+
+
+class NetworkModel(Protocol):
+    """Decides how long messages and appends take and which of them fail."""
+
+    @property
+    def steady(self) -> bool:
+        """True if delivery depends only on the time and the sender, so that skipping
+        heartbeats does not change the delivery of later messages.
+        """
+        ...
+
+    @property
+    def slowest(self) -> int:
+        """The longest that a message travels while nothing goes wrong."""
+        ...
+
+    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+        """Returns how a request is delivered; without a request, how a search for the
+        coordinator is.
+        """
+        ...
+
+    def append(self, now: int) -> tuple[int, Code]:
+        """How long an append takes, and how it ends."""
+        ...
+
+
+class ReliableNetwork:
+    """Every message arrives, after the latency and up to ``jitter`` more.
+
+    The jitter of a message depends on seed, sender and time alone.
+    """
+
+    steady = True
+
+    def __init__(
+        self, *, latency: int = 1, jitter: int = 0, append: int = 1, seed: int = 0
+    ) -> None:
+        self._latency = latency
+        self._jitter = jitter
+        self._append = append
+        self._seed = seed
+        self._always = Delivery(latency, latency)
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def slowest(self) -> int:
+        """Latency and jitter."""
+        return self._latency + self._jitter
+
+    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+        """It arrives, and so does the reply."""
+        if not self._jitter:
+            return self._always
+        number = self._numbers.get(sender)
+        if number is None:
+            number = self._numbers[sender] = hash_text(sender)
+        bits = mix_numbers(self._seed, number, now)
+        spread = self._jitter + 1
+        return Delivery(self._latency + bits % spread, self._latency + (bits >> 32) % spread)
+
+    def append(self, now: int) -> tuple[int, Code]:
+        """It succeeds."""
+        return self._append, Code.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRates:
+    """How often each fault happens, from 0 (never) to 1 (always)."""
+
+    #: A message takes up to ``patience`` longer.
+    slow: float = 0.0
+    lost: float = 0.0
+    repeated: float = 0.0
+    #: The connection breaks between a request and its reply.
+    cut: float = 0.0
+    #: An append fails.
+    unwritten: float = 0.0
+    patience: int = 2_000
+
+
+class FaultyNetwork:
+    """Messages are late, lost, duplicated or cut off, and appends fail, at the given rates.
+
+    The rates may be replaced while a world runs: ``FaultRates()`` ends all faults.
+    """
+
+    steady = False
+
+    def __init__(
+        self, odds: FaultRates, chance: SeededRandom, *, latency: int = 1, append: int = 1
+    ) -> None:
+        self.odds = odds
+        self._chance = chance
+        self._latency = latency
+        self._append = append
+
+    @property
+    def slowest(self) -> int:
+        """Twice the latency."""
+        return self._latency * 2
+
+    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+        """Draws the delivery from the fault rates."""
+        chance, odds = self._chance, self.odds
+        cut = chance.between(0, odds.patience) if chance.happens(odds.cut) else None
+        copies = chance.between(1, 2) if chance.happens(odds.repeated) else 0
+        return Delivery(
+            delay=self._delay(),
+            reply_delay=self._delay(),
+            lost=chance.happens(odds.lost),
+            cut_after=cut,
+            copies=tuple(self._delay() for _ in range(copies)),
+        )
+
+    def _delay(self) -> int:
+        more = self._chance.below(self._latency + 1)
+        if self._chance.happens(self.odds.slow):
+            more += self._chance.between(0, self.odds.patience)
+        return self._latency + more
+
+    def append(self, now: int) -> tuple[int, Code]:
+        """Draws the outcome: success, a failed append, or a broker that is no longer the
+        coordinator.
+        """
+        if not self._chance.happens(self.odds.unwritten):
+            return self._append, Code.NONE
+        failures = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+        return self._append, self._chance.pick(failures)

@@ -1,0 +1,597 @@
+"""A member's process: its state machine, the application around it, and the records it reads.
+
+The application polls, processes what it got, and polls again. With ``processing`` 0 it stays inside
+``poll``, as most consumers do most of the time. Records are not played one by one: a partition's
+end offset follows from the clock, and a member's position follows from when it was last computed,
+how fast it reads, and that end offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from rota.engine.assignors.interface import Assignor
+from rota.engine.member.classic import compute_assignment
+from rota.engine.member.events import (
+    AssignmentComputed,
+    CallInterceptors,
+    CallListener,
+    CloseRequested,
+    CommitRequested,
+    ComputeAssignment,
+    CoordinatorFound,
+    CoordinatorNotFound,
+    FindCoordinator,
+    FinishClose,
+    FinishSyncCommit,
+    ListenerMethod,
+    ListenerReturned,
+    MarkPendingRevocation,
+    MemberCommand,
+    MemberEvent,
+    MemberNote,
+    MemberTimer,
+    MemberTimerFired,
+    MetadataUpdated,
+    PollBegan,
+    PollEnded,
+    RaiseError,
+    RequestFailed,
+    RequestMetadata,
+    ResponseReceived,
+    RunCommitCallback,
+    SendRequest,
+    SetAssignment,
+    StartMemberTimer,
+    StopMemberTimer,
+    Subscribed,
+)
+from rota.engine.member.member import MemberStateMachine
+from rota.engine.model.config import MemberConfig
+from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
+from rota.engine.model.response import GroupResponse, JoinGroupResult
+from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
+from rota.engine.simulator.broker import SimulatedBroker, SimulatedConnection
+from rota.engine.simulator.scheduler import ScheduledAction, WorldState
+from rota.engine.simulator.seeded_random import hash_text, mix_numbers
+from rota.engine.simulator.trace import TraceEventType
+
+SECOND = 1_000
+
+HOUR = 3_600 * SECOND
+
+HOURS_PER_DAY = 24
+
+#: Per cent: as many as on average.
+AVERAGE_PERCENT = 100
+
+#: Records an hour, where nothing else is said: one a second.
+DEFAULT_HOURLY_RATE = 3_600
+
+#: Partitions of a topic differ by so many per cent at most, up or down: keys are not even.
+MAX_SKEW_PERCENT = 35
+
+RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
+
+
+class Traffic:
+    """How many records each partition gets."""
+
+    def __init__(
+        self,
+        rates: Mapping[str, int] | None = None,
+        *,
+        hours: tuple[int, ...] = (AVERAGE_PERCENT,) * HOURS_PER_DAY,
+        since: int = 0,
+        born: Mapping[TopicPartition, int] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Tells what is written.
+
+        :param rates: records an hour and partition by topic, in an average hour
+        :param hours: for each hour of the day how much of that it is, in per cent
+        :param since: when the first records were written; the world begins at 0, a midnight
+        :param born: partitions that came later, and when
+        :param seed: decides how uneven a topic's partitions are; None: not at all
+        """
+        self._rates = dict(rates or {})
+        self._hours = hours
+        self._before = [sum(hours[:hour]) for hour in range(HOURS_PER_DAY + 1)]
+        self._since = since
+        self._born = dict(born or {})
+        self._seed = seed
+        #: For each partition its rate, and the work of the day up to its first record.
+        self._known: dict[TopicPartition, tuple[int, int]] = {}
+
+    def end(self, partition: TopicPartition, now: int) -> int:
+        """The offset of the next record to be written."""
+        known = self._known.get(partition)
+        if known is None:
+            known = self._known[partition] = self._look_up(partition)
+        rate, before = known
+        return max(self._work(now) - before, 0) * rate // (HOUR * AVERAGE_PERCENT * AVERAGE_PERCENT)
+
+    def beginning(self, partition: TopicPartition, now: int) -> int:
+        """The offset of the oldest record that is kept."""
+        return self.end(partition, now - RETENTION_TIME)
+
+    def _look_up(self, partition: TopicPartition) -> tuple[int, int]:
+        share = AVERAGE_PERCENT
+        if self._seed is not None:
+            bits = mix_numbers(self._seed, hash_text(partition.topic), partition.partition)
+            share += bits % (2 * MAX_SKEW_PERCENT + 1) - MAX_SKEW_PERCENT
+        rate = self._rates.get(partition.topic, DEFAULT_HOURLY_RATE) * share
+        return rate, self._work(self._born.get(partition, self._since))
+
+    def _work(self, now: int) -> int:
+        """Per cent of an average hour, added up over all milliseconds."""
+        day, rest = divmod(now, HOURS_PER_DAY * HOUR)
+        hour, rest = divmod(rest, HOUR)
+        before = day * self._before[HOURS_PER_DAY] + self._before[hour]
+        return before * HOUR + self._hours[hour] * rest
+
+
+#: A record a second in every partition.
+EVEN_TRAFFIC = Traffic()
+
+
+class TrafficReader:
+    """The positions of a process in its partitions."""
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        capacity: int | None,
+        committed: Callable[[TopicPartition], int | None],
+    ) -> None:
+        """Reads nothing yet.
+
+        :param capacity: records a second over all its partitions; None: as fast as they come
+        :param committed: where the group has got to
+        """
+        self._traffic = traffic
+        self._capacity = capacity
+        self._committed = committed
+        self._positions: dict[TopicPartition, int] = {}
+        self._as_of = 0
+
+    def take(self, partitions: Iterable[TopicPartition], now: int) -> None:
+        """Sets the partitions. New ones start at the committed offset, or at the end offset
+        where the group has committed nothing (``auto.offset.reset``).
+        """
+        positions = self._positions
+        self._positions = {
+            one: positions[one] if one in positions else self._start(one, now) for one in partitions
+        }
+
+    def _start(self, partition: TopicPartition, now: int) -> int:
+        committed = self._committed(partition)
+        return self._traffic.end(partition, now) if committed is None else committed
+
+    def read(self, now: int) -> None:
+        """Advances the positions by what was read since the last call."""
+        positions, end = self._positions, self._traffic.end
+        if self._capacity is None:
+            for partition in positions:
+                positions[partition] = end(partition, now)
+        elif positions:
+            most = self._capacity * (now - self._as_of) // (SECOND * len(positions))
+            for partition, position in positions.items():
+                positions[partition] = max(position, min(position + most, end(partition, now)))
+        self._as_of = now
+
+    def rest(self, now: int) -> None:
+        """Skips the time since the last call: nothing was read."""
+        self._as_of = now
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where it is in each partition."""
+        return {one: OffsetAndMetadata(offset) for one, offset in self._positions.items()}
+
+
+#: Timers that run on while nothing happens.
+RECURRING_TIMERS = frozenset(
+    {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
+)
+
+#: How long an application waits for its consumer to close: Kafka's default.
+CLOSE_TIMEOUT = 30_000
+
+ListenerBehavior = Callable[[ListenerMethod, tuple[TopicPartition, ...]], Exception | None]
+
+
+def _accept_listener_call(
+    _call: ListenerMethod, _partitions: tuple[TopicPartition, ...]
+) -> Exception | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """The configuration of a process. Times are in milliseconds."""
+
+    name: str
+    config: MemberConfig
+    #: Makes the strategies; each process has its own, because they remember.
+    assignors: Callable[[], Sequence[Assignor]]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    #: How long it works on what a poll gave it.
+    processing: int = 0
+    #: How long a call of its rebalance listener takes.
+    listener_time: int = 0
+    #: Decides whether a call raises.
+    listener: ListenerBehavior = _accept_listener_call
+    #: Its address, as the broker sees it.
+    host: str = ""
+    #: What is written to the topics it reads.
+    traffic: Traffic = EVEN_TRAFFIC
+    #: How many records a second it can handle; None: all there are.
+    capacity: int | None = None
+
+
+class SimulatedProcess:
+    """A running process. Calls from the state machine, the network and the script take effect
+    at once.
+    """
+
+    def __init__(
+        self,
+        stage: WorldState,
+        node: SimulatedBroker,
+        program: ProcessConfig,
+        cluster: Callable[[], Cluster],
+        on_end: Callable[[SimulatedProcess], None],
+    ) -> None:
+        self.name = program.name
+        self.program = program
+        self.machine = MemberStateMachine(program.config, program.assignors(), self._consumed)
+        self.alive = True
+        self.frozen_until = 0
+        self.stalled_until = 0
+        self.processing = program.processing
+        self.link: SimulatedConnection | None = None
+        self.member_id = ""
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.timers: dict[MemberTimer, ScheduledAction] = {}
+        #: The end of the work outside of poll; None while inside.
+        self.loop: ScheduledAction | None = None
+        self._stage = stage
+        self._node = node
+        self._cluster = cluster
+        self._on_end = on_end
+        self._started_at = stage.now
+        #: Listener calls that have not returned.
+        self._calls = 0
+        self._closing = False
+        self._stalled = False
+        self._paused = False
+        self._commits = 0
+        self._made: AssignmentComputed | None = None
+        self._reader = TrafficReader(program.traffic, program.capacity, self._committed)
+        stage.expect_period(program.config.heartbeat_interval)
+        self._expect_loop()
+
+    # what the script does to it
+
+    def start(self) -> None:
+        """The application subscribes and polls."""
+        self._stage.tell(
+            TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
+        )
+        self.handle(Subscribed(self.program.topics, self.program.pattern))
+        self.handle(PollBegan())
+
+    def crash(self) -> None:
+        """Ends the process without a LeaveGroup."""
+        self._stage.tell(TraceEventType.CRASHED, self.name)
+        self._end()
+
+    def leave(self) -> None:
+        """Closes the consumer, after the current processing is done."""
+        if self._closing or not self._ready(lambda _: self.leave()):
+            return
+        self._closing = True
+        self._stage.tell(TraceEventType.LEAVING, self.name)
+        if self.loop is None:
+            self._close()
+
+    def pause(self, time: int) -> None:
+        """Freezes the whole process: a long garbage collection, SIGSTOP, a suspended machine."""
+        if self.frozen_until <= self._stage.now:
+            self._stage.tell(TraceEventType.PAUSED, self.name)
+            self._stage.agenda.add(self._stage.now + time, self._resume)
+            self._read()
+            self._paused = True
+        self.frozen_until = max(self.frozen_until, self._stage.now + time)
+
+    def _resume(self, _: object) -> None:
+        if self._ready(self._resume):
+            self._stage.tell(TraceEventType.RESUMED, self.name)
+            self._read()
+            self._paused = False
+
+    def stall(self, time: int) -> None:
+        """The application stays outside of poll; heartbeats go on."""
+        if not self._ready(lambda _: self.stall(time)):
+            return
+        self._set_stalled()
+        self.stalled_until = max(self.stalled_until, self._stage.now + time)
+        self._leave_poll_if_due()
+
+    def slow_down(self, processing: int) -> None:
+        """Sets the processing time, from the next poll on."""
+        if not self._ready(lambda _: self.slow_down(processing)):
+            return
+        self._stage.tell(TraceEventType.SLOWED, self.name, processing)
+        self.processing = processing
+        self._expect_loop()
+        self._leave_poll_if_due()
+
+    def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
+        """The application subscribes to something else."""
+        if not self._ready(lambda _: self.subscribe(topics, pattern)):
+            return
+        self._stage.tell(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
+        self.handle(Subscribed(topics, pattern))
+
+    def commit(self, *, wait: int | None = None) -> None:
+        """Commits the positions, and waits that long for the result, or not at all."""
+        if not self._ready(lambda _: self.commit(wait=wait)):
+            return
+        self._commits += 1
+        until = None if wait is None else self._stage.now + wait
+        self.handle(CommitRequested(self._commits, None, until))
+
+    def refresh_metadata(self, after: int) -> None:
+        """Schedules a metadata update at the next multiple of ``after`` milliseconds since
+        the process started; 0 means now.
+        """
+        due = self._stage.now
+        if after:
+            due += after - (due - self._started_at) % after
+        self._stage.agenda.add(due, self._see_cluster)
+
+    # what machine and network tell it
+
+    def handle(self, event: MemberEvent) -> None:
+        """Passes an event to the state machine and executes its commands; strategies take no
+        time here.
+        """
+        following: MemberEvent | None = event
+        while following is not None:
+            for command in self.machine.handle(following, self._stage.now):
+                self._carry_out(command)
+            following, self._made = self._made, None
+        self._leave_poll_if_due()
+
+    def replied(self, request_id: int, reply: GroupResponse) -> None:
+        """A reply has come."""
+        self.handle(ResponseReceived(request_id, reply))
+        if type(reply) is JoinGroupResult and self.machine.member_id != self.member_id:
+            self.member_id = self.machine.member_id
+            self._stage.tell(TraceEventType.IDENTITY, self.name, self.member_id)
+
+    def broken(self, link: SimulatedConnection, request_ids: list[int]) -> None:
+        """The link is broken, and no reply to these will come."""
+        if self.link is link:
+            self.link = None
+        for request_id in request_ids:
+            self._stage.tell(TraceEventType.FAILED, self.name)
+            self.handle(RequestFailed(request_id))
+
+    def _carry_out(self, command: MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
+        stage = self._stage
+        match command:
+            case StartMemberTimer():
+                self._start_timer(command)
+            case SendRequest():
+                if self.link is None or not self.link.is_open:
+                    self.link = SimulatedConnection(stage, self._node, self)
+                if not self._recurs(command.request):
+                    stage.mark_news()
+                request = command.request
+                if type(request) is JoinGroup:
+                    request = replace(request, client_host=self.program.host)
+                self.link.send(command.request_id, request)
+            case ComputeAssignment():
+                self._made = compute_assignment(
+                    command
+                )  # told when all else is done that came with it
+            case StopMemberTimer():
+                entry = self.timers.get(command.timer)
+                if entry is not None:
+                    stage.agenda.cancel(entry)
+            case SetAssignment():
+                self._read()
+                self.owned = command.partitions
+                self._reader.take(self.owned, stage.now)
+                stage.tell(
+                    TraceEventType.ASSIGNMENT, self.name, (command.generation, command.partitions)
+                )
+            case CallListener():
+                self._call_listener(command)
+            case MarkPendingRevocation():
+                stage.tell(TraceEventType.WITHHELD, self.name, command.partitions)
+            case FindCoordinator():
+                self._look_for_coordinator()
+            case RequestMetadata():
+                fate = stage.nature.request(self.name, None, stage.now)
+                stage.agenda.add(stage.now + fate.delay + fate.reply_delay, self._see_cluster)
+            case FinishSyncCommit() | RunCommitCallback():
+                error = None if command.error is None else type(command.error).__name__
+                stage.tell(TraceEventType.COMMIT, self.name, error)
+            case CallInterceptors():
+                pass
+            case RaiseError():
+                stage.tell(
+                    TraceEventType.RAISED,
+                    self.name,
+                    f"{type(command.error).__name__}: {command.error}",
+                )
+                stage.agenda.add(stage.now, self._give_up)
+            case MemberNote():
+                stage.tell(TraceEventType.SAID, self.name, command.text)
+            case FinishClose():
+                stage.tell(TraceEventType.GONE, self.name)
+                self._end()
+            case _:
+                assert_never(command)
+
+    def _recurs(self, request: GroupRequest) -> bool:
+        # who works between polls may do more at the next one, once its commit is through
+        idle = not self.processing
+        return type(request) is Heartbeat or (type(request) is OffsetCommit and idle)
+
+    def _start_timer(self, command: StartMemberTimer) -> None:
+        # an entry is kept when its timer fires, for it will be started again
+        entry = self.timers.get(command.timer)
+        if entry is None:
+            beat = command.timer in RECURRING_TIMERS
+            entry = ScheduledAction(self._fire, command.timer, self, beat=beat)
+            self.timers[command.timer] = entry
+        self._stage.agenda.move(entry, command.at)
+
+    def _fire(self, timer: MemberTimer) -> None:
+        if self.frozen_until > self._stage.now:
+            self._stage.agenda.move(self.timers[timer], self.frozen_until)
+            return
+        commits = timer is MemberTimer.COMMIT and self.loop is None  # else it does at the next poll
+        if timer is not MemberTimer.HEARTBEAT and not commits:
+            self._stage.mark_news()  # the others are there to be moved, not to fire
+        self.handle(MemberTimerFired(timer))
+
+    def _look_for_coordinator(self) -> None:
+        stage = self._stage
+        stage.mark_news()
+        if self.link is not None:  # what was sent through it has been given up
+            self.link.close()
+            self.link = None
+        fate = stage.nature.request(self.name, None, stage.now)
+        stage.agenda.add(stage.now + fate.delay + fate.reply_delay, self._found, not fate.lost)
+
+    def _found(self, asked: bool) -> None:
+        if self._ready(self._found, asked):
+            there = asked and self._node.coordinator is not None
+            self.handle(CoordinatorFound() if there else CoordinatorNotFound())
+
+    def _see_cluster(self, _: object) -> None:
+        if self._ready(self._see_cluster):
+            self.handle(MetadataUpdated(self._cluster()))
+
+    def _call_listener(self, command: CallListener) -> None:
+        inside = self.loop is None or self._closing
+        assert inside, f"{self.name}: its listener is called outside of poll"
+        stage = self._stage
+        stage.tell(TraceEventType.LISTENER, self.name, (command.call.value, command.partitions))
+        self._calls += 1
+        error = self.program.listener(command.call, command.partitions)
+        due = stage.now + self.program.listener_time
+        stage.agenda.add(due, self._listener_returned, (command.call_id, error))
+
+    def _listener_returned(self, given: tuple[int, Exception | None]) -> None:
+        if self._ready(self._listener_returned, given):
+            self._calls -= 1
+            self.handle(ListenerReturned(*given))
+
+    def _give_up(self, _: object) -> None:
+        """What an application does with an error out of poll: it closes its consumer."""
+        if self._ready(self._give_up):
+            self.leave()
+
+    def _ready(self, action: Callable[..., None], given: object = None) -> bool:
+        """Returns false if the process is gone or frozen; if frozen, schedules the action for
+        later.
+        """
+        if not self.alive:
+            return False
+        if self.frozen_until > self._stage.now:
+            self._stage.agenda.add(self.frozen_until, action, given)
+            return False
+        return True
+
+    # its own loop
+
+    def _leave_poll_if_due(self) -> None:
+        """A poll returns as soon as there are records: that is, partitions."""
+        if self.loop is not None or self._calls or self._closing or not self.alive:
+            return
+        now = self._stage.now
+        stalled = self.stalled_until > now
+        if stalled or (self.processing and self.owned):
+            due = self.stalled_until if stalled else now + self.processing
+            agenda = self._stage.agenda
+            beat = not stalled and not self._too_slow
+            self.loop = agenda.add(due, self._poll_again, holder=self, beat=beat)
+            if self._too_slow:  # what it works on will not be its own
+                self._set_stalled()
+            self.handle(PollEnded())
+
+    def _set_stalled(self) -> None:
+        if not self._stalled:
+            self._read()
+            self._stalled = True
+            self._stage.tell(TraceEventType.STALLED, self.name)
+
+    @property
+    def _too_slow(self) -> bool:
+        """Its work takes longer than the group waits for the next poll."""
+        return self.processing > self.program.config.max_poll_interval
+
+    def _expect_loop(self) -> None:
+        if not self._too_slow:  # otherwise each turn of its loop is news, and no cycle
+            self._stage.expect_period(self.processing)
+
+    def _poll_again(self, _: object) -> None:
+        assert self.loop is not None
+        now = self._stage.now
+        later = max(self.frozen_until, self.stalled_until)
+        if later > now:
+            self.loop.beat = False
+            self._stage.agenda.move(self.loop, later)
+            return
+        if self._stalled:
+            self._read()
+            self._stalled = False
+            self._stage.tell(TraceEventType.WOKEN, self.name)
+        self.loop = None
+        if self._closing:
+            self._close()
+        else:
+            self.handle(PollBegan())
+
+    def _close(self) -> None:
+        self.handle(CloseRequested(self._stage.now + CLOSE_TIMEOUT))
+
+    # what it reads
+
+    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        self._read()
+        return self._reader.positions()
+
+    def _read(self) -> None:
+        """Updates the positions; called before the process sleeps, wakes, commits, or gets
+        other partitions.
+        """
+        if self._stalled or self._paused:
+            self._reader.rest(self._stage.now)
+        else:
+            self._reader.read(self._stage.now)
+
+    def _committed(self, partition: TopicPartition) -> int | None:
+        return self._node.committed.get((self.program.config.group, partition))
+
+    def _end(self) -> None:
+        agenda = self._stage.agenda
+        self.alive = False
+        self.owned = ()
+        for entry in self.timers.values():
+            agenda.cancel(entry)
+        self.timers.clear()
+        if self.loop is not None:
+            agenda.cancel(self.loop)
+        if self.link is not None:
+            self.link.close()
+        self._on_end(self)

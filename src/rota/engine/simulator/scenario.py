@@ -1,0 +1,806 @@
+"""Scenarios: a group, its topics and the events that happen to them, read from TOML.
+
+`docs/how-to/simulate.md` describes the file. Every value is checked while it is read, and an error
+names the line and the key. tomllib gives line numbers only for syntax errors, so :func:`find_lines`
+finds the line of each key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TypeAlias
+
+from rota.engine.assignors.registry import (
+    DEFAULT_STRATEGIES,
+    StrategyList,
+    common_protocol,
+    resolve_strategies,
+)
+from rota.engine.model import duration
+from rota.engine.model.config import MAX_INT, MINUTE, GroupConfig
+from rota.engine.model.text import (
+    MAX_SHOWN_CHARACTERS,
+    compile_pattern,
+    find_string_problem,
+    quote_shortened,
+)
+from rota.engine.model.topic import MAX_PARTITIONS
+from rota.engine.simulator.process import EVEN_TRAFFIC, Traffic
+from rota.errors import InputError
+
+#: How to get to a value: ``("members", 2, "joins")``.
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_TOML_TOKEN = re.compile(
+    r'''
+    """(?:\\.|[^\\])*?"{3,5} | \'{3}.*?\'{3,5}  # texts of several lines, with quotes at their end
+    | "(?:\\.|[^"\\])*" | '[^']*'
+    | \#[^\n]*
+    | [\[\]{}=,.\n]
+    | [^\[\]{}=,.\s\#"']+
+    ''',
+    re.DOTALL | re.VERBOSE,
+)
+
+_BRACKET_DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def find_lines(text: str) -> dict[KeyPath, int]:
+    """Returns the line of each key and table of a text that tomllib has parsed.
+
+    A key inside a value has the line of that value's key.
+    """
+    found: dict[KeyPath, int] = {}
+    last: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for line, tokens in _split_statements(text):
+        if tokens[0] == "[":
+            path = table = _read_header(tokens, last)
+        else:
+            path = table + _read_key(tokens)
+        for end in range(1, len(path) + 1):
+            found.setdefault(path[:end], line)
+    return found
+
+
+def _split_statements(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Headers and pairs of key and value, each with the line where it begins."""
+    line = begun = 1
+    depth = 0
+    tokens: list[str] = []
+    for token in _TOML_TOKEN.findall(text + "\n"):
+        if depth == 0 and token.isspace():
+            if tokens:
+                yield begun, tokens
+            tokens = []
+        elif token[0] not in "#\n":
+            begun = begun if tokens else line
+            tokens.append(token)
+            depth += _BRACKET_DEPTH.get(token, 0)
+        line += token.count("\n")
+
+
+def _read_key(tokens: Iterable[str]) -> tuple[str, ...]:
+    parts = takewhile(lambda token: token not in {"=", "]"}, tokens)
+    return tuple(_unquote_key(part) for part in parts if part != ".")
+
+
+def _unquote_key(token: str) -> str:
+    """A part of a key, without its quotes and escapes."""
+    return str(tomllib.loads(f"part = {token}")["part"]) if token[0] in "\"'" else token
+
+
+def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
+    """``last`` has the number of the last table of each list: a header within one means that."""
+    is_list = header[1] == "["
+    path: KeyPath = ()
+    parts = _read_key(header[1 + is_list :])
+    for number, part in enumerate(parts, 1):
+        path = (*path, part)
+        if is_list and number == len(parts):
+            last[path] = last.get(path, -1) + 1
+        if path in last:
+            path = (*path, last[path])
+    return path
+
+
+#: How tomllib words its errors.
+_TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
+
+_BARE_KEY = re.compile(r"[\w-]+")
+
+#: In bits: beyond that nobody wants to read it.
+MAX_NUMBER_BITS = 64
+
+#: Of a name: it gets more put to it, a number for one, and must still fit Kafka's strings.
+MAX_NAME_BYTES = 30_000
+
+
+class ScenarioSource:
+    """The file, or mapping, that a scenario comes from."""
+
+    def __init__(self, name: str, text: str | None = None) -> None:
+        self.name = name
+        self._text = text
+
+    def error(self, path: KeyPath, problem: str) -> InputError:
+        """An error that names the place."""
+        line = self._line(path)
+        where = self.name if line is None else f"{self.name}, line {line}"
+        key = format_key_path(path)
+        return InputError(f"{where}: {f'{key}: ' if key else ''}{problem}")
+
+    def _line(self, path: KeyPath) -> int | None:
+        lines = {} if self._text is None else find_lines(self._text)
+        while path and path not in lines:
+            path = path[:-1]
+        return lines.get(path)
+
+    def parse(self, text: str) -> Mapping[str, object]:
+        """The values in a TOML text."""
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            found = _TOML_ERROR.match(str(error))
+            if found is None:
+                raise InputError(f"{self.name}: not TOML: {error}") from None
+            line = found[2] or str(text.count("\n") + 1)
+            raise InputError(f"{self.name}, line {line}: not TOML: {found[1]}") from None
+        except ValueError:  # of int: it reads only so many digits
+            raise InputError(f"{self.name}: not a scenario: a number is too long") from None
+        except RecursionError:
+            raise InputError(f"{self.name}: not a scenario: nested too deeply") from None
+
+
+def format_key_path(path: KeyPath) -> str:
+    """``members[2].joins``."""
+    shown = ""
+    for step in path:
+        if isinstance(step, int):
+            shown += f"[{step}]"
+        else:
+            is_plain = _BARE_KEY.fullmatch(step) and len(step) <= MAX_SHOWN_CHARACTERS
+            shown += f"{'.' if shown else ''}{step if is_plain else quote_shortened(step)}"
+    return shown
+
+
+class ScenarioTable:
+    """One table of a scenario; every value is checked when it is taken."""
+
+    def __init__(self, source: ScenarioSource, path: KeyPath, value: object) -> None:
+        self.source = source
+        self.path = path
+        if not isinstance(value, Mapping):
+            raise source.error(path, f"must be a table, not {_describe_value(value)}")
+        for key in value:
+            if not isinstance(key, str):
+                raise source.error(path, f"keys must be texts, not {_describe_value(key)}")
+            problem = find_string_problem(key, MAX_NAME_BYTES)
+            if problem is not None:
+                raise source.error((*path, key), problem)
+        self.values: Mapping[str, object] = value
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def error(self, key: str | None, problem: str) -> InputError:
+        """An error that names the place of a key, or of the table."""
+        return self.source.error(self.path if key is None else (*self.path, key), problem)
+
+    def only(self, known: Sequence[str]) -> None:
+        """Raises if a key is not among the known ones."""
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+                raise self.error(key, f"unknown key: {hint}")
+
+    def needed(self, key: str) -> object:
+        """The value of a key that must be there."""
+        if key not in self.values:
+            raise self.error(None, f"{key} is missing")
+        return self.values[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty."""
+        value = self.values.get(key, default) if default is not None else self.needed(key)
+        if not isinstance(value, str) or not value:
+            raise self.error(key, f"must be a text, not {_describe_value(value)}")
+        return self._carried(key, value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """One text, or a list of them."""
+        value = self.needed(key)
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list | tuple):
+            raise self.error(
+                key, f"must be a name or a list of names, not {_describe_value(value)}"
+            )
+        if not listed:
+            raise self.error(key, "must be a name or a list of names; the list is empty")
+        for one in listed:
+            if not isinstance(one, str) or not one:
+                raise self.error(key, f"must hold names only, not {_describe_value(one)}")
+        return tuple(self._carried(key, one) for one in listed)
+
+    def _carried(self, key: str, text: str) -> str:
+        problem = find_string_problem(text, MAX_NAME_BYTES)
+        if problem is not None:
+            raise self.error(key, f"{quote_shortened(text)} {problem}")
+        return text
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"must be true or false, not {_describe_value(value)}")
+        return value
+
+    def count(self, key: str, default: int | None = None, least: int = 0) -> int:
+        """A whole number."""
+        value = self.values.get(key, default) if default is not None else self.needed(key)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(key, f"must be a whole number, not {_describe_value(value)}")
+        if value < least:
+            raise self.error(key, f"must be at least {least}, not {_describe_value(value)}")
+        return value
+
+    def time(
+        self,
+        key: str,
+        default: int | None = None,
+        least: int = 0,
+        most: int = duration.LONGEST_DURATION,
+    ) -> int:
+        """A time, in milliseconds."""
+        if key not in self.values and default is not None:
+            return default
+        value = self.needed(key)
+        if not isinstance(value, str):
+            raise self.error(
+                key, f'must be a time such as "90s" or "5m", not {_describe_value(value)}'
+            )
+        try:
+            time = duration.parse_duration(value)
+        except ValueError as error:
+            raise self.error(key, str(error)) from None
+        if time < least:
+            raise self.error(
+                key, f"must be at least {duration.format_duration(least)}, not {value}"
+            )
+        if time > most:
+            raise self.error(key, f"must be at most {duration.format_duration(most)}, not {value}")
+        return time
+
+    def table(self, key: str) -> ScenarioTable:
+        """A table within; an empty one where there is none."""
+        return ScenarioTable(self.source, (*self.path, key), self.values.get(key, {}))
+
+    def tables(self, key: str) -> list[ScenarioTable]:
+        """A list of tables; an empty one where there is none."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list | tuple):
+            raise self.error(
+                key, f"must be a list of tables ([[{key}]]), not {_describe_value(value)}"
+            )
+        return [
+            ScenarioTable(self.source, (*self.path, key, n), one) for n, one in enumerate(value)
+        ]
+
+
+def _describe_value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, str):
+        return quote_shortened(value)
+    if isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
+        return "so large a number"  # repr refuses thousands of digits
+    return repr(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSpec:
+    """Members with the same settings: ``name-0``, ``name-1``, ..., or one with just this name."""
+
+    name: str
+    names: tuple[str, ...]
+    topics: tuple[str, ...]
+    pattern: str | None
+    static: bool
+    #: None: the scenario's.
+    strategy: StrategyList | None
+    joins: int
+    #: How long after each other they join.
+    apart: int
+    session: int
+    heartbeat: int
+    max_poll: int
+    processing: int
+    listener: int
+    auto_commit: bool
+    commit_interval: int = 5_000
+    #: Records a second that one can handle; None: all there are.
+    capacity: int | None = None
+    #: Kafka's default, the same in every process; may also name the member, as ``{name}``, and
+    #: what differs from start to start, as ``{start}``.
+    client_id: str = "consumer-{group}-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinEvent:
+    """New members, or some that are gone, start."""
+
+    at: int
+    names: tuple[str, ...]
+    #: For each name: what it is configured like.
+    like: Mapping[str, MemberSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveEvent:
+    """Members close in good order."""
+
+    at: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashEvent:
+    """Members end without a LeaveGroup."""
+
+    at: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallEvent:
+    """Applications stay outside of poll."""
+
+    at: int
+    names: tuple[str, ...]
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseEvent:
+    """Whole processes are frozen."""
+
+    at: int
+    names: tuple[str, ...]
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowDownEvent:
+    """Applications take longer between polls; for a while, or for good."""
+
+    at: int
+    names: tuple[str, ...]
+    processing: int
+    time: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartEvent:
+    """Members close and are started again."""
+
+    at: int
+    names: tuple[str, ...]
+    down: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployEvent:
+    """Members are replaced one after another."""
+
+    at: int
+    names: tuple[str, ...]
+    down: int
+    between: int
+    #: The new one is started before the old one is told to go.
+    surge: bool
+    #: What the new ones are configured with; None: as the old ones.
+    strategy: StrategyList | None
+    static: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeEvent:
+    """Members subscribe to other topics."""
+
+    at: int
+    names: tuple[str, ...]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionsEvent:
+    """Topics get more partitions, or are created."""
+
+    at: int
+    partitions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorDownEvent:
+    """The group's broker is down for a while."""
+
+    at: int
+    down: int
+
+
+ScenarioEvent: TypeAlias = (
+    JoinEvent
+    | LeaveEvent
+    | CrashEvent
+    | StallEvent
+    | PauseEvent
+    | SlowDownEvent
+    | RestartEvent
+    | DeployEvent
+    | SubscribeEvent
+    | AddPartitionsEvent
+    | CoordinatorDownEvent
+)
+
+
+# Scenarios: a group, its topics, and what happens to them when, as a person writes it down.
+#
+# The file is TOML; `docs/how-to/simulate.md` describes it. Everything is checked while it is read,
+# so that a mistake is named by its line and key before anything runs.
+
+DEFAULT_GROUP_CONFIG = GroupConfig()
+
+SECOND = 1_000
+
+#: Beyond this a number in a scenario is a slip.
+MAX_MEMBERS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A group and what happens to it. Times are in milliseconds."""
+
+    name: str
+    group: str
+    duration: int
+    topics: Mapping[str, int]
+    members: tuple[MemberSpec, ...]
+    events: tuple[ScenarioEvent, ...]
+    strategy: StrategyList = DEFAULT_STRATEGIES
+    #: Each process's heartbeats are this much late at most, each time by the same.
+    heartbeat_drift: int = 20
+    latency: int = 2
+    jitter: int = 1
+    append: int = 2
+    metadata_age: int = 5 * MINUTE
+    initial_delay: int = DEFAULT_GROUP_CONFIG.initial_rebalance_delay
+    traffic: Traffic = EVEN_TRAFFIC
+
+
+def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -> Scenario:
+    """A scenario out of TOML text, or out of the same as a mapping.
+
+    ``source`` is named in errors.
+
+    :raises InputError: something is wrong; line and key are named
+    """
+    if isinstance(given, str):
+        if "\n" not in given and given.endswith(".toml"):
+            raise _not_a_text_error(source, f"the path {quote_shortened(given)}")
+        origin = ScenarioSource(source, given)
+        values = origin.parse(given)
+    elif isinstance(given, Mapping):
+        origin, values = ScenarioSource(source), given
+    else:
+        raise _not_a_text_error(source, type(given).__name__)
+    return _ScenarioReader(ScenarioTable(origin, (), values)).scenario()
+
+
+def _not_a_text_error(source: str, given: str) -> InputError:
+    return InputError(
+        f"{source}: the text of a scenario is needed, or the same as a mapping, not {given}; "
+        "a file must be read first"
+    )
+
+
+#: What can happen, and what can be said of it beside ``at``.
+EVENT_KEYS = {
+    "join": ("like",),
+    "leave": (),
+    "crash": (),
+    "stall": ("for",),
+    "pause": ("for",),
+    "slow": ("processing", "for"),
+    "restart": ("down",),
+    "deploy": ("down", "between", "surge", "strategy", "static"),
+    "subscribe": ("topics",),
+    "partitions": (),
+    "coordinator_down": (),
+}
+
+TOP_KEYS = (
+    "group",
+    "duration",
+    "strategy",
+    "initial_rebalance_delay",
+    "metadata_max_age",
+    "heartbeat_drift",
+)
+
+TOP_TABLES = ("topics", "network", "members", "events")
+
+MEMBER_KEYS = ("name", "count", "topics", "pattern", "static", "strategy", "joins", "apart")
+
+MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "auto_commit")
+
+
+@dataclass(slots=True)
+class _ScenarioReader:
+    """Reads one scenario; knows the names that have come up so far."""
+
+    top: ScenarioTable
+    duration: int = 0
+    #: All topics that there ever are; while events are read, their counts so far.
+    topics: dict[str, int] = field(default_factory=dict)
+    #: Those that there are from the start.
+    first: dict[str, int] = field(default_factory=dict)
+    known: dict[str, MemberSpec] = field(default_factory=dict)
+    families: dict[str, list[str]] = field(default_factory=dict)
+
+    def scenario(self) -> Scenario:
+        top = self.top
+        top.only((*TOP_KEYS, *TOP_TABLES))
+        first = self.first = self._counts(top.table("topics"))
+        if not first:
+            raise top.error("topics" if "topics" in top else None, "no topics: [topics] is needed")
+        for event in top.tables("events"):
+            if "partitions" in event:
+                self._counts(event.table("partitions"))
+        self.duration = top.time("duration", least=SECOND)
+        strategy = _read_strategy(top) or DEFAULT_STRATEGIES
+        network = top.table("network")
+        network.only(("latency", "jitter", "append"))
+        members = tuple(self._members(table) for table in top.tables("members"))
+        if not members:
+            raise top.error(None, "no members: [[members]] is needed")
+        self.topics = dict(first)
+        return Scenario(
+            name=top.source.name,
+            group=top.text("group", "group"),
+            duration=self.duration,
+            topics=first,
+            members=members,
+            events=tuple(
+                self._event(table)
+                for table in sorted(top.tables("events"), key=lambda table: table.time("at"))
+            ),
+            strategy=strategy,
+            heartbeat_drift=top.time("heartbeat_drift", 20),
+            latency=network.time("latency", 2),
+            jitter=network.time("jitter", 1),
+            append=network.time("append", 2),
+            metadata_age=top.time("metadata_max_age", 5 * MINUTE),
+            initial_delay=top.time(
+                "initial_rebalance_delay",
+                DEFAULT_GROUP_CONFIG.initial_rebalance_delay,
+                most=MAX_INT,
+            ),
+        )
+
+    def _counts(self, table: ScenarioTable) -> dict[str, int]:
+        counts = {}
+        for topic in table.values:
+            counts[topic] = table.count(topic, least=1)
+            if counts[topic] > MAX_PARTITIONS:
+                raise table.error(topic, f"must be at most {MAX_PARTITIONS}")
+            self.topics[topic] = counts[topic]
+        if sum(self.topics.values()) > MAX_PARTITIONS:
+            raise table.error(None, f"more than {MAX_PARTITIONS} partitions in all")
+        return counts
+
+    # members
+
+    def _members(self, table: ScenarioTable) -> MemberSpec:
+        table.only((*MEMBER_KEYS, *MEMBER_TIMES))
+        name = table.text("name")
+        count = table.count("count", least=1) if "count" in table else None
+        if count is not None and count > MAX_MEMBERS:
+            raise table.error("count", f"must be at most {MAX_MEMBERS}")
+        names = (name,) if count is None else tuple(f"{name}-{n}" for n in range(count))
+        session = table.time("session", 45 * SECOND, DEFAULT_GROUP_CONFIG.min_session_timeout)
+        if session > DEFAULT_GROUP_CONFIG.max_session_timeout:
+            raise table.error("session", "must be at most 30m, group.max.session.timeout.ms")
+        heartbeat = table.time("heartbeat", 3 * SECOND, 1)
+        if heartbeat >= session:
+            raise table.error("heartbeat", "must be less than the session")
+        members = MemberSpec(
+            name=name,
+            names=names,
+            topics=self._topics(table) if "pattern" not in table else (),
+            pattern=_read_pattern(table),
+            static=table.flag("static"),
+            strategy=_read_strategy(table),
+            joins=self._moment(table, "joins", 0),
+            apart=table.time("apart", 0),
+            session=session,
+            heartbeat=heartbeat,
+            max_poll=table.time("max_poll", 5 * MINUTE, 1, MAX_INT),
+            processing=table.time("processing", 0),
+            listener=table.time("listener", 0),
+            auto_commit=table.flag("auto_commit"),
+        )
+        if members.joins + (len(names) - 1) * members.apart > self.duration:
+            raise table.error(
+                "apart", f"{quote_shortened(names[-1])} would join after the scenario's end"
+            )
+        for one in names:
+            if one in self.known or one in self.families:
+                raise table.error("name", f"{quote_shortened(one)} is the name of members above")
+            self.known[one] = members
+        if count is not None:
+            if name in self.known or name in self.families:
+                raise table.error("name", f"{quote_shortened(name)} is the name of members above")
+            self.families[name] = list(names)
+        return members
+
+    def _moment(self, table: ScenarioTable, key: str, default: int | None = None) -> int:
+        moment = table.time(key, default)
+        if moment > self.duration:
+            raise table.error(key, "is after the scenario's end (its duration)")
+        return moment
+
+    def _topics(self, table: ScenarioTable) -> tuple[str, ...]:
+        if "topics" not in table:
+            return tuple(sorted(self.first))
+        topics = table.texts("topics")
+        for topic in topics:
+            if topic not in self.topics:
+                raise table.error("topics", _unknown_name_text("topic", topic, self.topics))
+        return topics
+
+    # events
+
+    def _event(self, table: ScenarioTable) -> ScenarioEvent:
+        kinds = [key for key in EVENT_KEYS if key in table]
+        table.only(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
+        if len(kinds) != 1:
+            said = f"not both {kinds[0]} and {kinds[1]}" if kinds else "none is given"
+            raise table.error(None, f"one of {', '.join(EVENT_KEYS)} is needed; {said}")
+        kind = kinds[0]
+        table.only(("at", kind, *EVENT_KEYS[kind]))
+        at = self._moment(table, "at")
+        if kind == "partitions":
+            return self._grows(table, at)
+        if kind == "coordinator_down":
+            return CoordinatorDownEvent(at=at, down=table.time(kind))
+        if kind == "join":
+            return self._joins(table, at)
+        return _EVENT_BUILDERS[kind](self, table, at, self._names(table, kind))
+
+    def _names(self, table: ScenarioTable, key: str) -> tuple[str, ...]:
+        """Members that there are by now; the name of several stands for all of them."""
+        found: list[str] = []
+        for name in table.texts(key):
+            if name not in self.known and name not in self.families:
+                raise table.error(
+                    key, _unknown_name_text("member", name, (*self.families, *self.known))
+                )
+            found += self.families.get(name, [name])
+        return tuple(dict.fromkeys(found))
+
+    def _grows(self, table: ScenarioTable, at: int) -> AddPartitionsEvent:
+        counts = table.table("partitions")
+        for topic in counts.values:
+            now = self.topics.get(topic, 0)
+            if counts.count(topic, least=1) <= now:
+                raise counts.error(topic, f"has {now} partitions already, and never gets fewer")
+        return AddPartitionsEvent(at=at, partitions=self._counts(counts))
+
+    def _joins(self, table: ScenarioTable, at: int) -> JoinEvent:
+        like = self._like(table)
+        found: dict[str, MemberSpec] = {}
+        for name in table.texts("join"):
+            if name in self.known:
+                found[name] = self.known[name]
+                continue
+            family = name.rpartition("-")[0]
+            members = like
+            if members is None and family in self.families:
+                members = self.known[self.families[family][0]]
+            if members is None:
+                raise table.error(
+                    "join",
+                    f'{quote_shortened(name)} is new: like = "..." must name one it is '
+                    "configured as",
+                )
+            found[name] = self.known[name] = members
+            self.families.setdefault(members.name, list(members.names)).append(name)
+        return JoinEvent(at=at, names=tuple(found), like=found)
+
+    def _like(self, table: ScenarioTable) -> MemberSpec | None:
+        if "like" not in table:
+            return None
+        name = table.text("like")
+        if name in self.families:
+            name = self.families[name][0]
+        if name not in self.known:
+            raise table.error(
+                "like", _unknown_name_text("member", name, (*self.families, *self.known))
+            )
+        return self.known[name]
+
+    def subscribed(self, table: ScenarioTable) -> tuple[str, ...]:
+        """The topics of an event that changes a subscription."""
+        table.needed("topics")
+        return self._topics(table)
+
+
+_EventBuilder: TypeAlias = Callable[
+    [_ScenarioReader, ScenarioTable, int, tuple[str, ...]], ScenarioEvent
+]
+
+_EVENT_BUILDERS: Mapping[str, _EventBuilder] = {
+    "leave": lambda _, _table, at, names: LeaveEvent(at=at, names=names),
+    "crash": lambda _, _table, at, names: CrashEvent(at=at, names=names),
+    "stall": lambda _, table, at, names: StallEvent(at=at, names=names, time=table.time("for")),
+    "pause": lambda _, table, at, names: PauseEvent(at=at, names=names, time=table.time("for")),
+    "slow": lambda _, table, at, names: SlowDownEvent(
+        at=at,
+        names=names,
+        processing=table.time("processing"),
+        time=table.time("for") if "for" in table else None,
+    ),
+    "restart": lambda _, table, at, names: RestartEvent(
+        at=at, names=names, down=table.time("down", 5 * SECOND)
+    ),
+    "deploy": lambda _, table, at, names: DeployEvent(
+        at=at,
+        names=names,
+        down=table.time("down", 5 * SECOND),
+        between=table.time("between", 30 * SECOND),
+        surge=table.flag("surge"),
+        strategy=_read_strategy(table),
+        static=table.flag("static") if "static" in table else None,
+    ),
+    "subscribe": lambda reader, table, at, names: SubscribeEvent(
+        at=at, names=names, topics=reader.subscribed(table)
+    ),
+}
+
+
+def _read_strategy(table: ScenarioTable) -> StrategyList | None:
+    if "strategy" not in table:
+        return None
+    names = table.texts("strategy")
+    try:
+        common_protocol(resolve_strategies(names))
+    except InputError as error:
+        raise table.error("strategy", str(error)) from None
+    return names
+
+
+def _read_pattern(table: ScenarioTable) -> str | None:
+    if "pattern" not in table:
+        return None
+    if "topics" in table:
+        raise table.error("pattern", "not both topics and pattern")
+    pattern = table.text("pattern")
+    try:
+        compile_pattern(pattern)
+    except InputError as error:
+        raise table.error("pattern", str(error)) from None
+    return pattern
+
+
+def _unknown_name_text(what: str, name: str, known: Sequence[str] | Mapping[str, int]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(list(known)[:20])}"
+    return f"no such {what}: {quote_shortened(name)}; {hint}"

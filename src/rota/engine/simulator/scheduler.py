@@ -1,0 +1,192 @@
+"""The virtual clock with its queue of scheduled actions, and the state that all parts of a world
+share.
+
+Actions that are due at the same time run in the order in which they were scheduled. A timer is an
+action that can be rescheduled. Heartbeats reschedule timers all the time, nearly always to a later
+time, so a rescheduled action keeps its place in the heap and is moved when its old time comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from rota.engine.simulator.network import NetworkModel
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
+
+# What is to happen when: one heap of entries, in an order that never depends on chance.
+#
+# Entries that are due at the same moment come in the order in which they were set. A timer is an
+# entry that can be moved. Heartbeats move timers all the time, nearly always further away, so a
+# moved entry keeps its place in the heap and is put where it belongs when its old turn comes.
+
+Action: TypeAlias = Callable[[Any], object]
+
+NEVER = -1
+
+
+class ScheduledAction:
+    """An action scheduled for a time.
+
+    ``owner`` is the process or timer key it belongs to, and ``is_periodic`` is true for actions
+    that recur while nothing else happens; only fast forward in ``world.py`` uses both.
+    """
+
+    __slots__ = ("action", "at", "beat", "given", "holder", "number", "queued", "set_at")
+
+    def __init__(self, action: Action, given: object, holder: object, *, beat: bool) -> None:
+        self.action = action
+        self.given = given
+        self.holder = holder
+        self.beat = beat
+        self.at = NEVER
+        self.set_at = NEVER
+        self.number = NEVER
+        #: The number of the place in the heap that stands for this entry.
+        self.queued = NEVER
+
+    @property
+    def pending(self) -> bool:
+        """It is still to happen."""
+        return self.at != NEVER
+
+
+class Scheduler:
+    """The virtual clock and all scheduled actions."""
+
+    __slots__ = ("_count", "_heap", "news_at", "now", "steps")
+
+    def __init__(self) -> None:
+        self.now = 0
+        #: How many entries have been done.
+        self.steps = 0
+        #: When something last happened that does not recur while nothing happens.
+        self.news_at = 0
+        self._count = 0
+        self._heap: list[tuple[int, int, int, ScheduledAction]] = []
+
+    def add(
+        self,
+        at: int,
+        action: Action,
+        given: object = None,
+        *,
+        holder: object = None,
+        beat: bool = False,
+    ) -> ScheduledAction:
+        """Schedules an action."""
+        entry = ScheduledAction(action, given, holder, beat=beat)
+        self.move(entry, at)
+        return entry
+
+    def move(self, entry: ScheduledAction, at: int) -> None:
+        """Schedules an action for another time; a time in the past means now."""
+        now = self.now
+        earlier = entry.queued == NEVER or at < entry.at or entry.at == NEVER
+        entry.at = at = max(at, now)
+        entry.set_at = now
+        self._count = entry.number = self._count + 1
+        if earlier:
+            entry.queued = entry.number
+            heapq.heappush(self._heap, (at, now, entry.number, entry))
+
+    @staticmethod
+    def cancel(entry: ScheduledAction) -> None:
+        """Cancels an action."""
+        entry.at = NEVER
+
+    def next_at(self) -> int | None:
+        """When the next entry is due; None if there is none."""
+        heap = self._heap
+        while heap:
+            at, _, number, entry = heap[0]
+            if entry.queued != number or entry.at == NEVER:
+                heapq.heappop(heap)
+                if entry.queued == number:
+                    entry.queued = NEVER
+            elif entry.number != number:
+                entry.queued = entry.number
+                heapq.heapreplace(heap, (entry.at, entry.set_at, entry.number, entry))
+            else:
+                return at
+        return None
+
+    def step(self) -> bool:
+        """Moves the clock to the next entry and does it; false if there is none."""
+        if self.next_at() is None:
+            return False
+        self.do_next()
+        return True
+
+    def do_next(self) -> None:
+        """Runs the action whose time :meth:`next_at` has just returned."""
+        at, _, _, entry = heapq.heappop(self._heap)
+        entry.queued = entry.at = NEVER
+        self.now = at
+        self.steps += 1
+        if not entry.beat:
+            self.news_at = at
+        entry.action(entry.given)
+
+    def pending(self) -> list[ScheduledAction]:
+        """Returns all pending actions, in no particular order."""
+        return [
+            entry
+            for _, _, number, entry in self._heap
+            if entry.queued == number and entry.at != NEVER
+        ]
+
+    def shift(self, shifts: Iterable[tuple[ScheduledAction, int]]) -> None:
+        """Moves actions as if they had been scheduled, and were due, that much later."""
+        for entry, by in shifts:
+            entry.at += by
+            entry.set_at += by
+        pending = self.pending()
+        for entry in pending:
+            entry.queued = entry.number
+        self._heap = [(entry.at, entry.set_at, entry.number, entry) for entry in pending]
+        heapq.heapify(self._heap)
+
+
+class WorldState:
+    """The state that all parts of a world share: clock, network model and trace."""
+
+    __slots__ = ("agenda", "longest_period", "nature", "trace")
+
+    def __init__(self, nature: NetworkModel) -> None:
+        self.agenda = Scheduler()
+        self.nature = nature
+        self.trace: list[TraceRecord] = []
+        #: The longest heartbeat interval, or work between two polls, of any process so far.
+        self.longest_period = 0
+
+    @property
+    def now(self) -> int:
+        """The time, in milliseconds."""
+        return self.agenda.now
+
+    @property
+    def window(self) -> int:
+        """Within this time every live process has sent a heartbeat, got its response, and
+        polled, if nothing is wrong.
+        """
+        return self.longest_period + 2 * self.nature.slowest + 1
+
+    def tell(
+        self, what: TraceEventType, who: str, detail: object = None, *, news: bool = True
+    ) -> None:
+        """Adds a record to the trace; ``news`` is false for events that recur while nothing
+        else happens.
+        """
+        if news:
+            self.agenda.news_at = self.agenda.now
+        self.trace.append(TraceRecord(self.agenda.now, what, who, detail))
+
+    def mark_news(self) -> None:
+        """Marks activity that needs no trace record but does not recur by itself."""
+        self.agenda.news_at = self.agenda.now
+
+    def expect_period(self, period: int) -> None:
+        """Registers a period, in milliseconds, at which a process repeats something."""
+        self.longest_period = max(self.longest_period, period)

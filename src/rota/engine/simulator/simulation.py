@@ -1,0 +1,644 @@
+"""``rota.simulate``: runs a scenario under a policy and returns what happened.
+
+:class:`ScenarioRunner` builds a world and schedules the scenario's events in it. The rebalances and
+the times at which partitions were not read are then found in the world's trace, and returned as a
+:class:`Simulation`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import assert_never
+
+from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.registry import (
+    BUILT_IN,
+    StrategyList,
+    common_protocol,
+    resolve_strategies,
+    resolve_strategy,
+    split_strategies,
+)
+from rota.engine.assignors.sticky import AbstractStickyAssignor, check_solver
+from rota.engine.model.config import GroupConfig, MemberConfig
+from rota.engine.model.duration import format_clock
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.network import ReliableNetwork
+from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
+from rota.engine.simulator.rebalances import SimulatedRebalance, find_trace_rebalances
+from rota.engine.simulator.scenario import (
+    AddPartitionsEvent,
+    CoordinatorDownEvent,
+    CrashEvent,
+    DeployEvent,
+    JoinEvent,
+    LeaveEvent,
+    MemberSpec,
+    PauseEvent,
+    RestartEvent,
+    Scenario,
+    ScenarioEvent,
+    SlowDownEvent,
+    StallEvent,
+    SubscribeEvent,
+    read_scenario,
+)
+from rota.engine.simulator.seeded_random import hash_text, mix_numbers
+from rota.engine.simulator.timeline import PartitionStop, StopReport, find_stops
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
+from rota.engine.simulator.world import World
+from rota.errors import Fenced, InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationPolicy:
+    """Strategies for all members, and whether they are static.
+
+    None means: as in the scenario.
+    """
+
+    strategy: StrategyList | None = None
+    solver: str = "exact"
+    static: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver)
+        if self.strategy is not None:
+            resolve_strategies(self.strategy, solver=self.solver)
+
+    def assignors(self, otherwise: StrategyList) -> Sequence[Assignor]:
+        """New strategies for one process."""
+        return resolve_strategies(self.strategy or otherwise, solver=self.solver)
+
+    def is_static(self, otherwise: bool) -> bool:
+        """Whether a member has a static id."""
+        return otherwise if self.static is None else self.static
+
+    @property
+    def label(self) -> str:
+        """``range``, ``sticky + static``."""
+        parts = ["as in the scenario"]
+        if self.strategy is not None:
+            found = [resolve_strategy(strategy) for strategy in split_strategies(self.strategy)]
+            parts = [", ".join(assignor.name for assignor in found)]
+            if self.solver != "exact" and any(
+                isinstance(one, AbstractStickyAssignor) for one in found
+            ):
+                parts.append(f"solver {self.solver}")
+        if self.static is not None:
+            parts.append("static" if self.static else "dynamic")
+        return " + ".join(parts)
+
+
+def list_policies(solver: str = "exact") -> tuple[SimulationPolicy, ...]:
+    """Every strategy, with and without static membership."""
+    return tuple(
+        SimulationPolicy(strategy=name, solver=solver, static=static)
+        for name in BUILT_IN
+        for static in (False, True)
+    )
+
+
+#: How often progress is told.
+PROGRESS_STEPS = 50
+
+#: How long a coordinator that comes back reads its journal.
+COORDINATOR_LOAD_TIME = 1_000
+
+
+class ScenarioRunner:
+    """A scenario under a policy, ready to run."""
+
+    def __init__(
+        self, scenario: Scenario, policy: SimulationPolicy, seed: int, *, skip: bool, start: int = 0
+    ) -> None:
+        self.notes: list[str] = []
+        self.world = World(
+            scenario.topics,
+            seed=seed,
+            config=GroupConfig(initial_rebalance_delay=scenario.initial_delay),
+            nature=ReliableNetwork(
+                latency=scenario.latency,
+                jitter=scenario.jitter,
+                append=scenario.append,
+                seed=seed,
+            ),
+            metadata_age=scenario.metadata_age,
+            skip=skip,
+            now=start,
+        )
+        self._start_at = start
+        self._scenario = scenario
+        self._policy = policy
+        self._seed = seed
+        #: What each member is configured as.
+        self._members: dict[str, MemberSpec] = {}
+        #: The process that is a member now: a deploy with surge gives it another name.
+        self._process: dict[str, str] = {}
+        #: Members that were told to leave, for good.
+        self._left: set[str] = set()
+        for members in scenario.members:
+            for number, name in enumerate(members.names):
+                self._members[name] = members
+                at = start + members.joins + number * members.apart
+                self.world.at(at, self._starting(name))
+        for event in scenario.events:
+            self.world.at(start + event.at, self._doing(event))
+
+    def run(self, progress: Callable[[float], None] | None = None) -> World:
+        """Plays it to its end; ``progress`` is told what share of it is over."""
+        start, time = self._start_at, self._scenario.duration
+        slices = PROGRESS_STEPS if progress is not None else 1
+        for number in range(1, slices + 1):
+            self.world.run_until(start + time * number // slices, start + time)
+            if progress is not None:
+                progress(number / slices)
+        return self.world
+
+    def _doing(self, event: ScenarioEvent) -> Callable[[], None]:
+        return lambda: self._do(event)
+
+    def _starting(self, name: str) -> Callable[[], None]:
+        return lambda: self._start(name)
+
+    def _start(self, name: str, process: str | None = None) -> None:
+        self._process[name] = process or name
+        self._left.discard(name)
+        if self._process[name] in self.world.processes:
+            self._say(f"{name} runs already, so it is not started")
+            return
+        self.world.start(self._program(name))
+
+    def _program(self, name: str) -> ProcessConfig:
+        members, scenario, policy = self._members[name], self._scenario, self._policy
+        # no process is on time to the millisecond: without this all heartbeats of a group, which
+        # a rebalance starts at the same moment, would stay together for ever
+        bits = mix_numbers(self._seed, hash_text(name), self.world.now)
+        drift = bits % (scenario.heartbeat_drift + 1)
+        config = MemberConfig(
+            group=scenario.group,
+            client_id=members.client_id.format(
+                group=scenario.group, name=name, start=_pod_suffix(bits, 5)
+            ),
+            static_id=name if policy.is_static(members.static) else None,
+            session_timeout=members.session,
+            heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
+            max_poll_interval=members.max_poll,
+            auto_commit=members.auto_commit,
+            auto_commit_interval=members.commit_interval,
+        )
+        strategy = members.strategy or scenario.strategy
+        return ProcessConfig(
+            name=self._process[name],
+            config=config,
+            assignors=lambda: policy.assignors(strategy),
+            topics=members.topics,
+            pattern=members.pattern,
+            processing=members.processing,
+            listener_time=members.listener,
+            host=f"/10.{bits >> 48 & 31}.{bits >> 40 & 255}.{bits >> 32 & 255}",
+            traffic=scenario.traffic,
+            capacity=members.capacity,
+        )
+
+    def _do(self, event: ScenarioEvent) -> None:  # noqa: C901, PLR0912 (one case for each kind)
+        match event:
+            case JoinEvent():
+                self._members.update(event.like)
+                for name in event.names:
+                    self._start(name)
+            case LeaveEvent():
+                self._left.update(event.names)
+                self._each(event.names, "leave", SimulatedProcess.leave)
+            case CrashEvent():
+                self._each(event.names, "crash", SimulatedProcess.crash)
+            case StallEvent():
+                self._each(event.names, "stall", lambda process: process.stall(event.time))
+            case PauseEvent():
+                self._each(event.names, "pause", lambda process: process.pause(event.time))
+            case SlowDownEvent():
+                self._each(event.names, "slow down", lambda process: self._slow(process, event))
+            case RestartEvent():
+                for name in event.names:
+                    self._restart(name, event.down, lambda: None)
+            case DeployEvent():
+                self._deploy(event)
+            case SubscribeEvent():
+                self._each(event.names, "subscribe", lambda p: p.subscribe(event.topics))
+            case AddPartitionsEvent():
+                self.world.set_partitions(event.partitions)
+            case CoordinatorDownEvent():
+                self._stop_coordinator(event.down)
+            case _:
+                assert_never(event)
+
+    def _stop_coordinator(self, down: int) -> None:
+        if self.world.coordinator is None:
+            self._say("the coordinator is down already")
+            return
+        self.world.stop_coordinator()
+        self._later(down, lambda: self.world.start_coordinator(COORDINATOR_LOAD_TIME))
+
+    def _each(
+        self, names: tuple[str, ...], what: str, act: Callable[[SimulatedProcess], None]
+    ) -> None:
+        for name in names:
+            process = self._running(name)
+            if process is None:
+                self._say(f"{name} does not run, so it cannot {what}")
+            else:
+                act(process)
+
+    def _running(self, name: str) -> SimulatedProcess | None:
+        return self.world.processes.get(self._process.get(name, name))
+
+    def _say(self, text: str) -> None:
+        self.notes.append(f"at {format_clock(self.world.now - self._start_at)}: {text}")
+
+    def _later(self, time: int, action: Callable[[], None]) -> None:
+        self.world.at(self.world.now + time, action)
+
+    def _slow(self, process: SimulatedProcess, event: SlowDownEvent) -> None:
+        process.slow_down(event.processing)
+        if event.time is not None:
+            usual = process.program.processing
+
+            def recover() -> None:
+                if process.alive:
+                    process.slow_down(usual)
+
+            self._later(event.time, recover)
+
+    def _restart(self, name: str, down: int, then: Callable[[], None]) -> None:
+        """Closes a member, waits until it is gone and for the downtime, and starts it again."""
+        process = self._running(name)
+        if process is None:
+            self._say(f"{name} does not run, so it cannot restart")
+            then()
+            return
+
+        def start() -> None:
+            self._start(name, process.name)
+            then()
+
+        self.world.when_gone(process.name, lambda: self._later(down, start))
+        process.leave()
+
+    # deploys
+
+    def _deploy(self, event: DeployEvent) -> None:
+        """Does the first of the names, and goes on with the others."""
+        if not event.names:
+            return
+        name, rest = event.names[0], replace(event, names=event.names[1:])
+        self._reconfigure(name, event)
+
+        def go_on() -> None:
+            self._later(event.between, lambda: self._deploy(rest))
+
+        if self._is_down(name):
+            self._revive(name, 0 if event.surge else event.down, go_on)
+        elif event.surge and self._running(name) is not None:
+            self._replace(name, event, lambda: self._deploy(rest))
+        else:
+            self._restart(name, event.down, go_on if rest.names else lambda: None)
+
+    def _reconfigure(self, name: str, event: DeployEvent) -> None:
+        """The next process that is this member has the deploy's settings."""
+        before = self._members[name]
+        self._members[name] = replace(
+            before,
+            strategy=before.strategy if event.strategy is None else event.strategy,
+            static=before.static if event.static is None else event.static,
+        )
+
+    def _is_down(self, name: str) -> bool:
+        """Whether a member ran and is gone, but was not told to leave."""
+        known = name in self._process and name not in self._left
+        return known and self._running(name) is None
+
+    def _revive(self, name: str, down: int, then: Callable[[], None]) -> None:
+        """A rollout starts the new pod whether the old one still runs or not."""
+
+        def start() -> None:
+            self._start(name, self._process[name])
+            then()
+
+        self._later(down, start)
+
+    def _replace(self, name: str, event: DeployEvent, then: Callable[[], None]) -> None:
+        """Starts the new one, then tells the old one to go."""
+        old = self._running(name)
+        assert old is not None
+        base, _, number = old.name.rpartition(".")
+        counted = base.startswith(name) and number.isdecimal()
+        self._start(name, f"{name}.{int(number) + 1 if counted else 2}")
+
+        def retire() -> None:
+            if old.alive:
+                self.world.when_gone(old.name, then)
+                old.leave()
+            else:  # fenced by its successor under a static id
+                then()
+
+        self._later(event.between, retire)
+
+
+def _pod_suffix(bits: int, count: int) -> str:
+    """As a pod's name ends in: no vowels, so that no words come of it."""
+    alphabet = "bcdfghjklmnpqrstvwxz2456789"
+    found = ""
+    for _ in range(count):
+        bits, letter = divmod(bits, len(alphabet))
+        found += alphabet[letter]
+    return found
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One scenario under one policy. Times are in milliseconds."""
+
+    scenario: Scenario
+    policy: SimulationPolicy
+    seed: int
+    #: The strategies in the order that members list them; by "or" where their lists differ.
+    strategy: str
+    protocol: str
+    rebalances: tuple[SimulatedRebalance, ...]
+    #: Every time that a partition stood still.
+    stops: tuple[PartitionStop, ...] = field(repr=False)
+    #: What nobody ever read, though a member subscribed to it.
+    unread: tuple[TopicPartition, ...]
+    #: Processes that died of an error.
+    failed: tuple[str, ...]
+    trace: Sequence[TraceRecord] = field(repr=False)
+    journal: Sequence[ClassicEntry] = field(repr=False)
+    notes: tuple[str, ...]
+
+    @property
+    def solver_matters(self) -> bool:
+        """Another solver than the usual one was asked for, and a strategy listens to it."""
+        return self.policy.solver != "exact" and any(
+            isinstance(one, AbstractStickyAssignor)
+            for members in self.scenario.members
+            for one in self.policy.assignors(members.strategy or self.scenario.strategy)
+        )
+
+    @property
+    def generations(self) -> int:
+        """How many generations became stable."""
+        return sum(rebalance.rounds for rebalance in self.rebalances)
+
+    @property
+    def moved(self) -> int:
+        """Partitions that got another owner though theirs still wanted them, over all."""
+        return sum(rebalance.moved for rebalance in self.rebalances)
+
+    @property
+    def moved_min(self) -> int:
+        """The fewest that the best balance needed, at each rebalance from where it began."""
+        return sum(rebalance.moved_min for rebalance in self.rebalances)
+
+    @property
+    def orphaned(self) -> int:
+        """Partitions whose owner was gone, over all rebalances."""
+        return sum(rebalance.orphaned for rebalance in self.rebalances)
+
+    @cached_property
+    def stopped(self) -> int:
+        """How long partitions stood still, added up: two for a second are two seconds."""
+        return sum(stop.time for stop in self.stops)
+
+    @cached_property
+    def worst(self) -> PartitionStop | None:
+        """The longest time that a partition stood still; None if nothing stood still."""
+        return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
+
+    @cached_property
+    def stops_by_partition(self) -> Mapping[TopicPartition, tuple[PartitionStop, ...]]:
+        """When each partition stood still; those that never did are left out."""
+        found: dict[TopicPartition, list[PartitionStop]] = {}
+        for stop in sorted(self.stops):
+            found.setdefault(stop.partition, []).append(stop)
+        return {partition: tuple(stops) for partition, stops in found.items()}
+
+    @property
+    def idle(self) -> int:
+        """The most members that had nothing to do after a rebalance."""
+        return max((len(rebalance.idle) for rebalance in self.rebalances), default=0)
+
+    @property
+    def is_sound(self) -> bool:
+        """No member died of an error, and nothing was left unread to the end."""
+        return not self.failed and not self.unread
+
+    @property
+    def loads(self) -> Mapping[str, int]:
+        """How many partitions each member had after the last rebalance that gave any out."""
+        return next((one.loads for one in reversed(self.rebalances) if one.generations), {})
+
+    def stopped_in(self, rebalance: SimulatedRebalance) -> tuple[PartitionStop, ...]:
+        """What stood still until this rebalance gave it to somebody."""
+        position = bisect_left(self._starts, rebalance.start)
+        while self.rebalances[position] != rebalance:  # some begin at the same moment
+            position += 1
+        return self._stops_of.get(position, ())
+
+    @property
+    def stopped_outside(self) -> tuple[PartitionStop, ...]:
+        """What stood still and was not ended by a rebalance: its owner came back, or nobody did."""
+        return self._stops_of.get(None, ())
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [rebalance.start for rebalance in self.rebalances]
+
+    @cached_property
+    def _stops_of(self) -> Mapping[int | None, tuple[PartitionStop, ...]]:
+        """The stops that each rebalance ended, by its position; None for those that none did."""
+        found: dict[int | None, list[PartitionStop]] = {}
+        for stop in self.stops:
+            # where one rebalance ends at the moment that the next begins, it was the former
+            before = max(bisect_left(self._starts, stop.until) - 1, 0)
+            near = enumerate(self.rebalances[before : before + 2], start=before)
+            ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
+            found.setdefault(next(ended_by, None), []).append(stop)
+        return {position: tuple(stops) for position, stops in found.items()}
+
+    def to_dict(self) -> dict[str, object]:
+        """As plain values, for JSON."""
+        return {
+            **self.summary(),
+            "seed": self.seed,
+            "duration_ms": self.scenario.duration,
+            "outside_ms": sum(stop.time for stop in self.stopped_outside),
+            "outside": sum_stops_by_owner(self.stopped_outside),
+            "timeline": [self._rebalance(rebalance) for rebalance in self.rebalances],
+            "partitions": {
+                str(partition): {
+                    "stopped_ms": sum(stop.time for stop in stops),
+                    "worst_ms": max(stop.time for stop in stops),
+                    "stops": len(stops),
+                }
+                for partition, stops in self.stops_by_partition.items()
+            },
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> dict[str, object]:
+        """The totals."""
+        worst = self.worst
+        return {
+            "policy": self.policy.label,
+            "strategy": self.strategy,
+            "protocol": self.protocol,
+            "static": self.policy.static,
+            "rebalances": len(self.rebalances),
+            "generations": self.generations,
+            "moved": self.moved,
+            "moved_min": self.moved_min,
+            "orphaned": self.orphaned,
+            "stopped_ms": self.stopped,
+            "worst_ms": 0 if worst is None else worst.time,
+            "worst_partition": None if worst is None else str(worst.partition),
+            "idle": self.idle,
+            "loads": dict(self.loads),
+            "unread": [str(partition) for partition in self.unread],
+            "failed": list(self.failed),
+        }
+
+    def _rebalance(self, rebalance: SimulatedRebalance) -> dict[str, object]:
+        stops = self.stopped_in(rebalance)
+        return {
+            "start_ms": rebalance.start,
+            "end_ms": rebalance.end,
+            "finished": rebalance.finished,
+            "reason": rebalance.reason,
+            "generations": list(rebalance.generations),
+            "rounds": rebalance.rounds,
+            "attempts": rebalance.attempts,
+            "members": rebalance.members,
+            "moved": rebalance.moved,
+            "moved_min": rebalance.moved_min,
+            "orphaned": rebalance.orphaned,
+            "idle": list(rebalance.idle),
+            "loads": dict(rebalance.loads),
+            "waits": [
+                {"members": list(wait.members), "time_ms": wait.time, "why": wait.why}
+                for wait in rebalance.waits
+            ],
+            "stopped_partitions": len({stop.partition for stop in stops}),
+            "stopped_ms": sum(stop.time for stop in stops),
+        }
+
+
+def sum_stops_by_owner(stops: Iterable[PartitionStop]) -> dict[str, int]:
+    """Returns how long partitions were stopped, by the process that read them before; the
+    longest first.
+    """
+    found: dict[str, int] = {}
+    for stop in stops:
+        found[stop.owner] = found.get(stop.owner, 0) + stop.time
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+MAX_SHOWN_PARTITIONS = 5
+
+
+def simulate(  # noqa: PLR0913 (all but one are options)
+    scenario: Scenario | str | Mapping[str, object],
+    strategy: StrategyList | None = None,
+    *,
+    solver: str = "exact",
+    static: bool | None = None,
+    seed: int = 0,
+    skip: bool = True,
+) -> Simulation:
+    """Plays a scenario through the real coordinator and members, under a virtual clock.
+
+    :param scenario: the text of a scenario file, the same as a mapping, or what
+        :func:`rota.engine.simulator.scenario.read_scenario` gives
+    :param strategy: for all members, as in :func:`rota.assign`; None: as the scenario says
+    :param solver: ``exact`` or ``kafka``, for the sticky family
+    :param static: all members have static ids, or none; None: as the scenario says
+    :param seed: decides member ids and the jitter of the network; the same seed gives the same
+        result, to the byte
+    :param skip: leave out heartbeats that cannot change anything; the result is the same
+    :raises InputError: the scenario is wrong; line and key are named
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(scenario)
+    if not isinstance(seed, int):
+        raise InputError(f"seed: {seed!r} is not a whole number")
+    policy = SimulationPolicy(strategy=strategy, solver=solver, static=static)
+    return run_scenario(scenario, policy, seed, skip=skip)
+
+
+def run_scenario(
+    scenario: Scenario,
+    policy: SimulationPolicy,
+    seed: int = 0,
+    *,
+    skip: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Simulation:
+    """Runs a scenario under a policy; ``progress`` is called with the share that is done."""
+    script = ScenarioRunner(scenario, policy, seed, skip=skip)
+    world = script.run(progress)
+    used = [policy.assignors(members.strategy or scenario.strategy) for members in scenario.members]
+    names = (", ".join(one.name for one in assignors) for assignors in used)
+    protocols = (common_protocol(assignors).name.lower() for assignors in used)
+    found = find_trace_rebalances(world.trace, scenario.topics, scenario.duration)
+    opened = next((one.end for one in found if one.generations and one.finished), None)
+    still = find_stops(world.trace, scenario.topics, opened, scenario.duration)
+    return Simulation(
+        scenario=scenario,
+        policy=policy,
+        seed=seed,
+        strategy=" or ".join(dict.fromkeys(names)),
+        protocol=" or ".join(dict.fromkeys(protocols)),
+        rebalances=found,
+        stops=still.stops,
+        unread=still.unread,
+        failed=_failed_processes(world.trace),
+        trace=tuple(world.trace),
+        journal=tuple(world.journal),
+        notes=(*script.notes, *_error_notes(world.trace), *_unread_notes(still)),
+    )
+
+
+def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
+    """Returns the processes that ended with an error; a fenced process has a successor under
+    its static id and does not count.
+    """
+    died = (record.who for record in trace if _is_fatal_error(record))
+    return tuple(dict.fromkeys(died))
+
+
+def _is_fatal_error(record: TraceRecord) -> bool:
+    return record.what is TraceEventType.RAISED and not str(record.detail).startswith(
+        Fenced.__name__
+    )
+
+
+def _unread_notes(still: StopReport) -> list[str]:
+    said = [f"nobody reads {topic}: no member subscribes to it" for topic in still.unwanted]
+    unread = [one for one in still.unread if one.topic not in still.unwanted]
+    if unread:
+        first = ", ".join(map(str, unread[:MAX_SHOWN_PARTITIONS]))
+        more = len(unread) - MAX_SHOWN_PARTITIONS
+        said.append(f"never read: {first}{f' and {more:,} more' if more > 0 else ''}")
+    return said
+
+
+def _error_notes(trace: Iterable[TraceRecord]) -> list[str]:
+    """What applications would have seen as errors."""
+    return [
+        f"at {format_clock(record.at)}: {record.who} raised {record.detail}"
+        for record in trace
+        if record.what is TraceEventType.RAISED
+    ]

@@ -1,0 +1,350 @@
+"""Timelines from a trace: when partitions were not read, and what each process was doing.
+
+A partition is stopped from when nobody reads it until somebody reads it again. A member reads what
+it owns unless its listener is being told to give it up, or it is crashed, frozen, stuck outside of
+poll, or busy for longer than its poll interval allows.
+
+A partition that was never read is stopped too, from the moment at which it exists and a member
+subscribes to it; but the time of the group's first rebalance does not count. If that rebalance
+never ends, the time counts from the start of the first subscriber.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from rota.engine.member.events import ListenerMethod
+from rota.engine.model.topic import TopicPartition
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
+
+#: What puts a member to sleep, and what wakes it.
+WAKE_EVENT_OF = {
+    TraceEventType.PAUSED: TraceEventType.RESUMED,
+    TraceEventType.STALLED: TraceEventType.WOKEN,
+}
+
+SLEEP_EVENT_OF = {woken: asleep for asleep, woken in WAKE_EVENT_OF.items()}
+
+#: What changes what is to be read.
+SUBSCRIPTION_EVENTS = frozenset(
+    {TraceEventType.STARTED, TraceEventType.SUBSCRIBED, TraceEventType.TOPICS}
+)
+
+#: The topics, or the pattern, that a process subscribes to.
+SubscribedTopics: TypeAlias = tuple[tuple[str, ...], str | None]
+
+
+class PartitionStop(NamedTuple):
+    """A time during which a partition was not read, in milliseconds from the start of the world."""
+
+    partition: TopicPartition
+    since: int
+    until: int
+    #: False where it still stood at the end.
+    ended: bool
+    #: The process that read it before; empty if none did.
+    owner: str = ""
+
+    @property
+    def time(self) -> int:
+        """How long."""
+        return self.until - self.since
+
+
+class StopReport(NamedTuple):
+    """Everything that was not read."""
+
+    #: In the order in which they ended.
+    stops: tuple[PartitionStop, ...]
+    #: What nobody ever read, though somebody was to.
+    unread: tuple[TopicPartition, ...]
+    #: Topics that no member subscribed to.
+    unwanted: tuple[str, ...]
+
+
+class _WantedPartitions:
+    """The partitions that some process subscribes to. A process that is gone still counts."""
+
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self._counts = dict(topics)
+        self._wishes: dict[str, SubscribedTopics] = {}
+        #: How many processes have each wish.
+        self._wishers: dict[SubscribedTopics, int] = {}
+        self._topics: dict[str, int] = {}
+        self._ever: set[str] = set()
+
+    def see(self, record: TraceRecord) -> bool:
+        """Something happened; true if these are others now."""
+        assert isinstance(record.detail, tuple)
+        if record.what is TraceEventType.TOPICS:
+            self._counts = dict(record.detail)
+        else:
+            topics, pattern = record.detail
+            if not self._wish(record.who, (topics, pattern)):
+                return False
+        wanted = {
+            topic: count
+            for topic, count in self._counts.items()
+            if any(_matches_topic(topic, wish) for wish in self._wishers)
+        }
+        self._ever.update(wanted)
+        if wanted == self._topics:
+            return False
+        self._topics = wanted
+        self.partitions = _list_partitions(wanted)
+        return True
+
+    def _wish(self, name: str, wish: SubscribedTopics) -> bool:
+        """A process subscribes; true if nobody did to the same, or nobody does any more."""
+        before = self._wishes.get(name)
+        self._wishes[name] = wish
+        if before == wish:
+            return False
+        self._wishers[wish] = self._wishers.get(wish, 0) + 1
+        if before is not None:
+            self._wishers[before] -= 1
+            if not self._wishers[before]:
+                del self._wishers[before]
+                return True
+        return self._wishers[wish] == 1
+
+    def unwanted(self) -> tuple[str, ...]:
+        """Topics that nobody ever subscribed to."""
+        return tuple(sorted(self._counts.keys() - self._ever))
+
+    def everything(self) -> frozenset[TopicPartition]:
+        """All partitions that there are."""
+        return _list_partitions(self._counts)
+
+
+def _matches_topic(topic: str, wish: SubscribedTopics) -> bool:
+    topics, pattern = wish
+    return topic in topics if pattern is None else re.fullmatch(pattern, topic) is not None
+
+
+def _list_partitions(counts: Mapping[str, int]) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+    )
+
+
+class _StopFinder:
+    """Who reads what."""
+
+    def __init__(self, topics: Mapping[str, int], opened: int | None) -> None:
+        self.stops: list[PartitionStop] = []
+        self._wanted = _WantedPartitions(topics)
+        #: When the group had begun; None from the start on.
+        self._opened = opened
+        self._first_start: int | None = None
+        self._owned: dict[str, frozenset[TopicPartition]] = {}
+        self._asleep: dict[str, set[TraceEventType]] = {}
+        self._reading: dict[str, frozenset[TopicPartition]] = {}
+        self._readers: dict[TopicPartition, int] = {}
+        self._since: dict[TopicPartition, int] = {}
+        #: Who read it, or does.
+        self._last: dict[TopicPartition, str] = {}
+
+    def see(self, record: TraceRecord) -> None:
+        """Something happened."""
+        if self._opened is not None and record.at > self._opened:
+            self.open()
+        if record.what in SUBSCRIPTION_EVENTS:
+            if self._first_start is None and record.what is TraceEventType.STARTED:
+                self._first_start = record.at
+            if self._wanted.see(record):
+                self._want(record.at)
+        elif self._changed_by(record):
+            name = record.who
+            owned = self._owned.get(name, frozenset())
+            self._read(name, frozenset() if self._asleep.get(name) else owned, record.at)
+
+    def _changed_by(self, record: TraceRecord) -> bool:
+        """Whether a process may read others than before."""
+        name = record.who
+        match record.what:
+            case TraceEventType.ASSIGNMENT:
+                _, partitions = _split_detail(record.detail)
+                self._owned[name] = frozenset(partitions)
+            case TraceEventType.WITHHELD:
+                assert isinstance(record.detail, tuple)
+                self._owned[name] = self._owned.get(name, frozenset()).difference(record.detail)
+            case TraceEventType.LISTENER:
+                call, partitions = _split_detail(record.detail)
+                if call == ListenerMethod.ASSIGNED.value:
+                    return False
+                self._owned[name] = self._owned.get(name, frozenset()).difference(partitions)
+            case TraceEventType.CRASHED | TraceEventType.GONE:
+                self._owned.pop(name, None)
+                self._asleep.pop(name, None)
+            case TraceEventType.PAUSED | TraceEventType.STALLED:
+                self._asleep.setdefault(name, set()).add(record.what)
+            case TraceEventType.RESUMED | TraceEventType.WOKEN:
+                self._asleep.get(name, set()).discard(SLEEP_EVENT_OF[record.what])
+            case _:
+                return False
+        return True
+
+    def open(self) -> None:
+        """The group has begun: what is not read by now stands still."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._want(opened)
+
+    def _want(self, now: int) -> None:
+        """Others are to be read than before."""
+        wanted = self._wanted.partitions
+        for partition in sorted(self._since.keys() - wanted):
+            self._stop(partition, now)
+        if self._opened is None:
+            for partition in wanted:
+                if not self._readers.get(partition):
+                    self._since.setdefault(partition, now)
+
+    def _stop(self, partition: TopicPartition, now: int, *, ended: bool = True) -> None:
+        since = self._since.pop(partition, now)
+        if since < now:
+            owner = self._last.get(partition, "")
+            self.stops.append(PartitionStop(partition, since, now, ended, owner))
+
+    def _read(self, name: str, reads: frozenset[TopicPartition], now: int) -> None:
+        before = self._reading.get(name, frozenset())
+        self._reading[name] = reads
+        for partition in sorted(before - reads):
+            self._readers[partition] -= 1
+            if not self._readers[partition] and partition in self._wanted.partitions:
+                self._since[partition] = now
+        for partition in sorted(reads - before):
+            self._readers[partition] = self._readers.get(partition, 0) + 1
+            self._stop(partition, now)
+            self._last[partition] = name
+
+    def end(self, now: int) -> StopReport:
+        """The world ends."""
+        self.open()
+        if not self._last and not self._wanted.partitions and self._first_start is not None:
+            # a group that has nothing to read, as by a wrong pattern, is no success
+            self._since = dict.fromkeys(self._wanted.everything(), self._first_start)
+        unread = tuple(sorted(self._since.keys() - self._last.keys()))
+        for partition in sorted(self._since):
+            self._stop(partition, now, ended=False)
+        return StopReport(tuple(self.stops), unread, self._wanted.unwanted())
+
+
+def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
+    assert isinstance(detail, tuple)
+    first, partitions = detail
+    return first, partitions
+
+
+def find_stops(
+    trace: Iterable[TraceRecord], topics: Mapping[str, int], opened: int | None, end: int
+) -> StopReport:
+    """Every time that a partition stood still.
+
+    :param topics: the partition counts at the start
+    :param opened: when the group's first rebalance was over; None if none ever was
+    """
+    readers = _StopFinder(topics, opened)
+    for record in trace:
+        readers.see(record)
+    return readers.end(end)
+
+
+class ProcessState(enum.Enum):
+    """What a process is doing; later values are more important to show."""
+
+    #: It has partitions.
+    READING = "reading"
+    #: It is part of a generation, and has nothing.
+    IDLE = "idle"
+    #: It waits for its part.
+    JOINING = "joining"
+    #: It is frozen, or stuck outside of poll.
+    ASLEEP = "asleep"
+    GONE = "gone"
+
+
+class ProcessStateChange(NamedTuple):
+    """From this moment on a process does this."""
+
+    at: int
+    doing: ProcessState
+    load: int
+
+
+class _ProcessTimeline:
+    def __init__(self) -> None:
+        self.changes: list[ProcessStateChange] = []
+        self.running = False
+        self.settled = False
+        self.load = 0
+        self.asleep: set[TraceEventType] = set()
+
+    def doing(self) -> ProcessState:
+        if not self.running:
+            return ProcessState.GONE
+        if self.asleep:
+            return ProcessState.ASLEEP
+        if self.load:
+            return ProcessState.READING
+        return ProcessState.IDLE if self.settled else ProcessState.JOINING
+
+    def see(self, record: TraceRecord) -> None:
+        if not self._changed_by(record):
+            return
+        change = ProcessStateChange(record.at, self.doing(), self.load)
+        if self.changes and self.changes[-1][1:] == change[1:]:
+            return
+        if self.changes and self.changes[-1].at == record.at:
+            self.changes.pop()
+        self.changes.append(change)
+
+    def _changed_by(self, record: TraceRecord) -> bool:
+        match record.what:
+            case TraceEventType.STARTED:
+                self.running, self.settled, self.load = True, False, 0
+            case TraceEventType.CRASHED | TraceEventType.GONE:
+                self.running = False
+                self.asleep.clear()
+            case TraceEventType.PAUSED | TraceEventType.STALLED:
+                self.asleep.add(record.what)
+            case TraceEventType.RESUMED | TraceEventType.WOKEN:
+                self.asleep.discard(SLEEP_EVENT_OF[record.what])
+            case TraceEventType.ASSIGNMENT:
+                assert isinstance(record.detail, tuple)
+                self.load = len(record.detail[1])
+            case TraceEventType.LISTENER:
+                self._listen(record)
+            case _:
+                return False
+        return True
+
+    def _listen(self, record: TraceRecord) -> None:
+        assert isinstance(record.detail, tuple)
+        call, partitions = record.detail
+        if call == ListenerMethod.ASSIGNED.value:
+            self.settled = True
+        elif len(partitions) >= self.load:  # everything is given up
+            self.settled = False
+
+
+def build_process_timelines(
+    trace: Iterable[TraceRecord],
+) -> dict[str, tuple[ProcessStateChange, ...]]:
+    """For each process, in the order of their first start, what it did from when on.
+
+    Before its first change a process is not there.
+    """
+    found: dict[str, _ProcessTimeline] = {}
+    for record in trace:
+        if record.what is TraceEventType.STARTED:
+            found.setdefault(record.who, _ProcessTimeline())
+        lane = found.get(record.who)
+        if lane is not None:
+            lane.see(record)
+    return {name: tuple(lane.changes) for name, lane in found.items()}

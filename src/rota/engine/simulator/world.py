@@ -1,0 +1,359 @@
+"""A world: one coordinator, the processes of its groups, and a virtual clock.
+
+The same seed and the same script give the same trace, to the byte. Tests can look at the world
+between any two steps.
+
+Fast forward skips heartbeats and polls that cannot change anything. Both state machines keep no
+clock: all they know of time are timers, and timers are scheduled actions. While nothing happens, a
+process repeats a cycle: it sends a heartbeat, gets the answer 0, and three timers are rescheduled
+(its own two and its session timer at the coordinator); an application that works between polls ends
+one poll and begins the next. Such a cycle leaves the world as it was, one period later. So a whole
+number of cycles is skipped by moving all actions of the cycle by that many periods.
+
+This is done only if
+
+- nothing but such cycles has happened for longer than the longest period, so every process has
+  completed one cycle of each kind and nothing waits for its next poll or heartbeat;
+- the action belongs to a process that is in such a cycle: the session timer of a crashed process,
+  or the poll deadline of one that is stuck, frozen or too slow, is not moved;
+- delivery of messages does not depend on how many messages were sent before (``is_memoryless`` of
+  the network).
+
+Automatic commits recur too, but they write journal entries, so each of them is played. Nothing
+waits for a commit, so it needs no quiet time around it except the time of one request and its
+response.
+
+The clock stops short of the next action that is not part of a cycle, and the last period before it
+is played in full, so that the last heartbeats before it are in flight or in timers as they would
+be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rota.engine.coordinator.coordinator import Coordinator
+from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
+from rota.engine.member.events import MemberTimer
+from rota.engine.model.config import GroupConfig
+from rota.engine.model.journal_entry import ClassicEntry
+from rota.engine.model.topic import Cluster
+from rota.engine.simulator.broker import CrashPoint, SimulatedBroker
+from rota.engine.simulator.network import NetworkModel, ReliableNetwork
+from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
+from rota.engine.simulator.scheduler import ScheduledAction, WorldState
+from rota.engine.simulator.trace import TraceEventType, TraceRecord
+from rota.errors import InputError
+
+
+def required_quiet_time(stage: WorldState) -> int:
+    """Returns how long nothing must have happened before fast forward may skip."""
+    return stage.window
+
+
+class _RecurringCycle:
+    """Entries that recur together, every ``period``."""
+
+    __slots__ = ("entries", "first", "period")
+
+    def __init__(self, first: ScheduledAction, period: int) -> None:
+        self.first = first
+        self.period = period
+        self.entries = [first]
+
+
+def fast_forward(
+    stage: WorldState, processes: Iterable[SimulatedProcess], limit: int
+) -> tuple[bool, int]:
+    """Moves all cycles forward towards the next action that does not recur, or the limit.
+
+    Returns whether anything was moved, and from when on this may be tried again.
+    """
+    agenda = stage.agenda
+    pending = agenda.pending()
+    due = min(entry.at for entry in pending)
+    way = 2 * stage.nature.slowest + 1
+    if any(entry.beat and entry.holder is None for entry in pending):  # a commit is under way
+        return False, due + way
+    awake = [process for process in processes if process.frozen_until <= due]
+    cycles, hard, soft = _sort_pending(pending, awake, due - stage.window)
+    land = min((entry.at for entry in hard), default=limit + 1)
+    land = min(land, limit + 1) - required_quiet_time(stage)
+    look, again = min((_played_interval(entry, way) for entry in soft), default=(land, 0))
+    short = look < land  # nothing looks back from there, so nothing is played before it
+    if short:
+        land = look
+    else:
+        again = max(land, due) + required_quiet_time(stage)
+    shifts = []
+    for cycle in cycles:
+        rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
+        if rounds > 0:
+            shifts += [(entry, rounds * cycle.period) for entry in cycle.entries]
+    agenda.shift(shifts)
+    return bool(shifts), again
+
+
+def _played_interval(entry: ScheduledAction, way: int) -> tuple[int, int]:
+    """Returns from when until when the world is played in full because of an action."""
+    commits = entry.given is MemberTimer.COMMIT
+    return (entry.at - way, entry.at + way) if commits else (entry.at, entry.at + 1)
+
+
+def _sort_pending(
+    pending: list[ScheduledAction], processes: Iterable[SimulatedProcess], recent: int
+) -> tuple[list[_RecurringCycle], list[ScheduledAction], list[ScheduledAction]]:
+    """Sorts the pending actions: recurring cycles; actions that must be played; and actions
+    that are only checked now and then.
+    """
+    hearts: dict[object, _RecurringCycle] = {}
+    loops: dict[object, _RecurringCycle] = {}
+    for process in processes:
+        heartbeat = process.timers.get(MemberTimer.HEARTBEAT)
+        if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
+            heart = _RecurringCycle(heartbeat, process.program.config.heartbeat_interval)
+            hearts[process] = hearts[process.machine.member_id] = heart
+        loop = process.loop
+        if loop is not None and loop.beat and loop.at - loop.set_at == process.processing:
+            loops[process] = _RecurringCycle(loop, process.processing)
+    hard: list[ScheduledAction] = []
+    soft: list[ScheduledAction] = []
+    for entry in pending:
+        cycle = _find_cycle(entry, hearts, loops) if entry.set_at >= recent else None
+        retention = (
+            isinstance(entry.holder, GroupTimerKey)
+            and entry.holder.kind is GroupTimerKind.RETENTION
+        )
+        if retention or entry.given is MemberTimer.COMMIT:
+            soft.append(entry)
+        elif cycle is None or not entry.beat:
+            hard.append(entry)
+        elif entry is not cycle.first:
+            cycle.entries.append(entry)
+    distinct = {id(cycle): cycle for cycle in (*hearts.values(), *loops.values())}
+    return list(distinct.values()), hard, soft
+
+
+def _find_cycle(
+    entry: ScheduledAction,
+    hearts: dict[object, _RecurringCycle],
+    loops: dict[object, _RecurringCycle],
+) -> _RecurringCycle | None:
+    holder = entry.holder
+    if isinstance(holder, GroupTimerKey):
+        return hearts.get(holder.member) if holder.kind is GroupTimerKind.SESSION else None
+    if entry.given is MemberTimer.POLL or (
+        isinstance(holder, SimulatedProcess) and entry is holder.loop
+    ):
+        return loops.get(holder)
+    return hearts.get(holder)
+
+
+def is_quiet(stage: WorldState) -> bool:
+    """Whether only heartbeats and polls are pending."""
+    due = stage.agenda.next_at()
+    if due is None:
+        return True
+    if due <= stage.agenda.news_at + 2 * stage.window:
+        return False
+    pending = stage.agenda.pending()
+    return all(_is_recurring(entry, due - stage.window) for entry in pending)
+
+
+def _is_recurring(entry: ScheduledAction, recent: int) -> bool:
+    if isinstance(entry.holder, GroupTimerKey) and entry.holder.kind is GroupTimerKind.RETENTION:
+        return True
+    return entry.beat and entry.set_at >= recent
+
+
+class World:
+    """A simulated cluster. A process is known by its name; one that has ended may be started
+    again.
+    """
+
+    def __init__(  # noqa: PLR0913 (all are options)
+        self,
+        topics: Mapping[str, int],
+        *,
+        seed: int = 0,
+        config: GroupConfig | None = None,
+        nature: NetworkModel | None = None,
+        metadata_age: int = 0,
+        skip: bool = False,
+        now: int = 0,
+    ) -> None:
+        """Starts the coordinator, and nothing else.
+
+        :param topics: partition counts
+        :param metadata_age: how often a process looks at the cluster's topics, in milliseconds;
+            0 for at once when they change
+        :param skip: leave out heartbeats that cannot change anything
+        :param now: what the clock shows when the world begins
+        """
+        self._stage = WorldState(nature or ReliableNetwork(seed=seed))
+        self._stage.agenda.now = now
+        self._node = SimulatedBroker(self._stage, config or GroupConfig(), seed)
+        self._node.on_stop = self._break_links
+        self._topics = dict(topics)
+        self._cluster = Cluster(self._topics)
+        self._metadata_age = metadata_age
+        self._skip = skip and self._stage.nature.steady
+        self._skip_from = 0
+        #: Those that run.
+        self.processes: dict[str, SimulatedProcess] = {}
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
+        self._node.start()
+
+    @property
+    def now(self) -> int:
+        """The time, in milliseconds."""
+        return self._stage.now
+
+    @property
+    def steps(self) -> int:
+        """How many things have happened so far, heartbeats included."""
+        return self._stage.agenda.steps
+
+    @property
+    def trace(self) -> list[TraceRecord]:
+        """What happened so far."""
+        return self._stage.trace
+
+    @property
+    def journal(self) -> list[ClassicEntry]:
+        """What the coordinator has written so far."""
+        return self._node.journal
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """None while it is down."""
+        return self._node.coordinator
+
+    @property
+    def cluster(self) -> Cluster:
+        """The topics there are."""
+        return self._cluster
+
+    # time
+
+    def at(self, time: int, action: Callable[[], object]) -> None:
+        """Does something at a moment to come."""
+        self._stage.agenda.add(time, lambda _: action())
+
+    def step(self) -> bool:
+        """Lets the next thing happen; false if nothing is to come."""
+        return self._stage.agenda.step()
+
+    def next_at(self) -> int | None:
+        """When the next thing is due; None if nothing is to come."""
+        return self._stage.agenda.next_at()
+
+    def run_until(self, time: int, horizon: int = 0) -> None:
+        """Runs everything that is due up to and including this time.
+
+        A caller that will continue to a later ``horizon`` passes it, so that the time around
+        ``time`` need not be played in full.
+        """
+        horizon = max(time, horizon)
+        agenda = self._stage.agenda
+        while (due := agenda.next_at()) is not None and due <= time:
+            if not (self._skip and due >= self._skip_from and self._wound_on(due, horizon)):
+                agenda.do_next()
+        agenda.now = max(agenda.now, time)
+
+    def _wound_on(self, due: int, limit: int) -> bool:
+        """Winds the clocks on, if that may be done now."""
+        stage = self._stage
+        quiet_from = stage.agenda.news_at + required_quiet_time(stage)
+        if due < quiet_from:
+            self._skip_from = quiet_from
+            return False
+        wound, self._skip_from = fast_forward(stage, self.processes.values(), limit)
+        return wound
+
+    def run_until_quiet(self, limit: int) -> bool:
+        """Runs until only heartbeats and polls have happened for a while and nothing else is
+        pending; returns false if the limit comes first.
+        """
+        agenda = self._stage.agenda
+        while not is_quiet(self._stage):
+            due = agenda.next_at()
+            if due is None or due > limit:
+                return False
+            agenda.step()
+        return True
+
+    # processes
+
+    def start(self, program: ProcessConfig) -> SimulatedProcess:
+        """Starts a process."""
+        if program.name in self.processes:
+            raise InputError(f"process {program.name!r} runs already")
+        process = SimulatedProcess(
+            self._stage, self._node, program, lambda: self._cluster, self._ended
+        )
+        self.processes[program.name] = process
+        process.start()
+        return process
+
+    def when_gone(self, name: str, action: Callable[[], object]) -> None:
+        """Runs an action once a running process has ended, for whatever reason."""
+        self._waiting.setdefault(name, []).append(action)
+
+    def _ended(self, process: SimulatedProcess) -> None:
+        del self.processes[process.name]
+        for action in self._waiting.pop(process.name, ()):
+            self.at(self.now, action)
+
+    def __getitem__(self, name: str) -> SimulatedProcess:
+        return self.processes[name]
+
+    # the cluster
+
+    def set_partitions(self, counts: Mapping[str, int]) -> None:
+        """Topics are made, or get more partitions."""
+        self._topics.update(counts)
+        self._change_topics()
+
+    def delete_topic(self, topic: str) -> None:
+        """A topic is deleted."""
+        del self._topics[topic]
+        self._change_topics()
+        self._node.delete_topics((topic,))
+
+    def _change_topics(self) -> None:
+        self._cluster = Cluster(self._topics)
+        self._stage.tell(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
+        for process in self.processes.values():
+            process.refresh_metadata(self._metadata_age)
+
+    # the coordinator
+
+    def stop_coordinator(self) -> None:
+        """The broker's process ends at once; all connections break."""
+        self._node.stop()
+
+    def start_coordinator(self, load_time: int = 0) -> None:
+        """The broker comes back and replays its journal."""
+        self._node.start(load_time)
+
+    def move_coordinator(self, load_time: int = 0) -> None:
+        """Another broker takes over, in good order."""
+        self._node.hand_over(load_time)
+
+    def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
+        """The broker dies at the next append, and comes back after the downtime."""
+        self._node.crash_at(boundary, downtime, load_time)
+
+    def _break_links(self) -> None:
+        stage = self._stage
+        for process in self.processes.values():
+            if process.link is not None:
+                stage.agenda.add(stage.now + stage.nature.slowest, process.link.fail)
+
+    def check_invariants(self) -> None:
+        """Checks the invariants of the coordinator and of every member."""
+        if self.coordinator is not None:
+            self.coordinator.check_invariants()
+        for process in self.processes.values():
+            process.machine.check_invariants()

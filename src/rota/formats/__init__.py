@@ -1,1 +1,0 @@
-"""Byte layouts: what travels between members, leader and journal."""

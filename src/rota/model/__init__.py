@@ -1,1 +1,0 @@
-"""Values that every other room speaks in."""

@@ -1,0 +1,414 @@
+"""Tables as Arrow and Spark schemas, and facts as their rows.
+
+Three parts: schemas and rows of any table; Arrow columns out of positions in a buffer, and back;
+generations as rows of silver/generations, and back. A group keeps most of its members and their
+partitions from one generation to the next: equal values are written to Arrow once and are read into
+one object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rota.engine.formats.buffer import BoolArray, ByteBuffer, Int64Array
+from rota.engine.formats.journal import Slices
+from rota.engine.history.facts import (
+    Generation,
+    GenerationMark,
+    GenerationMember,
+    GroupType,
+    PartitionsByTopic,
+)
+from rota.pipeline.tables import GENERATIONS, Column, Table
+
+#: Values by column; times are milliseconds.
+TableRow: TypeAlias = Mapping[str, Any]
+
+TIME_TYPE = pa.timestamp("us", tz="UTC")
+
+_SIMPLE_TYPES = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": TIME_TYPE,
+}
+
+_NESTED_TYPE = re.compile(r"(array|map|struct)<(.*)>", re.DOTALL)
+
+_MICROS_PER_MILLI = 1_000
+
+_MILLISECOND_TYPE = pa.timestamp("ms", tz="UTC")
+
+
+def spark_ddl(table: Table) -> str:
+    """Returns the columns as DDL, as Spark's functions take a schema."""
+    return ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
+
+
+def struct_ddl(table: Table) -> str:
+    """Returns the DDL type of a column that holds a whole row."""
+    return f"struct<{', '.join(f'`{each.name}`: {each.type}' for each in table.columns)}>"
+
+
+@cache
+def arrow_schema(table: Table) -> pa.Schema:
+    """The columns as Arrow's."""
+    return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
+
+
+@cache
+def arrow_type(name: str) -> pa.DataType:
+    """The Arrow type of a type of Spark's DDL."""
+    nested = _NESTED_TYPE.fullmatch(name.strip())
+    if nested is None:
+        return _SIMPLE_TYPES[name.strip()]
+    parts = _split_fields(nested[2])
+    match nested[1]:
+        case "array":
+            return pa.list_(arrow_type(parts[0]))
+        case "map":
+            return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
+        case _:
+            fields = (part.split(":", 1) for part in parts)
+            return pa.struct([(field.strip(" `"), arrow_type(kind)) for field, kind in fields])
+
+
+def _split_fields(text: str) -> list[str]:
+    """The parts between commas that are in no brackets."""
+    parts, depth, begin = [], 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign == "<") - (sign == ">")
+        if sign == "," and depth == 0:
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [*parts, text[begin:]]
+
+
+def rows_to_batch(table: Table, rows: Iterable[TableRow]) -> pa.RecordBatch:
+    """Rows as Arrow's columns. Values may be objects or mappings; times are milliseconds."""
+    listed = list(rows)
+    return pa.record_batch(
+        [column_array(column, [row[column.name] for row in listed]) for column in table.columns],
+        schema=arrow_schema(table),
+    )
+
+
+def facts_to_batch(table: Table, facts: Sequence[object]) -> pa.RecordBatch:
+    """Facts whose fields are a table's columns, as rows of it."""
+    return pa.record_batch(
+        [
+            column_array(column, list(map(attrgetter(column.name), facts)))
+            for column in table.columns
+        ],
+        schema=arrow_schema(table),
+    )
+
+
+def column_array(column: Column, values: list[Any]) -> pa.Array:
+    """A column; times are milliseconds."""
+    kind = arrow_type(column.type)
+    if kind == TIME_TYPE:
+        values = [None if value is None else value * _MICROS_PER_MILLI for value in values]
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, _with_times(kind, _MILLISECOND_TYPE)).cast(kind)
+
+
+def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python's values; times are milliseconds."""
+    for time in (_MILLISECOND_TYPE, pa.int64()):
+        fields = [(each.name, _with_times(each.type, time)) for each in table.schema]
+        table = table.cast(pa.schema(fields), safe=False)
+    found: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def _with_times(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
+    """A type with another one for the times in it."""
+    if pa.types.is_timestamp(kind):
+        return time
+    if pa.types.is_list(kind):
+        return pa.list_(_with_times(kind.value_type, time))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _with_times(each.type, time)) for each in kind])
+    return kind
+
+
+def as_struct_column(kinds: Mapping[str, str], name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Puts rows into one of several struct columns, the others null: for a pass that makes
+    several tables.
+    """
+    return pa.record_batch(
+        {
+            each: rows.to_struct_array()
+            if each == name
+            else pa.nulls(rows.num_rows, arrow_type(kind))
+            for each, kind in kinds.items()
+        }
+    )
+
+
+def to_milliseconds(column: pa.Array) -> pa.Array:
+    """Times as numbers: milliseconds since 1970."""
+    return column.cast(_MILLISECOND_TYPE, safe=False).cast(pa.int64())
+
+
+#: The years 1 to 9999, which every reader of Parquet understands.
+EARLIEST_TIME, LATEST_TIME = -62_135_596_800_000, 253_402_300_799_999
+
+UUID_SIZE = 16
+
+
+def time_array(milliseconds: Int64Array, null: BoolArray | None = None) -> pa.Array:
+    """Converts milliseconds since 1970 to times; impossible ones become the nearest possible."""
+    return pa.array(np.clip(milliseconds, EARLIEST_TIME, LATEST_TIME) * 1000, mask=null).cast(
+        TIME_TYPE
+    )
+
+
+def number_array(
+    values: npt.NDArray[Any], kind: pa.DataType, null: BoolArray | None = None
+) -> pa.Array:
+    """Numbers of a type; where ``null``, nothing."""
+    return pa.array(values, mask=null).cast(kind)
+
+
+def name_array(codes: npt.NDArray[np.int32], known: Sequence[str]) -> pa.Array:
+    """Strings, by their positions in a list."""
+    listed = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(known, pa.string()))
+    return listed.cast(pa.string())
+
+
+def slice_arrays(data: bytes, parts: Sequence[Slices], kind: pa.DataType) -> list[pa.Array]:
+    """Converts slices of a buffer to columns; a size below zero is null.
+
+    Each row's slices follow each other in the buffer. So the whole buffer is taken for one column
+    of byte strings, of which every second is a slice and the others are what is between; Arrow then
+    copies the wanted ones.
+    """
+    if not len(parts[0].start):
+        return [pa.array([], kind) for _ in parts]
+    order = np.argsort(parts[0].start, kind="stable")
+    bounds: list[Int64Array] = []
+    for part in parts:
+        start = np.where(part.size < 0, bounds[-1] if bounds else part.start, part.start)
+        bounds += [start, start + np.maximum(part.size, 0)]
+    flat = np.stack(bounds, axis=1)[order].ravel()
+    offsets = np.append(flat, flat[-1]).astype(np.int32)
+    whole = pa.Array.from_buffers(
+        kind, len(flat), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) * len(bounds)
+    return [
+        whole.take(pa.array(place + 2 * number, mask=part.size < 0))
+        for number, part in enumerate(parts)
+    ]
+
+
+def uuid_array(buffer: ByteBuffer, starts: Int64Array) -> pa.Array:
+    """The 16 bytes at each position; null where it is below zero."""
+    there = starts >= 0
+    found = buffer.uint8[starts[there][:, None] + np.arange(UUID_SIZE)]
+    offsets = np.concatenate([[0], np.cumsum(there)]).astype(np.int32) * UUID_SIZE
+    valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(starts), [valid, pa.py_buffer(offsets), pa.py_buffer(found.tobytes())]
+    )
+
+
+def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
+    """Columns of byte strings as one buffer, and where in it each row is."""
+    pieces, slices, before = [], [], 0
+    for column in columns:
+        _, offset_bytes, data = column.buffers()
+        every = np.frombuffer(offset_bytes, np.int32)
+        offsets = every[column.offset : column.offset + len(column) + 1].astype(np.int64)
+        sizes = np.diff(offsets)
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        slices.append(Slices(offsets[:-1] + before, np.where(null, -1, sizes)))
+        pieces.append(memoryview(data) if data is not None else b"")
+        before += len(pieces[-1])
+    return ByteBuffer(pieces), slices
+
+
+_GENERATION_SCHEMA = arrow_schema(GENERATIONS)
+
+_MEMBER_TYPE: pa.StructType = _GENERATION_SCHEMA.field("members").type.value_type
+
+_PARTITIONS_TYPE: pa.MapType = _MEMBER_TYPE.field("assigned").type
+
+_TOPICS_TYPE: pa.ListType = _MEMBER_TYPE.field("topics").type
+
+
+def generations_to_batch(generations: Sequence[Generation]) -> pa.RecordBatch:
+    """Generations as rows of silver/generations."""
+    columns = [
+        members_array([each.members for each in generations])
+        if column.name == "members"
+        else column_array(column, list(map(attrgetter(column.name), generations)))
+        for column in GENERATIONS.columns
+    ]
+    return pa.record_batch(columns, schema=_GENERATION_SCHEMA)
+
+
+def members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:
+    """The members of each generation, as a column."""
+    distinct, places = _distinct_objects([member for members in listed for member in members])
+    columns = [
+        _member_field_array(field, list(map(attrgetter(field.name), distinct)))
+        for field in _MEMBER_TYPE
+    ]
+    found = pa.StructArray.from_arrays(columns, fields=list(_MEMBER_TYPE))
+    if len(distinct) < len(places):
+        found = found.take(places)
+    return pa.ListArray.from_arrays(
+        _list_offsets(listed), found, type=_GENERATION_SCHEMA.field("members").type
+    )
+
+
+def _member_field_array(field: pa.Field, values: list[Any]) -> pa.Array:
+    if field.type == _PARTITIONS_TYPE:
+        return _shared_array(values, _partition_maps)
+    if field.type == _TOPICS_TYPE:
+        return _shared_array(values, lambda distinct: pa.array(distinct, _TOPICS_TYPE))
+    return pa.array(values, field.type)
+
+
+def _shared_array(values: list[Any], make: Callable[[list[Any]], pa.Array]) -> pa.Array:
+    distinct, places = _distinct_objects(values)
+    return make(distinct).take(places)
+
+
+def _distinct_objects(values: list[Any]) -> tuple[list[Any], pa.Array]:
+    """Returns each object once, and for each value the position of its object. Compares by
+    identity, which is fast.
+    """
+    known: dict[int, int] = {}
+    places = [known.setdefault(id(value), len(known)) for value in values]
+    distinct = list({id(value): value for value in values}.values())
+    return distinct, pa.array(places, pa.int32())
+
+
+def _partition_maps(helds: list[PartitionsByTopic]) -> pa.MapArray:
+    numbers = [listed for held in helds for listed in held.values()]
+    values = pa.array([number for listed in numbers for number in listed], pa.int32())
+    items = pa.ListArray.from_arrays(
+        _list_offsets(numbers), values, type=_PARTITIONS_TYPE.item_type
+    )
+    topics = pa.array([topic for held in helds for topic in held], pa.string())
+    return pa.MapArray.from_arrays(_list_offsets(helds), topics, items, type=_PARTITIONS_TYPE)
+
+
+def _list_offsets(listed: Sequence[Any]) -> pa.Array:
+    ends = np.zeros(len(listed) + 1, dtype=np.int32)
+    np.cumsum([len(each) for each in listed], out=ends[1:])
+    return pa.array(ends)
+
+
+class GenerationReader:
+    """Reads generations of one group from rows of silver/generations."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._topics: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._helds: dict[tuple[Any, ...], tuple[int, PartitionsByTopic]] = {}
+        self._members: dict[tuple[Any, ...], GenerationMember] = {}
+
+    def read(self, batch: pa.RecordBatch) -> list[Generation]:
+        """The generations that rows hold."""
+        columns = {
+            name: column_values(batch.column(name))
+            for name in batch.schema.names
+            if name != "members"
+        }
+        columns["kind"] = list(map(GroupType, columns["kind"]))
+        columns["mark"] = list(map(GenerationMark, columns["mark"]))
+        columns["members"] = self.members(batch.column("members"))
+        return [
+            Generation(**dict(zip(columns, row, strict=True)))
+            for row in zip(*columns.values(), strict=True)
+        ]
+
+    def members(self, column: pa.ListArray) -> list[tuple[GenerationMember, ...]]:
+        """The members of each row."""
+        listed = self._listed(column.flatten())
+        ends = column.offsets.to_numpy() - column.offsets[0].as_py()
+        return [tuple(listed[a:b]) for a, b in pairwise(ends.tolist())]
+
+    def _listed(self, members: pa.StructArray) -> list[GenerationMember]:
+        """Every member; equal ones are the same object."""
+        columns: list[list[Any]] = []
+        keys: list[list[Any]] = []
+        names = [field.name for field in members.type]
+        for column in members.flatten():
+            if column.type == _PARTITIONS_TYPE:
+                found = self._held(column)
+                keys.append([number for number, _ in found])
+                columns.append([held for _, held in found])
+            else:
+                keys.append(self._plain(column))
+                columns.append(keys[-1])
+        made = []
+        for key, *values in zip(zip(*keys, strict=True), *columns, strict=True):
+            member = self._members.get(key)
+            if member is None:
+                member = GenerationMember(**dict(zip(names, values, strict=True)))
+                self._members[key] = member
+            made.append(member)
+        return made
+
+    def _plain(self, column: pa.Array) -> list[Any]:
+        if column.type == _TOPICS_TYPE:
+            texts = self._plain(column.flatten())
+            ends = column.offsets.to_numpy() - column.offsets[0].as_py()
+            found = (tuple(texts[a:b]) for a, b in pairwise(ends.tolist()))
+            return [self._topics.setdefault(topics, topics) for topics in found]
+        if column.type != pa.string():
+            return column_values(column)
+        coded = column.dictionary_encode()
+        names = [self._texts.setdefault(text, text) for text in coded.dictionary.to_pylist()]
+        places = coded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False).tolist()
+        texts = [*names, None]
+        return [texts[place] for place in places]
+
+    def _held(self, column: pa.MapArray) -> list[tuple[int, PartitionsByTopic]]:
+        """What each has, by topic, and a number that stands for it."""
+        offsets = column.offsets.to_numpy()
+        begin, size = int(offsets[0]), int(offsets[-1] - offsets[0])
+        topics = self._plain(column.keys.slice(begin, size))
+        items = column.items.slice(begin, size)
+        places = items.offsets.to_numpy() - items.offsets[0].as_py()
+        numbers = items.flatten().to_numpy(zero_copy_only=False).astype(np.int32)
+        data, starts = numbers.tobytes(), places.tolist()
+        found = []
+        for a, b in pairwise((offsets - begin).tolist()):
+            lengths = (0,) if b - a < 2 else tuple(np.diff(places[a : b + 1]).tolist())
+            key = (*topics[a:b], *lengths, data[4 * starts[a] : 4 * starts[b]])
+            held = self._helds.get(key)
+            if held is None:
+                each = zip(topics[a:b], pairwise(starts[a : b + 1]), strict=True)
+                read = {topic: tuple(numbers[c:d].tolist()) for topic, (c, d) in each}
+                held = self._helds[key] = len(self._helds), read
+            found.append(held)
+        return found
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """A column's values; times are milliseconds."""
+    listed: list[Any] = (
+        to_milliseconds(column) if column.type == TIME_TYPE else column
+    ).to_pylist()
+    return listed

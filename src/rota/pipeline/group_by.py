@@ -1,0 +1,118 @@
+"""Brings all rows of a group together, for Python to process.
+
+A shuffle costs by the row, and a journal has millions of commits of few groups. So rows are packed
+first: those of one group in one batch become one row of bytes, which Spark shuffles; they are
+unpacked where the group's other rows are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+#: The name of a table, and rows of it.
+TablePart: TypeAlias = tuple[str, pa.RecordBatch]
+
+_PACKED_SCHEMA = pa.schema([("group", pa.string()), ("rank", pa.int32()), ("packed", pa.binary())])
+
+_PACKED_DDL = "`group` string, rank int, packed binary"
+
+
+def apply_by_group(
+    read: Callable[[str, Iterator[TablePart]], Batches], made: str, **tables: DataFrame
+) -> DataFrame:
+    """Calls a function for every group and returns the rows it makes.
+
+    :param read: gets the group's name and its rows of every table, the tables in the order given
+    :param made: the schema of the rows it makes
+    :param tables: all have a column ``group``
+    """
+    names = list(tables)
+    packed = [
+        frame.mapInArrow(_make_packer(rank), _PACKED_DDL)
+        for rank, frame in enumerate(tables.values())
+    ]
+
+    def unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for group, pieces in split_by_key(batches, "group"):
+            yield from read(str(group), _unpack_parts(pieces, names))
+
+    rows = reduce(DataFrame.unionByName, packed)
+    return repartition_by_key(rows, "group", "rank").mapInArrow(unpacked, made)
+
+
+def _make_packer(rank: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            rows = batch.take(pc.sort_indices(batch.column("group")))
+            found = [
+                (group, _to_ipc_bytes(part)) for group, part in _split_batch_by_key(rows, "group")
+            ]
+            groups, packed = zip(*found, strict=True)
+            ranks = pa.repeat(pa.scalar(rank, pa.int32()), len(found))
+            yield pa.record_batch(
+                [pa.array(groups), ranks, pa.array(packed)], schema=_PACKED_SCHEMA
+            )
+
+    return pack
+
+
+def _to_ipc_bytes(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _unpack_parts(pieces: Batches, names: list[str]) -> Iterator[TablePart]:
+    for piece in pieces:
+        ranks = piece.column("rank").to_pylist()
+        for rank, packed in zip(ranks, piece.column("packed"), strict=True):
+            with pa.ipc.open_stream(packed.as_buffer()) as stream:
+                for batch in stream:
+                    yield names[rank], batch
+
+
+def repartition_by_key(rows: DataFrame, key: str, *order: str) -> DataFrame:
+    """Repartitions rows by a key and sorts them by it within each task.
+
+    The number of tasks is given, so that Spark does not put little data that needs much work into
+    one task.
+    """
+    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return rows.repartition(tasks, key).sortWithinPartitions(key, *order)
+
+
+def split_by_key(batches: Batches, key: str) -> Iterator[tuple[object, Iterator[pa.RecordBatch]]]:
+    """Yields the rows of each key, which must be adjacent, in pieces: all of them may not fit
+    into memory.
+    """
+    parts = (part for batch in batches for part in _split_batch_by_key(batch, key))
+    for value, group in itertools.groupby(parts, lambda part: part[0]):
+        yield value, (piece for _, piece in group)
+
+
+def _split_batch_by_key(batch: pa.RecordBatch, key: str) -> Iterator[tuple[object, pa.RecordBatch]]:
+    if not batch.num_rows:
+        return
+    column = batch.column(key)
+    changes = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+    # beside a null the answer is null: there it changes, unless both are
+    null = column.is_null()
+    edges = pc.xor(null.slice(1), null.slice(0, len(column) - 1))
+    changes = pc.or_(pc.fill_null(changes, fill_value=False), edges)
+    cuts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
+    for begin, end in itertools.pairwise([0, *cuts.tolist(), batch.num_rows]):
+        yield column[begin].as_py(), batch.slice(begin, end - begin)

@@ -1,0 +1,274 @@
+"""Silver into gold/rebalances, and from there into gold/whatif, gold/advice and gold/advised.
+
+Each rebalance gets its cause and its cost; then every rebalance is computed under other policies.
+One group at a time: the analysis itself is in ``rota.engine.history``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from rota.engine.history.advice import advise_group
+from rota.engine.history.causes import (
+    CommitTimes,
+    Int64Array,
+    PartitionCodes,
+    explain_rebalance,
+    list_query_times,
+    select_commits,
+)
+from rota.engine.history.facts import Explanation, Generation, LogLine, Rebalance, RebalanceCause
+from rota.engine.history.policies import is_readable_consumer_group
+from rota.engine.history.rebalances import compute_cost, find_rebalances, rebalance_protocol
+from rota.engine.history.restarts import find_rollouts
+from rota.engine.history.snapshot import member_identity
+from rota.engine.history.whatif import evaluate_policies, list_advised_ownership
+from rota.pipeline import arrow
+from rota.pipeline.group_by import TablePart, apply_by_group
+from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
+
+#: So many commits are kept before those are sorted out that make no difference.
+MAX_KEPT_COMMITS = 2**20
+
+#: Into so many parts commits are divided to be sorted.
+MERGE_PARTS = 16
+
+
+def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
+    """gold/rebalances, out of silver/generations and commits and bronze/serverlog."""
+    # one that was seen between two samples is known by the second; of others nobody knows when
+    at = fn.coalesce("committed_at", fn.when(fn.col("not_before").isNotNull(), fn.col("at")))
+    committed = commits.where("offset is not null").withColumn("committed_at", at)
+    committed = committed.where("committed_at is not null")
+    return apply_by_group(
+        group_rebalances,
+        arrow.spark_ddl(REBALANCES),
+        generations=generations,
+        lines=lines,
+        commits=committed.select("group", "topic", "partition", "committed_at"),
+    )
+
+
+def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
+    """One group's rebalances; ``commits`` come last, in any order within."""
+    evidence = _GroupEvidence()
+    for table, rows in parts:
+        evidence.take(table, rows)
+    if evidence.made:
+        yield arrow.rows_to_batch(REBALANCES, evidence.rows())
+
+
+class _GroupEvidence:
+    """All that is known of a group; its commits come last."""
+
+    def __init__(self) -> None:
+        self.made: list[Generation] = []
+        self._reader = arrow.GenerationReader()
+        self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
+        self._times: _CommitTimes | None = None
+
+    def take(self, table: str, rows: pa.RecordBatch) -> None:
+        match table:
+            case "generations":
+                self.made += self._reader.read(rows)
+            case "lines":
+                self._lines += _log_lines(rows)
+            case _:
+                if self._times is None:
+                    self._times = _CommitTimes(
+                        list_query_times(self.made, (line for _, line in self._lines))
+                    )
+                self._times.take(rows)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        commits = {} if self._times is None else self._times.by_partition()
+        self.made.sort(key=lambda generation: generation.offset)
+        self._lines.sort(key=lambda line: line[0])
+        lines = [line for _, line in self._lines]
+        taken = find_rebalances(self.made)
+        explained = [explain_rebalance(step, commits, lines) for step in taken]
+        deploys = find_rollouts(taken, explained)
+        for step, why, rollout in zip(taken, explained, deploys, strict=True):
+            yield _rebalance_row(step, why, rollout)
+
+
+def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], LogLine]]:
+    at = rows.schema.get_field_index("at")
+    rows = rows.set_column(at, "at", arrow.to_milliseconds(rows.column(at)))
+    for row in rows.to_pylist():
+        file, line = row.pop("file"), row.pop("line")
+        yield (row["at"], file, line), LogLine(**row)
+
+
+class _CommitTimes:
+    """The times at which each partition's offsets were committed, as far as they can matter.
+
+    A group may have any number of commits but few rebalances: only commits that an explanation can
+    ask for are kept. Even so, a million of them take 12 MB.
+    """
+
+    def __init__(self, asked: Int64Array) -> None:
+        self._asked = asked
+        self._numbers: dict[tuple[str, int], int] = {}
+        #: Each by partition and time.
+        self._pieces: list[tuple[PartitionCodes, Int64Array]] = []
+        self._rows = 0
+        self._room = MAX_KEPT_COMMITS
+
+    def take(self, part: pa.RecordBatch) -> None:
+        topics = part.column("topic").dictionary_encode()
+        partition = part.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
+        pair = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | partition
+        pairs, place = np.unique(pair, return_inverse=True)
+        names = topics.dictionary.to_pylist()
+        codes = [
+            self._numbers.setdefault((names[one >> 32], one & 0xFFFFFFFF), len(self._numbers))
+            for one in pairs.tolist()
+        ]
+        at = arrow.to_milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
+        self._add(np.array(codes, dtype=np.int32)[place], at)
+        if self._rows > self._room:
+            found = list(self._merged())
+            self._pieces, self._rows = found, sum(len(at) for _, at in found)
+            self._room = max(MAX_KEPT_COMMITS, 2 * self._rows)
+
+    def _add(self, code: PartitionCodes, at: Int64Array) -> None:
+        kept = select_commits(code, at, self._asked)
+        self._pieces.append((code[kept], at[kept]))
+        self._rows += len(kept)
+
+    def _merged(self) -> Iterator[tuple[PartitionCodes, Int64Array]]:
+        """All pieces as one, by partition and time, some partitions after the other: together they
+        would be in memory several times.
+        """
+        size = len(self._numbers) // MERGE_PARTS + 1
+        for first in range(0, len(self._numbers), size):
+            slices = [
+                slice(*np.searchsorted(code, (first, first + size))) for code, _ in self._pieces
+            ]
+            each = list(zip(self._pieces, slices, strict=True))
+            code = np.concatenate([code[rows] for (code, _), rows in each])
+            at = np.concatenate([at[rows] for (_, at), rows in each])
+            kept = select_commits(code, at, self._asked)
+            yield code[kept], at[kept]
+
+    def by_partition(self) -> CommitTimes:
+        pairs = list(self._numbers)
+        found: dict[tuple[str, int], Int64Array] = {}
+        for codes, at in self._merged():
+            numbers, begins = np.unique(codes, return_index=True)
+            times = np.split(at, begins[1:])
+            found |= {pairs[number]: each for number, each in zip(numbers, times, strict=True)}
+        self._pieces = []
+        return found
+
+
+def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> dict[str, Any]:
+    after, before = step.after, step.before
+    readable = is_readable_consumer_group(step.rounds if before is None else (before, *step.rounds))
+    counted = compute_cost(step) if readable else None
+    known = ("moved", "moved_min", "orphaned", "stopped", "idle_members", "most", "least")
+    told = ("cause", "evidence", "likely", "reason")
+    times = ("started_at", "joined_at", "earliest_start", "latest_start")
+    old = () if before is None else before.members
+    return {
+        **{name: getattr(counted, name, None) for name in known},
+        **{name: getattr(why, name) for name in (*told, *times)},
+        "group": after.group,
+        "kind": after.kind,
+        "life": after.life,
+        "from_generation": step.from_generation,
+        "to_generation": after.generation,
+        "rounds": len(step.rounds),
+        "unseen": step.unseen,
+        "at": after.at,
+        "join_ms": _duration_or_none(why.started_at, why.joined_at),
+        "sync_ms": _duration_or_none(why.joined_at, after.at),
+        "strategy": after.strategy,
+        "protocol": rebalance_protocol(step) if readable else None,
+        "members_before": len(old),
+        "members_after": len(after.members),
+        "joined": _member_ids_missing_in(after.members, old),
+        "left": _member_ids_missing_in(old, after.members),
+        "rollout": rollout,
+    }
+
+
+def _member_ids_missing_in(members: Sequence[Any], others: Sequence[Any]) -> list[str]:
+    """The ids of members that the others have not; a static one is known by its static id."""
+    known = {member_identity(other) for other in others}
+    return sorted(each.member_id for each in members if member_identity(each) not in known)
+
+
+def _duration_or_none(begin: int | None, end: int | None) -> int | None:
+    return None if begin is None or end is None else end - begin
+
+
+#: A row has one of these, which is a row of that table.
+WHATIF_TABLES = {"whatif": WHATIF, "advice": ADVICE, "advised": ADVISED}
+
+_WHATIF_TYPES: Mapping[str, str] = {
+    name: arrow.struct_ddl(table) for name, table in WHATIF_TABLES.items()
+}
+
+WHATIF_DDL = ", ".join(f"{name} {kind}" for name, kind in _WHATIF_TYPES.items())
+
+
+def compute_whatif(
+    generations: DataFrame,
+    rebalances: DataFrame,
+    *,
+    topic_ids: Mapping[str, bytes],
+    since: int | None,
+) -> DataFrame:
+    """Every rebalance under every policy, advice on every group, and what would have come of it:
+    :data:`COLUMNS`.
+
+    :param since: rebalances before it are history, and not counted in the advice
+    """
+
+    def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
+        yield from group_whatif(parts, topic_ids, since)
+
+    told = rebalances.select("group", "life", "to_generation", "cause", "rollout")
+    return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=told)
+
+
+def group_whatif(
+    parts: Iterable[TablePart], topic_ids: Mapping[str, bytes], since: int | None
+) -> Iterator[pa.RecordBatch]:
+    """One group's: see :func:`alternatives`."""
+    made: list[Generation] = []
+    reader = arrow.GenerationReader()
+    causes: dict[tuple[int, int], RebalanceCause] = {}
+    rollouts: dict[tuple[int, int], str] = {}
+    for table, rows in parts:
+        if table == "generations":
+            made += reader.read(rows)
+            continue
+        for row in rows.to_pylist():
+            key = (row["life"], row["to_generation"])
+            causes[key] = RebalanceCause(row["cause"])
+            if row["rollout"] is not None:
+                rollouts[key] = row["rollout"]
+    made.sort(key=lambda generation: generation.offset)
+    history = taken = find_rebalances(made)
+    found = evaluate_policies(made, history, causes, topic_ids)
+    if since is not None:
+        taken = [step for step in history if step.after.at >= since]
+        found = [row for row in found if row.at >= since]
+    if not taken:
+        return
+    advice = advise_group(made, taken, found, causes, rollouts)
+    owners = list_advised_ownership(made, history, advice, causes, topic_ids)
+    shown = [row for row in owners if since is None or row.until is None or row.until >= since]
+    for name, facts in (("whatif", found), ("advice", [advice]), ("advised", shown)):
+        yield arrow.as_struct_column(
+            _WHATIF_TYPES, name, arrow.facts_to_batch(WHATIF_TABLES[name], facts)
+        )

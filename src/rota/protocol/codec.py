@@ -1,0 +1,665 @@
+"""Generates a decoder and an encoder for each message and version, as Python source.
+
+A message can come from anyone. So a decoder believes no length and no count before it has seen that
+the rest of the frame can hold it. An array may have no more elements than its bytes allow, and the
+elements of one request are counted: an empty struct is cheap to send and costs memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import calcsize, pack, unpack_from
+from types import TracebackType
+from typing import Any, NoReturn
+
+from rota.engine.formats.buffer import Bytes
+from rota.errors import FormatError
+from rota.protocol.schemas import (
+    FIXED_SIZE_FORMATS,
+    ZERO_UUID,
+    DefaultValue,
+    FieldSpec,
+    MessageBase,
+    StructSpec,
+)
+
+_FIELD_OF_LINE = "FIELDS"
+
+
+class SourceBuilder:
+    """Builds the source of one generated function, and knows which field each line is about."""
+
+    def __init__(self, head: str, **names: object) -> None:
+        self._lines = [head]
+        self._fields = [""]
+        self._path: list[str] = []
+        self._depth = 1
+        self._count = 0
+        self._names: dict[str, object] = names
+
+    def line(self, text: str, field: str | None = None) -> None:
+        """Another line, about the present field or this one."""
+        self._lines.append("    " * self._depth + text)
+        self._fields.append(self.path if field is None else field)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines within this one."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def about(self, field: str) -> Iterator[None]:
+        """Lines that are about a field of the present one."""
+        self._path.append(field)
+        yield
+        self._path.pop()
+
+    @property
+    def path(self) -> str:
+        """The present field, from the message on."""
+        return ".".join(self._path)
+
+    def variable(self, prefix: str) -> str:
+        """A name not used yet."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def bind(self, prefix: str, value: object) -> str:
+        """A name for a value that the function uses."""
+        name = self.variable(prefix)
+        self._names[name] = value
+        return name
+
+    def unpack(self, formats: str) -> str:
+        """The name of a function that reads numbers."""
+        return self._bound(f"unpack_{formats}", struct.Struct(f">{formats}").unpack_from)
+
+    def pack(self, formats: str) -> str:
+        """The name of a function that writes numbers."""
+        return self._bound(f"pack_{formats}", struct.Struct(f">{formats}").pack)
+
+    def _bound(self, name: str, value: object) -> str:
+        name = name.replace("?", "t")
+        self._names[name] = value
+        return name
+
+    def function(self, label: str) -> Callable[..., Any]:
+        """The function."""
+        names = {**self._names, _FIELD_OF_LINE: self._fields}
+        code = compile("\n".join(self._lines), f"<{label}>", "exec")
+        exec(code, names)  # noqa: S102 made of the schema's names alone
+        made: Any = names[self._lines[0].removeprefix("def ").partition("(")[0]]
+        return made  # type: ignore[no-any-return]
+
+
+def field_of_traceback(trace: TracebackType | None) -> str:
+    """Returns the field that a generated function was at when it raised."""
+    found = ""
+    while trace is not None:
+        fields = trace.tb_frame.f_globals.get(_FIELD_OF_LINE)
+        if fields is not None:
+            found = fields[trace.tb_lineno - 1] or found
+        trace = trace.tb_next
+    return found
+
+
+#: Of all arrays of a request: anybody may send one. A broker's response may have as many as its
+#: bytes are enough for: the metadata of a large cluster has millions.
+MAX_REQUEST_ELEMENTS = 250_000
+
+MAX_STRING_BYTES = 2**15 - 1
+
+#: Reads from a position to the end of the bytes.
+Decoder = Callable[[Bytes, int], Any]
+
+
+def make_decoder(made: type[MessageBase], version: int) -> Decoder:
+    """The function that reads a message of this version."""
+    schema = made.SCHEMA
+    struct = schema.struct
+    source = _decoder_source("def decode(data, pos):")
+    source.line("end = len(data)")
+    writer = _DecoderWriter(source, version, made, flexible=version in schema.flexible)
+    writer.begin()
+    found = writer.struct(struct, made)
+    writer.end(found)
+    return source.function(f"decode {struct.name} v{version}")
+
+
+def _decoder_source(head: str) -> SourceBuilder:
+    return SourceBuilder(
+        head,
+        new=object.__new__,
+        varint=_read_varint_rest,
+        skip_tags=skip_tags,
+        refuse=_raise_bad_length,
+        refuse_end=_raise_bad_end,
+        refuse_count=_raise_bad_count,
+        NO_ID=ZERO_UUID,
+    )
+
+
+class _DecoderWriter:
+    """Writes the text of a decoder. Numbers that follow each other are read in one go."""
+
+    def __init__(
+        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+    ) -> None:
+        self._out = source
+        self._version = version
+        self._top = top
+        self._flexible = flexible
+        #: Numbers not yet read: format, target, and the field they are for.
+        self._numbers: list[tuple[str, str, str]] = []
+
+    def begin(self) -> None:
+        asked = self._top.__name__.endswith("Request")
+        self._out.line(f"room = {MAX_REQUEST_ELEMENTS if asked else 'end'}")
+
+    def end(self, found: str, *, exact: bool = False) -> None:
+        """The end of a message, or of a tagged field, which must have the size that it says.
+
+        What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
+        of all topics ends with three bytes too many.
+        """
+        self._flush()
+        with self._out.block(f"if pos {'!=' if exact else '>'} end:"):
+            self._out.line("refuse_end(end - pos)")
+        self._out.line(f"return {found}")
+
+    def struct(self, struct: StructSpec, made: type[MessageBase]) -> str:
+        out = self._out
+        name = out.variable("o")
+        out.line(f"{name} = new({out.bind('Class', made)})")
+        for field in struct.fields:
+            with out.about(field.name):
+                if field.is_plain(self._version):
+                    self.field(field, f"{name}.{field.name}")
+                else:
+                    out.line(f"{name}.{field.name} = {_default_expression(field.default)}")
+        if self._flexible:
+            self._tags(struct, name)
+        self._flush()
+        return name
+
+    def field(self, field: FieldSpec, target: str) -> None:
+        nullable = self._version in field.nullable
+        if field.array:
+            self._array(field, target, nullable=nullable)
+        elif field.kind in FIXED_SIZE_FORMATS:
+            self._number(FIXED_SIZE_FORMATS[field.kind], target)
+        elif field.struct is None:
+            self._text(field.kind, target, nullable=nullable)
+        elif nullable:
+            self._null_or_struct(field.struct, target)
+        else:
+            self._flush()
+            self._out.line(f"{target} = {self.struct(field.struct, self._class(field.struct))}")
+
+    def _null_or_struct(self, struct: StructSpec, target: str) -> None:
+        """One byte, negative for null (KIP-893)."""
+        out = self._out
+        self._number("b", "n")
+        self._flush()
+        with out.block("if n < 0:"):
+            out.line(f"{target} = None")
+        with out.block("else:"):
+            out.line(f"{target} = {self.struct(struct, self._class(struct))}")
+
+    def _class(self, struct: StructSpec) -> type[MessageBase]:
+        made: type[MessageBase] = getattr(self._top, struct.name)
+        return made
+
+    def _text(self, kind: str, target: str, *, nullable: bool) -> None:
+        """Text or bytes, behind their length."""
+        out = self._out
+        self._length("n", wide=kind != "string")
+        self._null("n", target, "refuse", nullable=nullable)
+        longest = f" or n > {MAX_STRING_BYTES}" if kind == "string" and self._flexible else ""
+        with out.block(f"elif n > end - pos{longest}:"):
+            out.line("refuse(n, end - pos)")
+        with out.block("else:"):
+            out.line("pos += n")
+            if kind == "string":
+                # what is no UTF-8 gets replacement characters, as in Kafka
+                out.line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
+            elif kind == "records":
+                out.line(f"{target} = memoryview(data)[pos - n:pos]")
+            else:
+                out.line(f"{target} = bytes(data[pos - n:pos])")
+
+    def _array(self, field: FieldSpec, target: str, *, nullable: bool) -> None:
+        out = self._out
+        count = out.variable("n")
+        self._length(count, wide=True)
+        self._null(count, target, "refuse_count", nullable=nullable)
+        least = min_element_size(field, self._version, flexible=self._flexible)
+        with out.block(f"elif {count} > (end - pos) // {least} or {count} > room:"):
+            out.line(f"refuse_count({count}, end - pos, room)")
+        with out.block("else:"):
+            out.line(f"room -= {count}")
+            if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
+                self._numbers_of(field.kind, count, target)
+            else:
+                self._elements(field, count, target)
+
+    def _numbers_of(self, kind: str, count: str, target: str) -> None:
+        many = self._out.bind("many", _make_array_unpacker(FIXED_SIZE_FORMATS[kind]))
+        self._out.line(f"{target}, pos = {many}(data, pos, {count})")
+
+    def _elements(self, field: FieldSpec, count: str, target: str) -> None:
+        out = self._out
+        add = out.variable("add")
+        out.line(f"{target} = []")
+        out.line(f"{add} = {target}.append")
+        with out.block(f"for _ in range({count}):"):
+            if field.kind in FIXED_SIZE_FORMATS:
+                item = out.variable("item")
+                self._number(FIXED_SIZE_FORMATS[field.kind], item)
+                self._flush()
+            elif field.struct is None:
+                item = out.variable("item")
+                self._text(field.kind, item, nullable=False)
+            else:
+                item = self.struct(field.struct, self._class(field.struct))
+            out.line(f"{add}({item})")
+
+    def _length(self, name: str, *, wide: bool) -> None:
+        """A length or count, -1 for null: in four bytes or two, or a varint of one more."""
+        out = self._out
+        if not self._flexible:
+            self._number("i" if wide else "h", name)
+            self._flush()
+            return
+        self._flush()
+        self._varint(name)
+        out.line(f"{name} -= 1")
+
+    def _varint(self, name: str) -> None:
+        out = self._out
+        out.line(f"{name} = data[pos]")
+        out.line("pos += 1")
+        with out.block(f"if {name} > 127:"):
+            out.line(f"{name}, pos = varint(data, pos, {name})")
+
+    def _null(self, name: str, target: str, refuse: str, *, nullable: bool) -> None:
+        """What follows must be an ``elif`` or ``else``."""
+        out = self._out
+        with out.block(f"if {name} < 0:"):
+            if not nullable:
+                out.line(f"{refuse}({name}, end - pos)")
+                return
+            with out.block(f"if {name} < -1:"):
+                out.line(f"{refuse}({name}, end - pos)")
+            out.line(f"{target} = None")
+
+    def _tags(self, struct: StructSpec, name: str) -> None:
+        out = self._out
+        with out.about("tagged fields"):
+            self._number("B", "n")
+        self._flush()
+        known = {field.tag: self._tag(field) for field in struct.fields if field.tag >= 0}
+        with out.block("if n:"):
+            if known:
+                out.line(
+                    f"pos = {out.bind('tags', _make_tag_reader(known))}(data, pos, end, n, {name})"
+                )
+            else:
+                out.line("pos = skip_tags(data, pos, end, n)")
+
+    def _tag(self, field: FieldSpec) -> tuple[str, Callable[..., Any]]:
+        """A function that reads a tagged field, which has an end of its own."""
+        if not field.is_tagged(self._version):
+            return field.name, _raise_unexpected_tag
+        source = _decoder_source("def decode(data, pos, end):")
+        inner = _DecoderWriter(source, self._version, self._top, flexible=True)
+        inner.begin()
+        with source.about(f"{self._out.path}.{field.name}".lstrip(".")):
+            inner.field(field, "found")
+            inner.end("found", exact=True)
+        return field.name, source.function(f"decode tag {field.name} v{self._version}")
+
+    def _number(self, one: str, target: str) -> None:
+        self._numbers.append((one, target, self._out.path))
+
+    def _flush(self) -> None:
+        if not self._numbers:
+            return
+        formats = "".join(one for one, _, _ in self._numbers)
+        targets = ", ".join(target for _, target, _ in self._numbers)
+        first, last = self._numbers[0][2], self._numbers[-1][2]
+        self._numbers.clear()
+        text = f"{targets}, = {self._out.unpack(formats)}(data, pos)"
+        self._out.line(text, first if first == last else f"{first} to {last}")
+        self._out.line(f"pos += {calcsize('>' + formats)}")
+
+
+def _default_expression(default: DefaultValue) -> str:
+    return "NO_ID" if default == ZERO_UUID else repr(default)
+
+
+def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
+    """The bytes that an element of an array has at least."""
+    if field.struct is None:
+        return _min_field_size(field.kind, flexible=flexible)
+    plain = [each for each in field.struct.fields if each.is_plain(version)]
+    found = int(flexible)  # the count of its tagged fields
+    for each in plain:
+        if each.struct is not None and not each.array:
+            nullable = version in each.nullable
+            found += 1 if nullable else min_element_size(each, version, flexible=flexible)
+        else:
+            found += _min_field_size("array" if each.array else each.kind, flexible=flexible)
+    assert found > 0, f"{field.name} has elements of no bytes"
+    return found
+
+
+def _min_field_size(kind: str, *, flexible: bool) -> int:
+    if kind in FIXED_SIZE_FORMATS:
+        return calcsize(">" + FIXED_SIZE_FORMATS[kind])
+    return 1 if flexible else 2 if kind == "string" else 4
+
+
+def _raise_bad_length(length: int, left: int) -> NoReturn:
+    raise FormatError(_describe_bad_length(length, "bytes", left))
+
+
+def _raise_bad_count(count: int, left: int, room: int = MAX_REQUEST_ELEMENTS) -> NoReturn:
+    if room < count <= left:
+        raise FormatError(f"has {count} elements: a message may have {MAX_REQUEST_ELEMENTS} in all")
+    raise FormatError(_describe_bad_length(count, "elements", left))
+
+
+def _describe_bad_length(number: int, what: str, left: int) -> str:
+    if number == -1:
+        return "is null"
+    return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
+
+
+def _raise_bad_end(left: int) -> NoReturn:
+    if left > 0:
+        raise FormatError(f"is followed by {left} bytes too many")
+    raise FormatError(f"goes {-left} bytes beyond its end")
+
+
+def _raise_unexpected_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one
+    """Kafka skips tags that it does not know, but not those that it knows of other versions."""
+    raise FormatError("has a tag of another version")
+
+
+def _read_varint_rest(data: Bytes, pos: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte has been read and says that more follow."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+    raise FormatError("has a varint of more than five bytes")
+
+
+def _read_varint(data: Bytes, pos: int) -> tuple[int, int]:
+    first = data[pos]
+    return (first, pos + 1) if first < 0x80 else _read_varint_rest(data, pos + 1, first)
+
+
+def _iterate_tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Each tagged field: its tag, where it starts and where it ends.
+
+    :param count: the first byte of how many there are
+    """
+    if count > 127:
+        count, pos = _read_varint_rest(data, pos, count)
+    for _ in range(count):  # two bytes each at least: no count can make this long
+        tag, pos = _read_varint(data, pos)
+        size, pos = _read_varint(data, pos)
+        if size > end - pos:
+            left = max(end - pos, 0)
+            raise FormatError(f"has {size} bytes in its tag {tag}, of {left} that are left")
+        yield tag, pos, pos + size
+        pos += size
+    yield -1, pos, pos
+
+
+def skip_tags(data: Bytes, pos: int, end: int, count: int) -> int:
+    """Where the tagged fields end of which the first byte of their count has been read."""
+    for _, _, stop in _iterate_tags(data, pos, end, count):
+        pos = stop
+    return pos
+
+
+def _make_tag_reader(known: dict[int, tuple[str, Callable[..., Any]]]) -> Callable[..., int]:
+    def read(data: Bytes, pos: int, end: int, count: int, record: MessageBase) -> int:
+        for tag, start, stop in _iterate_tags(data, pos, end, count):
+            if tag in known:
+                name, decode = known[tag]
+                setattr(record, name, decode(data, start, stop))
+            pos = stop
+        return pos
+
+    return read
+
+
+def _make_array_unpacker(one: str) -> Callable[[Bytes, int, int], tuple[list[Any], int]]:
+    size = calcsize(f">{one}")
+
+    def unpack(data: Bytes, pos: int, count: int) -> tuple[list[Any], int]:
+        return list(unpack_from(f">{count}{one}", data, pos)), pos + count * size
+
+    return unpack
+
+
+#: Writes a message behind the bytes that are there.
+Encoder = Callable[[Any, bytearray], None]
+
+
+def make_encoder(made: type[MessageBase], version: int) -> Encoder:
+    """The function that writes a message of this version."""
+    schema = made.SCHEMA
+    source = _encoder_source("def encode(o, out):")
+    writer = _EncoderWriter(source, version, made, flexible=version in schema.flexible)
+    writer.struct(schema.struct, "o")
+    source.line("return")
+    return source.function(f"encode {schema.struct.name} v{version}")
+
+
+def _encoder_source(head: str) -> SourceBuilder:
+    return SourceBuilder(
+        head,
+        varint=encode_varint,
+        checked_id=_check_uuid,
+        refuse_text=_raise_string_too_long,
+        pack=pack,
+    )
+
+
+class _EncoderWriter:
+    """Writes the text of an encoder. Numbers that follow each other are written in one go."""
+
+    def __init__(
+        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+    ) -> None:
+        self._out = source
+        self._version = version
+        self._top = top
+        self._flexible = flexible
+        #: Numbers not yet written: format, value, and the field they are of.
+        self._numbers: list[tuple[str, str, str]] = []
+
+    def struct(self, struct: StructSpec, name: str) -> None:
+        for field in struct.fields:
+            if field.is_plain(self._version):
+                with self._out.about(field.name):
+                    self.field(field, f"{name}.{field.name}")
+        if self._flexible:
+            self._tags(struct, name)
+        self._flush()
+
+    def field(self, field: FieldSpec, value: str) -> None:
+        nullable = self._version in field.nullable
+        if field.array:
+            self._array(field, value, nullable=nullable)
+        elif field.kind in FIXED_SIZE_FORMATS:
+            self._number(field.kind, value)
+        elif field.struct is None:
+            self._text(field.kind, value, nullable=nullable)
+        else:
+            self._struct(field.struct, value, nullable=nullable)
+
+    def _struct(self, struct: StructSpec, value: str, *, nullable: bool) -> None:
+        out = self._out
+        self._flush()
+        name = out.variable("o")
+        out.line(f"{name} = {value}")
+        if not nullable:
+            self.struct(struct, name)
+            return
+        with out.block(f"if {name} is None:"):
+            out.line("out.append(255)")
+        with out.block("else:"):
+            out.line("out.append(1)")
+            self.struct(struct, name)
+
+    def _number(self, kind: str, value: str) -> None:
+        value = f"checked_id({value})" if kind == "uuid" else value
+        self._numbers.append((FIXED_SIZE_FORMATS[kind], value, self._out.path))
+
+    def _text(self, kind: str, value: str, *, nullable: bool) -> None:
+        out = self._out
+        text, size = out.variable("text"), out.variable("size")
+        out.line(f"{text} = {value}")
+        if kind == "string":
+            guard = f" if {text} is not None else None" if nullable else ""
+            out.line(f"{text} = {text}.encode(){guard}")
+        null = f"-1 if {text} is None else " if nullable else ""
+        out.line(f"{size} = {null}len({text})")
+        if kind == "string":
+            with out.block(f"if {size} > {MAX_STRING_BYTES}:"):
+                out.line(f"refuse_text({size})")
+        self._length(size, wide=kind != "string")
+        with out.block(f"if {size} > 0:"):
+            out.line(f"out += {text}")
+
+    def _array(self, field: FieldSpec, value: str, *, nullable: bool) -> None:
+        out = self._out
+        items, size = out.variable("items"), out.variable("size")
+        out.line(f"{items} = {value}")
+        null = f"-1 if {items} is None else " if nullable else ""
+        out.line(f"{size} = {null}len({items})")
+        self._length(size, wide=True)
+        with out.block(f"if {size} > 0:"):
+            if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
+                out.line(f"out += pack(f'>{{{size}}}{FIXED_SIZE_FORMATS[field.kind]}', *{items})")
+            else:
+                self._elements(field, items)
+
+    def _elements(self, field: FieldSpec, items: str) -> None:
+        out = self._out
+        item = out.variable("o")
+        with out.block(f"for {item} in {items}:"):
+            if field.struct is not None:
+                self.struct(field.struct, item)
+            elif field.kind == "uuid":
+                self._number(field.kind, item)
+                self._flush()
+            else:
+                self._text(field.kind, item, nullable=False)
+
+    def _length(self, size: str, *, wide: bool) -> None:
+        out = self._out
+        if not self._flexible:
+            self._numbers.append(("i" if wide else "h", size, out.path))
+            self._flush()
+            return
+        self._flush()
+        with out.block(f"if {size} < 127:"):
+            out.line(f"out.append({size} + 1)")
+        with out.block("else:"):
+            out.line(f"out += varint({size} + 1)")
+
+    def _tags(self, struct: StructSpec, name: str) -> None:
+        """Tagged fields are written where they differ from their default."""
+        out = self._out
+        tags = struct.tags(self._version)
+        if not tags:
+            self._numbers.append(("B", "0", out.path))
+            return
+        self._flush()
+        absent = [self._absent(field, f"{name}.{field.name}") for field in tags]
+        with out.block(f"if {' and '.join(absent)}:"):
+            out.line("out.append(0)")
+        with out.block("else:"):
+            out.line("count, tags = 0, bytearray()")
+            for field, gone in zip(tags, absent, strict=True):
+                with out.block(f"if not ({gone}):"):
+                    out.line("count += 1")
+                    out.line(f"{out.bind('tag', self._tag(field))}({name}.{field.name}, tags)")
+            out.line("out += varint(count)")
+            out.line("out += tags")
+
+    def _absent(self, field: FieldSpec, value: str) -> str:
+        """Asks whether a tagged field has its default."""
+        if field.struct is not None and not field.array:
+            empty = getattr(self._top, field.struct.name)()
+            return f"({value} is None or {value} == {self._out.bind('empty', empty)})"
+        if field.default is None:
+            return f"{value} is None"
+        if field.array:
+            return f"({value} is not None and not len({value}))"
+        return f"{value} == {field.default!r}"
+
+    def _tag(self, field: FieldSpec) -> Encoder:
+        """A function that writes a tagged field, with its tag and size."""
+        source = _encoder_source("def encode(value, out):")
+        inner = _EncoderWriter(source, self._version, self._top, flexible=True)
+        with source.about(f"{self._out.path}.{field.name}".lstrip(".")):
+            inner.field(field, "value")
+            inner.finish()
+        encode = source.function(f"encode tag {field.name} v{self._version}")
+
+        def write(value: Any, out: bytearray) -> None:  # noqa: ANN401 whatever the field holds
+            body = bytearray()
+            encode(value, body)
+            out += encode_varint(field.tag) + encode_varint(len(body)) + body
+
+        return write
+
+    def finish(self) -> None:
+        """Writes what is still to be written."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._numbers:
+            return
+        formats = "".join(one for one, _, _ in self._numbers)
+        values = ", ".join(value for _, value, _ in self._numbers)
+        first, last = self._numbers[0][2], self._numbers[-1][2]
+        self._numbers.clear()
+        text = f"out += {self._out.pack(formats)}({values})"
+        self._out.line(text, first if first == last else f"{first} to {last}")
+
+
+def encode_varint(value: int) -> bytes:
+    """An unsigned varint."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _check_uuid(value: bytes) -> bytes:
+    if len(value) != len(ZERO_UUID):
+        raise TypeError(f"an id of {len(value)} bytes")
+    return value
+
+
+def _raise_string_too_long(size: int) -> NoReturn:
+    raise ValueError(f"a text of {size} bytes; {MAX_STRING_BYTES} are the most")

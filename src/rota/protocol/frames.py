@@ -1,0 +1,214 @@
+"""Splits the bytes of a connection into frames: four bytes of length, then that many bytes.
+
+A peer may announce any length. So a frame's buffer grows with the bytes that have arrived, not with
+the announced length, and a length above the limit is refused as soon as its four bytes are there.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rota.engine.formats.buffer import Bytes, allocate_padded
+from rota.errors import FormatError
+
+#: A good size for the room in which the bytes of all connections arrive.
+RECEIVE_BUFFER_BYTES = 256 * 1024
+
+#: A frame's room is at most so many times what has come in of it.
+GROWTH_FACTOR = 4
+
+#: Bytes before each frame.
+LENGTH_SIZE = 4
+
+_LENGTH = struct.Struct(">i")
+
+_TLS_HANDSHAKE = b"\x16\x03"
+
+_HTTP_METHODS = (
+    b"GET ",
+    b"POST",
+    b"PUT ",
+    b"HEAD",
+    b"OPTI",
+    b"DELE",
+    b"PATC",
+    b"CONN",
+    b"TRAC",
+    b"PRI ",
+)
+
+_OTHER_PROTOCOLS = {b"SSH-": "SSH", b"PROX": "the PROXY protocol"}
+
+
+class FrameReader:
+    """Splits the bytes of a connection into frames.
+
+    Bytes come in by :meth:`feed`. To avoid a copy of long frames, write them to :meth:`get_buffer`
+    and then call :meth:`buffer_updated`.
+    """
+
+    __slots__ = (
+        *("_at", "_at_once", "_body", "_cause", "_done", "_have", "_rest", "_scratch", "_size"),
+        "limit",
+    )
+
+    def __init__(
+        self,
+        limit: int,
+        scratch: bytearray | None = None,
+        cause: str = "socket.request.max.bytes",
+        at_once: int = 0,
+    ) -> None:
+        """Of frames up to a limit.
+
+        :param cause: what the limit comes from, for who meets it
+        :param at_once: so many bytes are made room for as soon as they are announced, by who is
+            trusted to keep his word
+        :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
+            after the other, in one thread, may share it: an idle one then needs no room at all
+        """
+        #: May be set to another, for the frames to come.
+        self.limit = limit
+        self._cause = cause
+        self._at_once = at_once
+        self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
+        #: A whole frame, before all the others.
+        self._done: Bytes | None = None
+        #: The frame under way: it will have ``_size`` bytes, the first ``_have`` are there.
+        self._body: bytearray | memoryview | None = None
+        self._size = 0
+        self._have = 0
+        #: Frames as they came, from ``_at`` on; empty while one is under way.
+        self._rest = b""
+        self._at = 0
+
+    def room(self) -> memoryview:
+        """Returns the buffer for the next bytes. Ask for it anew each time."""
+        if self._body is None:
+            return self._scratch
+        self._grow(1)
+        return memoryview(self._body)[self._have :]
+
+    def advance(self, count: int) -> None:
+        """Takes ``count`` bytes that were written to the buffer."""
+        if self._body is None:
+            self.feed(self._scratch[:count])
+        else:
+            self._filled(count)
+
+    def feed(self, data: Bytes) -> None:
+        """Takes what came in. It is copied: the caller may use its buffer again."""
+        if self._body is not None:
+            count = min(len(data), self._size - self._have)
+            self._grow(count)
+            self._body[self._have : self._have + count] = data[:count]
+            self._filled(count)
+            data = data[count:]
+        waiting = self._done is not None or self._at < len(self._rest)
+        if data and (waiting or not self._begin(data)):
+            self._rest = self._rest[self._at :] + data
+            self._at = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that have arrived and were not returned as frames yet."""
+        done = 0 if self._done is None else _LENGTH.size + len(self._done)
+        under_way = 0 if self._body is None else _LENGTH.size + self._have
+        return done + under_way + len(self._rest) - self._at
+
+    @property
+    def taken(self) -> int:
+        """Bytes of memory that those take."""
+        done = 0 if self._done is None else len(self._done)
+        under_way = 0 if self._body is None else _LENGTH.size + len(self._body)
+        return done + under_way + len(self._rest)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to arrive of a frame that has begun."""
+        return 0 if self._body is None else self._size - self._have
+
+    def next(self) -> Bytes | None:
+        """The next whole frame, without its length; None until more has come in.
+
+        :raises FormatError: what comes next is no frame, or too long
+        """
+        if self._done is not None:
+            frame, self._done = self._done, None
+            return frame
+        start = self._at + _LENGTH.size
+        if self._body is not None or start > len(self._rest):
+            return None
+        end = start + self._checked(self._rest[self._at : start])
+        if end > len(self._rest):
+            rest, self._rest = memoryview(self._rest)[self._at :], b""
+            self._at = 0
+            self._begin(rest)
+            return None
+        whole = self._rest[start:end]
+        self._at = end
+        if end == len(self._rest):
+            self._rest, self._at = b"", 0
+        return whole
+
+    def _begin(self, data: Bytes) -> bool:
+        """Starts on a frame, if nothing follows it in these bytes and it may be one."""
+        have = len(data) - _LENGTH.size
+        if have < 0:
+            return False
+        (size,) = _LENGTH.unpack_from(data)
+        if (
+            not have <= size <= self.limit
+            or detect_other_protocol(bytes(data[: _LENGTH.size])) is not None
+        ):
+            return False
+        body = memoryview(data)[_LENGTH.size :]
+        if have == size:
+            self._done = bytes(body)
+        else:
+            self._size, self._have = size, have
+            self._body = body if self._at_once else bytearray(body)
+            if self._at_once:
+                self._grow(1)
+        return True
+
+    def _filled(self, count: int) -> None:
+        self._have += count
+        if self._have == self._size:
+            self._done, self._body = self._body, None
+
+    def _grow(self, count: int) -> None:
+        """Room for so many bytes more. Never by resizing: someone may still hold a view."""
+        assert self._body is not None
+        if self._have + count > len(self._body):
+            least = max(GROWTH_FACTOR * self._have, self._have + count, self._at_once)
+            size = min(self._size, least)
+            # zeros would be written only to be written over: half the time of a large answer
+            grown = allocate_padded(size) if self._at_once else bytearray(size)
+            grown[: self._have] = memoryview(self._body)[: self._have]
+            self._body = grown
+
+    def _checked(self, head: bytes) -> int:
+        (size,) = _LENGTH.unpack(head)
+        speaker = detect_other_protocol(head)
+        if speaker is not None:
+            raise FormatError(f"this is {speaker}, not Kafka's protocol: it begins with {head!r}")
+        if size < 0:
+            raise FormatError(f"a frame of {size} bytes is announced, by {head!r}")
+        if size > self.limit:
+            raise FormatError(
+                f"a frame of {size} bytes is announced, the limit is {self.limit} ({self._cause})"
+            )
+        return int(size)
+
+
+def detect_other_protocol(head: bytes) -> str | None:
+    """Names the protocol that begins with these four bytes, if it is a common mistake.
+
+    As a length they would be 369 million or more, which no request has.
+    """
+    if head.startswith(_TLS_HANDSHAKE):
+        return "TLS on a port without it"
+    if head in _HTTP_METHODS:
+        return "HTTP"
+    return _OTHER_PROTOCOLS.get(head)

@@ -1,0 +1,330 @@
+"""The server's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+
+A :class:`SaslServer` takes a client's message and returns the reply. It has no clock and no source
+of randomness. It accepts what Kafka accepts: no channel binding, user names in ASCII under SCRAM,
+no acting for another user. An unknown user goes through the same steps as one with a wrong
+password, and gets the same answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from rota.errors import Code, InputError, Refused
+
+#: Kafka refuses credentials of fewer.
+MIN_ITERATIONS = 4096
+
+#: Bytes that nobody can guess, other ones at each call; 16 at least.
+SaltFactory: TypeAlias = Callable[[], bytes]
+
+#: The same as printable text without a comma.
+NonceFactory: TypeAlias = Callable[[], str]
+
+
+class Mechanism(enum.StrEnum):
+    """A way to log in, by its name in SaslHandshake."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+#: The mechanisms that prove a password without sending it, with their hash.
+SCRAM_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramCredential:
+    """What a server stores of a SCRAM password. The password cannot be derived from it."""
+
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    def __post_init__(self) -> None:
+        if self.iterations < MIN_ITERATIONS:
+            raise InputError(
+                f"a SCRAM credential of {self.iterations} iterations: "
+                f"Kafka takes {MIN_ITERATIONS} or more"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: Mechanism,
+        password: str,
+        salt: bytes,
+        iterations: int = MIN_ITERATIONS,
+    ) -> ScramCredential:
+        """Derives the credential from a password. This is slow on purpose."""
+        name = SCRAM_HASHES[mechanism]
+        salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", name)
+        return cls(
+            salt=salt,
+            stored_key=hashlib.new(name, client_key).digest(),
+            server_key=hmac.digest(salted, b"Server Key", name),
+            iterations=iterations,
+        )
+
+    @classmethod
+    def parse(cls, mechanism: Mechanism, text: str) -> ScramCredential:
+        """From how Kafka stores one: ``salt=...,stored_key=...,server_key=...,iterations=...``.
+
+        :raises InputError: it is not that
+        """
+        found = dict(part.partition("=")[::2] for part in text.split(","))
+        size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
+        try:
+            salt, stored, server = (
+                base64.b64decode(found.pop(name), validate=True)
+                for name in ("salt", "stored_key", "server_key")
+            )
+            iterations = int(found.pop("iterations"))
+        except KeyError as missing:
+            raise InputError(f"a SCRAM credential without {missing.args[0]}") from None
+        except ValueError as error:
+            raise InputError(f"a SCRAM credential that cannot be read: {error}") from None
+        if found or len(stored) != size or len(server) != size:
+            raise InputError(f"a credential that is not one of {mechanism}")
+        return cls(salt=salt, stored_key=stored, server_key=server, iterations=iterations)
+
+
+class Users:
+    """The users who may log in, with their passwords and credentials."""
+
+    def __init__(
+        self,
+        passwords: Mapping[str, str],
+        new_salt: SaltFactory,
+        *,
+        stored: Mapping[Mechanism, Mapping[str, ScramCredential]] | None = None,
+        iterations: int = MIN_ITERATIONS,
+    ) -> None:
+        """With these passwords by any mechanism, with stored credentials by theirs.
+
+        :raises InputError: a user without a name or a password
+        """
+        self._secret = new_salt()
+        self._iterations = iterations
+        for user, password in passwords.items():
+            if not user or not password or "\0" in user + password:
+                raise InputError(f"user {user!r}: a name and a password are needed, without NUL")
+        self._plain = {user: self._digest(password) for user, password in passwords.items()}
+        self._nobody = self._digest("\0")
+        self._scram = {
+            mechanism: {
+                **{
+                    user: ScramCredential.of(mechanism, password, new_salt(), iterations)
+                    for user, password in passwords.items()
+                },
+                **(stored or {}).get(mechanism, {}),
+            }
+            for mechanism in SCRAM_HASHES
+        }
+
+    def _digest(self, password: str) -> bytes:
+        """For comparing passwords without telling how much of one was right, or how long it is."""
+        return hmac.digest(self._secret, password.encode(), "sha256")
+
+    def has_password(self, user: str, password: str) -> bool:
+        """Is it this user's password?"""
+        expected = self._plain.get(user, self._nobody)
+        return hmac.compare_digest(self._digest(password), expected) and user in self._plain
+
+    def credential(self, mechanism: Mechanism, user: str) -> tuple[ScramCredential, bool]:
+        """Returns a user's credential, and whether the user exists.
+
+        An unknown user gets an invented one, the same each time, so that nobody learns which users
+        exist.
+        """
+        made_up = hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha512")
+        key = hashlib.new(SCRAM_HASHES[mechanism], made_up).digest()
+        salt = made_up[: len(self._secret)]
+        nobody = ScramCredential(
+            salt=salt, stored_key=key, server_key=key, iterations=self._iterations
+        )
+        found = self._scram[mechanism].get(user, nobody)
+        return found, found is not nobody
+
+
+@dataclass(frozen=True, slots=True)
+class SaslReply:
+    """The server's reply to a message of the client."""
+
+    reply: bytes
+    #: Who has logged in; None: the exchange goes on.
+    user: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """Is the exchange over?"""
+        return self.user is not None
+
+
+class SaslServer(Protocol):
+    """The server's side of one login."""
+
+    def step(self, data: bytes) -> SaslReply:
+        """Takes what the client sent.
+
+        :raises Refused: the login has failed; the text may be sent to the client
+        """
+
+
+def create_sasl_server(mechanism: str, users: Users, new_nonce: NonceFactory) -> SaslServer:
+    """A login by a mechanism that a client has chosen.
+
+    :raises Refused: there is none of this name
+    """
+    if mechanism == Mechanism.PLAIN:
+        return PlainSaslServer(users)
+    if mechanism in SCRAM_HASHES:
+        return ScramSaslServer(Mechanism(mechanism), users, new_nonce())
+    offered = ", ".join(Mechanism)
+    raise Refused(
+        Code.UNSUPPORTED_SASL_MECHANISM, f"no SASL mechanism {mechanism!r}; there are {offered}"
+    )
+
+
+class PlainSaslServer:
+    """A user's name and password as they are."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self._over = False
+
+    def step(self, data: bytes) -> SaslReply:
+        """Takes ``authzid NUL user NUL password``."""
+        if self._over:
+            raise _login_over()
+        self._over = True
+        parts = data.decode("utf-8", "replace").split("\0")
+        if len(parts) != 3:
+            raise _login_failed(f"a PLAIN message has 3 parts, not {len(parts)}")
+        acting, user, password = parts
+        if not user or not password:
+            raise _login_failed(f"no {'password' if user else 'user'} given")
+        if not self._users.has_password(user, password):
+            raise _login_failed("wrong user or password")
+        if acting not in ("", user):
+            raise _login_failed("a user cannot act for another")
+        return SaslReply(b"", user)
+
+
+_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+
+_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+
+_EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+
+_CLIENT_FIRST_MESSAGE = re.compile(
+    rf"(?P<head>n,(?:a=(?P<acting>{_NAME}))?,)"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
+)
+
+_CLIENT_FINAL_MESSAGE = re.compile(
+    rf"(?P<bare>c=(?P<head>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+
+
+class ScramSaslServer:
+    """A challenge that only a client with the password can answer."""
+
+    def __init__(self, mechanism: Mechanism, users: Users, nonce: str) -> None:
+        assert re.fullmatch(_PRINTABLE, nonce)
+        self._mechanism = mechanism
+        self._hash = SCRAM_HASHES[mechanism]
+        self._users = users
+        self._next: Callable[[str], SaslReply] | None = self._first
+        self._user = ""
+        self._known = False
+        self._credential: ScramCredential | None = None
+        self._head = ""
+        self._nonce = nonce
+        #: The messages before the last: what the proof is about.
+        self._said = ""
+
+    def step(self, data: bytes) -> SaslReply:
+        """Takes the client's first message, then its final one."""
+        take, self._next = self._next, None
+        if take is None:
+            raise _login_over()
+        return take(data.decode("utf-8", "replace"))
+
+    def _first(self, message: str) -> SaslReply:
+        if re.match("y,|p=", message):
+            raise _login_failed("channel binding is not offered: the message must begin with 'n,'")
+        found = _CLIENT_FIRST_MESSAGE.fullmatch(message)
+        if found is None:
+            raise _login_failed(f"this is no first message of {self._mechanism}")
+        self._user = _unescape_name(found["user"])
+        if _unescape_name(found["acting"] or found["user"]) != self._user:
+            raise _login_failed("a user cannot act for another")
+        if ",tokenauth=true" in found["extensions"].lower():
+            raise _login_failed("there are no delegation tokens")
+        credential, self._known = self._users.credential(self._mechanism, self._user)
+        self._credential = credential
+        self._head = found["head"]
+        self._nonce = found["nonce"] + self._nonce
+        salt = base64.b64encode(credential.salt).decode()
+        reply = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._said = f"{found['bare']},{reply}"
+        self._next = self._final
+        return SaslReply(reply.encode())
+
+    def _final(self, message: str) -> SaslReply:
+        found = _CLIENT_FINAL_MESSAGE.fullmatch(message)
+        if found is None:
+            raise _login_failed(f"this is no final message of {self._mechanism}")
+        if not hmac.compare_digest(found["nonce"], self._nonce):
+            raise _login_failed("the final message belongs to another exchange")
+        if _decode_base64(found["head"]) != self._head.encode():
+            raise _login_failed("the final message has another header than the first")
+        credential = self._credential
+        assert credential is not None
+        said = f"{self._said},{found['bare']}".encode()
+        right = self._proves(credential, said, _decode_base64(found["proof"]))
+        if not (right and self._known):
+            raise _login_failed("wrong user or password")
+        signature = hmac.digest(credential.server_key, said, self._hash)
+        return SaslReply(b"v=" + base64.b64encode(signature), self._user)
+
+    def _proves(self, credential: ScramCredential, said: bytes, proof: bytes) -> bool:
+        signature = hmac.digest(credential.stored_key, said, self._hash)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))
+        stored = hashlib.new(self._hash, client_key).digest()
+        return hmac.compare_digest(stored, credential.stored_key)
+
+
+def _unescape_name(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise _login_failed("the final message has broken base64") from None
+
+
+def _login_failed(reason: str) -> Refused:
+    return Refused(Code.SASL_AUTHENTICATION_FAILED, f"login failed: {reason}")
+
+
+def _login_over() -> Refused:
+    return Refused(Code.ILLEGAL_SASL_STATE, "this login is over")

@@ -1,0 +1,467 @@
+"""Lag between commits: how long the oldest unread record had been waiting, and the worst lag of
+each group.
+
+At a commit a group is as little behind as it ever is. A partition that stands still has no commits
+at all while its lag grows, so gold/lag, which has a row for every commit, says nothing about that
+time. A lag interval goes from one commit to the next, and its lag is the lag just before the next
+commit. After a partition's last commit, and before its offset is deleted, the interval goes on to
+the last sample of the end, for as long as a member of the group owns the partition. Commits from
+before the first sample, and from before ``--since``, are not in gold/lag: the last of these is used
+as it stands at that time.
+
+Only what is certain counts. The record at the committed offset was there when it was committed, or
+a sample has the end beyond it: ``Ends`` (history of log ends) says from when on. A record that
+retention deleted waited up to the last sample that still had it; from there on it is the first
+record that the next sample has, in an interval of its own. Where the end fell (the topic was
+created again), an interval ends with the last sample before: commits after it are not in gold/lag,
+and the record is another one.
+
+There are millions of rows, so everything is computed on columns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import compute
+
+from rota.engine.history.lag import (
+    BoolArray,
+    EndOffsets,
+    Float64Array,
+    Int64Array,
+    PartitionTimeIndex,
+    compute_lags,
+    running_maximum,
+)
+from rota.report.gold_tables import to_milliseconds
+
+FOREVER = np.iinfo(np.int64).max
+
+NEVER = np.iinfo(np.int64).min
+
+TIME_TYPE = pa.int64()
+
+#: A stretch: from a commit (``since``) to just before the next, or to where retention took the
+#: oldest unread record, and from there on; in milliseconds since 1970. How many records were to be
+#: read at its end, and how old the oldest of them was. Before the end it was younger by the time
+#: that was left, and before it was written there was no lag. ``at_least``: it was there before the
+#: first sample, so it is older. An age of which nothing is known is null.
+LAG_INTERVALS = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("since", TIME_TYPE),
+        ("until", TIME_TYPE),
+        ("lag", pa.int64()),
+        ("lag_seconds", pa.float64()),
+        ("at_least", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCoverage:
+    """Which commits are known: the polled groups, and the time range."""
+
+    #: Groups that were asked for their commits now and then: a commit may have been made at any
+    #: time since the partition's end was sampled before.
+    polled: Collection[str] = ()
+    #: From when on lag is told, in milliseconds since 1970; None: from the first sample on.
+    since: int | None = None
+    #: Up to when all commits are known, in milliseconds since 1970; None: to the last sample.
+    last: int | None = None
+
+
+def find_lag_intervals(
+    lag: pa.Table,
+    ends: pa.Table,
+    ownership: pa.Table,
+    *,
+    besides: pa.Table | None = None,
+    seen: CommitCoverage | None = None,
+) -> pa.Table:
+    """Returns the lag intervals of all groups and partitions, with the schema
+    :data:`LAG_INTERVALS`; the rows of a group are together.
+
+    :param lag: gold/lag :param ends: bronze/ends :param ownership: gold/ownership :param besides:
+    rows of silver/commits: deletions (without an offset), after which nobody waits, and the last
+    commits before those of gold/lag
+    """
+    rows = _add_other_commits(lag, besides)
+    if not rows.num_rows:
+        return LAG_INTERVALS.empty_table()
+    seen = seen or CommitCoverage()
+    committed = _CommitColumns.of(rows)
+    samples = committed.samples(ends)
+    committed = _start_earlier_commits(
+        committed, samples, NEVER if seen.since is None else seen.since
+    )
+    sample = samples.track.last(committed.number, committed.at)
+    is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
+    until = _waits_until(committed, samples, sample, is_polled)
+    until = np.where(committed.is_last, FOREVER, until)
+    until = np.minimum(until, FOREVER if seen.last is None else seen.last)
+    final = _pick_or(samples.last_at(), sample, committed.at)
+    final = np.minimum(final, committed.owned_until(ownership, until))
+    is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
+    until = np.where(is_over, np.minimum(final, until), until)
+    is_told = committed.is_told & (~committed.is_earlier | (until >= committed.at))
+    until = np.maximum(until, committed.at)
+    return _interval_table(rows, replace(committed, is_told=is_told), samples, sample, until)
+
+
+def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
+    """Commits, deletions of committed offsets (these without an offset), and commits of which
+    gold/lag has no row (``is_earlier``).
+    """
+    names = ["group", "topic", "partition", "at", "journal_offset", "offset", "lag", "lag_seconds"]
+    own = lag.select(names)
+    parts = [own.append_column("is_earlier", pa.repeat(pa.scalar(False), own.num_rows))]
+    if besides is not None:
+        others = besides.select(names[:6])
+        parts.append(others.append_column("is_earlier", others["offset"].is_valid()))
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CommitColumns:
+    """Commits and deletions as columns, sorted by group and partition, then by journal offset."""
+
+    #: In gold/lag.
+    row: Int64Array
+    #: Its place among the names.
+    group: Int64Array
+    group_names: pa.Array
+    topics: pa.Array
+    #: Topic and partition of all that are committed, in one number each, rising: their places are
+    #: the numbers of partitions here. A partition of another topic has another.
+    numbered: Int64Array
+    number: Int64Array
+    at: Int64Array
+    offset: Int64Array
+    lag: Int64Array
+    #: NaN where it is not known.
+    seconds: Float64Array
+    #: Nothing else follows of the partition.
+    is_last: BoolArray
+    #: It is no commit: the offset was deleted.
+    is_deletion: BoolArray
+    #: Gold/lag has no row of it.
+    is_earlier: BoolArray
+    #: It is a commit of which something is known.
+    is_told: BoolArray
+
+    @classmethod
+    def of(cls, lag: pa.Table) -> _CommitColumns:
+        groups, topics = (compute.unique(lag[name]) for name in ("group", "topic"))
+        group = _positions(lag["group"], groups)
+        numbered, number = np.unique(_partition_numbers(lag, topics), return_inverse=True)
+        key = group * len(numbered) + number
+        row = np.lexsort((_int64(lag["journal_offset"]), key))
+        key = key[row]
+        is_deletion = lag["offset"].is_null().to_numpy()[row]
+        return cls(
+            row=row,
+            group=group[row],
+            group_names=groups,
+            topics=topics,
+            numbered=numbered,
+            number=number[row],
+            at=_int64(to_milliseconds(lag["at"]))[row],
+            offset=_int64(compute.fill_null(lag["offset"], 0))[row],
+            lag=_int64(compute.fill_null(lag["lag"], 0))[row],
+            seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
+            is_last=np.append(key[1:] != key[:-1], [True]),
+            is_deletion=is_deletion,
+            is_earlier=lag["is_earlier"].to_numpy()[row],
+            is_told=~is_deletion,
+        )
+
+    def samples(self, ends: pa.Table) -> EndOffsets:
+        """Returns the samples of partitions that have commits."""
+        number = self._numbers(ends)
+        kept = number >= 0
+        at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
+        beginning = _int64(compute.fill_null(ends["beginning"], 0))
+        return EndOffsets.of(number[kept], at[kept], end[kept], beginning[kept])
+
+    def owned_until(self, ownership: pa.Table, before: Int64Array) -> Int64Array:
+        """Returns until when a member owned each partition. Of the owners that came before
+        ``before``, the one that stayed longest counts.
+        """
+        number, group = self._numbers(ownership), _positions(ownership["group"], self.group_names)
+        kept = (number >= 0) & (group >= 0)
+        since = _int64(to_milliseconds(ownership["since"]))[kept]
+        until = _int64(compute.fill_null(to_milliseconds(ownership["until"]), FOREVER))[kept]
+        key = group[kept] * len(self.numbered) + number[kept]
+        order = np.lexsort((since, key))
+        owned, place = np.unique(key[order], return_inverse=True)
+        own = _find_sorted(owned, self.group * len(self.numbered) + self.number)
+        row = PartitionTimeIndex(place, since[order]).last(own, before)
+        return _pick_or(running_maximum(place, until[order]), row, np.full(len(own), NEVER))
+
+    def _numbers(self, table: pa.Table) -> Int64Array:
+        """Each row's partition; -1 where nothing is committed in it."""
+        return _find_sorted(self.numbered, _partition_numbers(table, self.topics))
+
+
+def _start_earlier_commits(
+    committed: _CommitColumns, samples: EndOffsets, since: int
+) -> _CommitColumns:
+    """With earlier commits as they stand when lag begins to be told: at the first sample, or when
+    it is asked for. Where the end has fallen by then, nothing is told of them.
+    """
+    row = np.flatnonzero(committed.is_earlier)
+    number, offset = committed.number[row], committed.offset[row]
+    first = np.searchsorted(samples.partition, number)
+    sampled = first < len(samples.at)
+    sampled[sampled] = samples.partition[first[sampled]] == number[sampled]
+    is_told, at = committed.is_told.copy(), committed.at.copy()
+    lag, seconds = committed.lag.copy(), committed.seconds.copy()
+    is_told[row] = False
+    row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
+    begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
+    made = samples.track.last(number, at[row])
+    ends = samples.when(number, begin)
+    known = ends.known & (samples.run[np.maximum(made, first)] == samples.run[ends.sample])
+    known &= offset <= np.where(made < 0, samples.end[first], ends.ceiling)
+    row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
+    found = compute_lags(number, begin, offset, samples)
+    is_told[row], at[row], lag[row], seconds[row] = True, begin, found.lag, found.seconds
+    return replace(committed, is_told=is_told, at=at, lag=lag, seconds=seconds)
+
+
+def _waits_until(
+    committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, is_polled: BoolArray
+) -> Int64Array:
+    """Returns until when the record at each committed offset certainly waited, if another
+    commit follows.
+    """
+    following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
+    until = committed.at[following]
+    asked = samples.track.last(committed.number, until - 1)
+    until = np.where(is_polled, _pick_or(samples.at, asked, committed.at), until)
+    run = _pick_or(samples.run, sample, np.full(len(sample), -1))
+    fallen = (run >= 0) & (run[following] > run)
+    return np.where(fallen, _pick_or(samples.last_at(), sample, until), until)
+
+
+def _interval_table(
+    lag: pa.Table,
+    committed: _CommitColumns,
+    samples: EndOffsets,
+    sample: Int64Array,
+    until: Int64Array,
+) -> pa.Table:
+    """Builds the table of intervals, with the lag just before the end of each."""
+    made = _IntervalColumns.of(committed, samples, sample, until)
+    at, offset = committed.at[made.row], committed.offset[made.row]
+    written, at_least = _written_times(committed, samples, sample, made)
+    seconds = np.where(np.isnan(written), 0.0, np.maximum(made.until - written, 0) / 1000)
+    seconds[at_least & (seconds == 0)] = np.nan
+    ends = samples.when(committed.number[made.row], made.until)
+    records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[made.row])
+    since = np.where(made.is_first, at, np.append([0], made.until[:-1]))
+    told = {"since": since, "until": made.until, "lag": records, "lag_seconds": seconds}
+    told["at_least"] = at_least & ~np.isnan(seconds)
+    return _join_columns(lag, committed.row[made.row], told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IntervalColumns:
+    """Intervals between commits, split where retention deleted the oldest unread record."""
+
+    #: Of the commit; rising.
+    row: Int64Array
+    until: Int64Array
+    #: The offset of the first unread record that is sure to be there up to then.
+    oldest: Int64Array
+    is_first: BoolArray
+
+    @classmethod
+    def of(
+        cls, committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, until: Int64Array
+    ) -> _IntervalColumns:
+        """:param sample: the last one before each commit; -1: there is none"""
+        commit = np.flatnonzero(committed.is_told)
+        offset, sample, until = committed.offset[commit], sample[commit], until[commit]
+        deleted = samples.deleted()
+        final = samples.by(sample, until)
+        taken = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
+        first = np.searchsorted(taken, np.maximum(sample, samples.holding(sample, offset)))
+        more = np.maximum(np.searchsorted(taken, final) - first, 0)
+        row = np.repeat(np.arange(len(commit)), more + 1)
+        place = np.arange(len(row)) - np.repeat(np.cumsum(more + 1) - more - 1, more + 1)
+        cut = np.where(place < more[row], first[row] + place, -1)
+        upto = np.maximum(_pick_or(samples.at[taken], cut, until[row]), committed.at[commit[row]])
+        last = np.where(cut >= 0, _pick_or(taken, cut, cut), final[row])
+        oldest = np.maximum(offset[row], _pick_or(deleted, last, offset[row]))
+        return cls(row=commit[row], until=upto, oldest=oldest, is_first=place == 0)
+
+
+def _written_times(
+    committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, pieces: _IntervalColumns
+) -> tuple[Float64Array, BoolArray]:
+    """When the oldest unread record was written, NaN where no sample has it; and whether that is
+    only known to have been earlier.
+    """
+    row, oldest = pieces.row, pieces.oldest
+    sample, offset, lag = sample[row], committed.offset[row], committed.lag[row]
+    at, seconds = committed.at[row], committed.seconds[row]
+    was_there = (lag > 0) & (oldest < offset + lag)
+    # the one whose age gold/lag has
+    is_upcoming = oldest == np.maximum(offset, _pick_or(samples.deleted(), sample, offset))
+    written = samples.passed(sample, oldest)
+    known = was_there & is_upcoming & ~np.isnan(seconds)
+    written = np.where(known, at - seconds * 1000, written)
+    at_least = was_there & np.isnan(written)
+    written = np.where(at_least, _pick_or(samples.first_at(), sample, at), written)
+    return np.where(was_there, np.fmin(written, at), written), at_least
+
+
+def _join_columns(
+    lag: pa.Table, rows: Int64Array, told: Mapping[str, npt.NDArray[Any]]
+) -> pa.Table:
+    """Columns of numbers beside where rows of gold/lag are."""
+    where = lag.select(["group", "topic", "partition"]).take(pa.array(rows))
+    for name, values in told.items():
+        where = where.append_column(name, pa.array(values, from_pandas=True))
+    return where.cast(LAG_INTERVALS)
+
+
+def _partition_numbers(table: pa.Table, topics: pa.Array) -> Int64Array:
+    """Topic and partition in one number; negative where the topic is none of these."""
+    return _positions(table["topic"], topics) << 32 | _int64(table["partition"])
+
+
+def _positions(column: pa.ChunkedArray, values: pa.Array) -> Int64Array:
+    """Each value's place among some; -1 where it is none of them."""
+    return _int64(compute.fill_null(compute.index_in(column, value_set=values), -1))
+
+
+def _find_sorted(listed: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Returns the position of each number in a sorted list; -1 where the list does not have it."""
+    if not len(listed):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
+    return np.where(listed[place] == wanted, place, -1)
+
+
+def _pick_or(values: Int64Array, row: Int64Array, otherwise: Int64Array) -> Int64Array:
+    """Returns the value of each row; ``otherwise`` where the row is -1."""
+    found = otherwise.copy()
+    some = row >= 0
+    found[some] = values[row[some]]
+    return found
+
+
+def _is_in(names: pa.Array, some: Collection[str]) -> BoolArray:
+    wanted = pa.array(sorted(some), pa.string())
+    found: BoolArray = compute.is_in(names, value_set=wanted).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _int64(column: pa.ChunkedArray) -> Int64Array:
+    found: Int64Array = column.to_numpy().astype(np.int64)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstLag:
+    """The worst lag of a group. It is always sampled."""
+
+    #: How many records were not yet committed as read then.
+    most: int
+    #: The oldest that one of them was.
+    most_seconds: float | None
+    #: When that was, in milliseconds since 1970: just before a commit, or at the last sample; and
+    #: where.
+    most_at: int
+    most_topic: str
+    most_partition: int
+    #: It was there before the first sample of the end: it may have been older.
+    at_least: bool = False
+    #: Seconds since the group's last rebalance then; None: there was none before.
+    after_rebalance: float | None = None
+
+
+def find_worst_lags(
+    stretches: pa.Table, rebalances: Mapping[str, Sequence[int]]
+) -> dict[str, WorstLag]:
+    """The worst lag of each group that has any: the oldest record, or the most records where no
+    record is known to have waited; of equals the first.
+
+    :param stretches: :data:`rota.report.lag_intervals.LAG_INTERVALS`
+    :param rebalances: when each group had one, rising
+    """
+    seconds, records = stretches["lag_seconds"], stretches["lag"]
+    waited = stretches.filter(compute.greater(seconds, 0))
+    ageless = stretches.filter(compute.and_(compute.is_null(seconds), compute.greater(records, 0)))
+    ageless = _of_other_groups(ageless, waited)
+    none = _of_other_groups(_of_other_groups(stretches, waited), ageless)
+    still = none.filter(compute.is_valid(none["lag_seconds"]))
+    return {
+        row["group"]: WorstLag(
+            most=row["lag"],
+            most_seconds=row["lag_seconds"],
+            most_at=row["until"],
+            most_topic=row["topic"],
+            most_partition=row["partition"],
+            at_least=row["at_least"],
+            after_rebalance=_seconds_since_rebalance(
+                rebalances.get(row["group"], ()), row["until"]
+            ),
+        )
+        for rows, measure in (
+            (waited, "lag_seconds"),
+            (ageless, "lag"),
+            (still, "lag_seconds"),
+            (_of_other_groups(none, still), "lag"),
+        )
+        for row in _largest_rows(rows, measure)
+    }
+
+
+def _of_other_groups(rows: pa.Table, others: pa.Table) -> pa.Table:
+    """Returns the rows of groups that have no row in ``others``."""
+    known = compute.unique(others["group"])
+    return rows.filter(compute.invert(compute.is_in(rows["group"], value_set=known)))
+
+
+def _seconds_since_rebalance(rebalances: Sequence[int], at: int) -> float | None:
+    place = bisect_right(rebalances, at)
+    return (at - rebalances[place - 1]) / 1000 if place else None
+
+
+def _largest_rows(rows: pa.Table, measure: str) -> list[dict[str, Any]]:
+    """For each group the first of its rows with the largest measure."""
+    columns = ("group", "topic", "partition", "lag_seconds", "lag", "until", "at_least")
+    found = rows.select(columns)
+    narrower = (
+        (measure, "max"),
+        ("until", "min"),
+        ("topic", "min"),
+        ("partition", "min"),
+        ("lag", "max"),
+        ("at_least", "min"),
+    )
+    for column, which in narrower:
+        found = _rows_with_extreme(found, column, which)
+    same = found.group_by(list(columns)).aggregate([])
+    listed: list[dict[str, Any]] = same.sort_by("group").to_pylist()
+    return listed
+
+
+def _rows_with_extreme(rows: pa.Table, column: str, which: str) -> pa.Table:
+    """Returns the rows that hold the largest or smallest value of a column within their group."""
+    limits = rows.group_by("group").aggregate([(column, which)])
+    place = compute.index_in(rows["group"], value_set=limits["group"])
+    return rows.filter(compute.equal(rows[column], limits[f"{column}_{which}"].take(place)))

@@ -1,0 +1,389 @@
+"""Writes the report as one HTML file, which loads nothing and works from a folder.
+
+The list of groups is written here and can be read without a script. A group's own view is made by
+the script from the group's packed data (:mod:`rota.report.page.document.chart_data`). No name
+becomes markup: here names are escaped, in the packed data they are base64, and the script only ever
+sets text.
+
+The page has one inline script, joined from the files beside this module in the order in which they
+use each other, inside one function; so it works from ``file://`` and needs no build step. The
+charts are drawn on canvas by hand: a band for each partition and owner, rebalance lines across two
+charts over one time axis, ten thousand rows merged to the pixel. Chart libraries have none of
+these.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Iterable, Iterator
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from urllib.parse import quote
+
+from rota.engine.history.advice import CHANGE
+from rota.report import evidence_text
+from rota.report.gold_tables import GoldTables
+from rota.report.lag_intervals import WorstLag
+from rota.report.page import chart_data
+from rota.report.story import (
+    EvidenceMark,
+    EvidenceSummary,
+    GroupStory,
+    Story,
+    format_seconds,
+    format_time,
+)
+
+MARK_MEANINGS = {
+    EvidenceMark.STATED: "the broker's log says so, or an entry of the journal itself",
+    EvidenceMark.INFERRED: "it follows from the journal",
+    EvidenceMark.SAMPLED: "it was asked for from outside, now and then",
+    EvidenceMark.REPLAYED: "it did not happen: the same history under another policy",
+}
+
+TITLE = "Rota report"
+
+DEMO_PREFIX = "DEMO:"
+
+#: Stands over every view of a demo, and over every page of it that is printed (page.css).
+DEMO_BANNER_TEXT = f"{DEMO_PREFIX} a simulated day, no cluster of anybody's"
+
+DEMO_BANNER = f'<aside id="demo" aria-label="Demo">{escape(DEMO_BANNER_TEXT)}</aside>'
+
+NO_REBALANCES = "No rebalance of any group in this evidence."
+
+LIST_COLUMNS = (
+    ("name", "Group"),
+    ("damage", "Damage"),
+    ("rebalances", "Rebalances"),
+    ("stopped", "Stopped"),
+    ("moved", "Moved"),
+    ("needed", "Needed"),
+    ("lag", "Most lag"),
+    ("verdict", "Verdict"),
+    ("policy", "Best policy"),
+)
+
+COUNT_COLUMNS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
+
+UNKNOWN = "unknown"
+
+#: Signs that stand for themselves in a link, beside letters and numbers.
+URL_SAFE_CHARACTERS = "-_.!~*'()"
+
+#: Letters and patterns that show nothing.
+INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+
+#: Groups that are shown at once where a script can show the others.
+SHOWN_GROUPS = 50
+
+#: A word that is read from right to left, or has signs that turn what comes after it.
+RIGHT_TO_LEFT_WORD = re.compile(
+    "(\\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc"
+    "\U00010800-\U00010fff\U0001e800-\U0001efff]\\S*)"
+)
+
+
+def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
+    """Returns the whole page as text.
+
+    :param made_at: when the page is made, in milliseconds since 1970
+    """
+    code, style = read_script(), read_style()
+    return Template(_read_template()).substitute(
+        policy=escape(_content_security_policy(code, style)),
+        style=style,
+        title=f"{DEMO_PREFIX} {TITLE}" if story.evidence.demo else TITLE,
+        demo=DEMO_BANNER if story.evidence.demo else "",
+        first_line=_worst_group_html(story),
+        found=_found_text(len(story.groups)),
+        head="".join(_column_headings(story)),
+        rows="\n".join(_group_row(place, group, story) for place, group in enumerate(story.groups)),
+        basis="\n".join(
+            f"<li>{_sentence_html(line)}</li>" for line in evidence_text.evidence_lines(story)
+        ),
+        unread=_unread_html(story.evidence),
+        legend="\n".join(_legend_items()),
+        made=f"Made {format_time(made_at)} from {_name_html(story.out)}.",
+        data="\n".join(
+            _data_elements(
+                chart_data.pack_chart(one) for one in chart_data.build_charts(story, gold)
+            )
+        ),
+        script=code,
+    )
+
+
+def write_page(story: Story, gold: GoldTables, path: Path) -> None:
+    """Writes the page: see :func:`rota.report.page.document.write_text`."""
+    write_text(render_page(story, gold, int(time.time() * 1000)), path)
+
+
+def _read_template() -> str:
+    return resources.files("rota.report").joinpath("page", "page.html").read_text("utf-8")
+
+
+def _content_security_policy(code: str, style: str) -> str:
+    """The page may load nothing, and no other script or style may run."""
+    return (
+        f"default-src 'none'; script-src {content_hash(code)}; style-src {content_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _worst_group_html(story: Story) -> str:
+    """The first line of the worst group, and how its numbers are known."""
+    if not story.groups:
+        return f'<p id="first-line">{escape(NO_REBALANCES)}</p>'
+    worst = story.groups[0]
+    known = f"Counts: {_mark_html(worst.mark)} {worst.mark}. Causes: {_known_causes_html(worst)}."
+    if worst.verdict == CHANGE:
+        known += (
+            f" What would have been: {_mark_html(EvidenceMark.REPLAYED)} {EvidenceMark.REPLAYED}."
+        )
+    if worst.lag is not None:
+        known += f" Lag: {_mark_html(EvidenceMark.SAMPLED)} {EvidenceMark.SAMPLED}."
+    return (
+        f'<p id="first-line">{_sentence_html(worst.first_line)}</p>\n'
+        f'<p class="known">{known} <a href="{group_link(worst.name)}">Show this group</a></p>'
+    )
+
+
+def _known_causes_html(group: GroupStory) -> str:
+    """How the causes of a group's rebalances are known."""
+    told = (f"{number:,} {_mark_html(how)} {how}" for how, number in group.known_causes.items())
+    return ", ".join(told) or UNKNOWN
+
+
+def _column_headings(story: Story) -> Iterator[str]:
+    """Each column's button, with the mark that all of its numbers share."""
+    for key, title in LIST_COLUMNS:
+        order = ' aria-sort="descending"' if key == "damage" else ""
+        number = ' class="number"' if key in COUNT_COLUMNS | {"lag"} else ""
+        marks = {group.mark for group in story.groups} if key in COUNT_COLUMNS else set()
+        if key == "lag":
+            marks = {EvidenceMark.SAMPLED}
+        mark = f" {_mark_html(marks.pop())}" if len(marks) == 1 else ""
+        yield (
+            f'<th scope="col" data-column="{key}"{number}{order}>'
+            f'<button type="button" data-sort="{key}">{title}</button>{mark}</th>'
+        )
+
+
+def _group_row(place: int, group: GroupStory, story: Story) -> str:
+    by_number = "" if _has_one_mark(story) else f" {_mark_html(group.mark)}"
+    counts = (group.damage, group.rebalances, group.stopped, group.moved, group.moved_min)
+    cells = "".join(f'<td class="number">{_number_html(value)}{by_number}</td>' for value in counts)
+    verdict = group.verdict.replace(" ", "-")
+    policy = _name_html(group.policy) if group.verdict == CHANGE else ""
+    later = ' class="later"' if place >= SHOWN_GROUPS else ""
+    return (
+        f'<tr data-group="{escape(group.name)}"{later}><th scope="row">'
+        f'<a href="{group_link(group.name)}" title="{escape(group.name)}">'
+        f"{_name_html(_visible_name(group.name))}</a></th>"
+        f"{cells}"
+        f'<td class="number">{lag_cell(group.lag)}</td>'
+        f'<td><span class="verdict {escape(verdict)}">{escape(group.verdict)}</span></td>'
+        f"<td>{policy}</td></tr>"
+    )
+
+
+def group_link(name: str) -> str:
+    """Returns the link to a group's view. It uses the name, because the position in the list
+    changes. Quoted like JavaScript's ``encodeURIComponent``: needs no escaping between double
+    quotes.
+    """
+    return f"#g={quote(name, safe=URL_SAFE_CHARACTERS)}"
+
+
+def _has_one_mark(story: Story) -> bool:
+    return len({group.mark for group in story.groups}) == 1
+
+
+def _number_html(value: float | None) -> str:
+    if value is None:
+        return f'<data value="-1">{UNKNOWN}</data>'
+    return f'<data value="{value:.15g}">{value:,.0f}</data>'
+
+
+def lag_cell(lag: WorstLag | None) -> str:
+    """The most seconds that a group was behind; records, where no seconds are known."""
+    if lag is None:
+        return '<data value="-1">unknown</data>'
+    if lag.most_seconds is None:
+        # below all that have seconds, and among each other by their number
+        return f'<data value="{-1 / (lag.most + 2):.15g}">{lag.most:,} records</data>'
+    at_least = "≥ " if lag.at_least else ""
+    return (
+        f'<data value="{lag.most_seconds:.3f}">{at_least}{format_seconds(lag.most_seconds)}</data>'
+    )
+
+
+def _unread_html(evidence: EvidenceSummary) -> str:
+    """What could not be read, counted, with examples."""
+    if not evidence.unread:
+        return '<p id="unread">Everything that was found could be read.</p>'
+    total, mark = sum(count for _, count, _ in evidence.unread), _mark_html(EvidenceMark.STATED)
+    listed = "\n".join(
+        f"<li>{count:,} {mark} {_sentence_html(what)}{_examples_html(examples)}</li>"
+        for what, count, examples in evidence.unread
+    )
+    return f'<div id="unread"><p>Not read: {total:,} {mark}</p>\n<ul>{listed}</ul></div>'
+
+
+def _examples_html(examples: Iterable[str]) -> str:
+    listed = "".join(f"<li><code>{_name_html(example)}</code></li>" for example in examples)
+    return f"<ul>{listed}</ul>" if listed else ""
+
+
+def _legend_items() -> Iterator[str]:
+    for mark, meaning in MARK_MEANINGS.items():
+        yield f"<li>{_mark_html(mark)} {mark}: {escape(meaning)}</li>"
+
+
+def _data_elements(blobs: Iterable[str]) -> Iterator[str]:
+    """A group's packed data each; not a script, so that nothing runs it."""
+    for place, blob in enumerate(blobs):
+        yield f'<script type="text/plain" id="data-{place}">{blob}</script>'
+
+
+def _found_text(number: int) -> str:
+    return f"{number:,} of {number:,} group{'' if number == 1 else 's'}"
+
+
+def _mark_html(mark: EvidenceMark) -> str:
+    return (
+        f'<abbr class="mark {mark}" title="{mark}: {escape(MARK_MEANINGS[mark])}">{mark[:2]}</abbr>'
+    )
+
+
+def _visible_name(name: str) -> str:
+    """Returns a name, or the code points of its characters if none of them is visible."""
+    if not name:
+        return "(no name)"
+    if not all(_is_invisible(sign) for sign in name):
+        return name
+    return "".join(f"\\u{{{ord(sign):x}}}" for sign in name)
+
+
+def _is_invisible(sign: str) -> bool:
+    category = unicodedata.category(sign)
+    return category[0] in "ZC" or category == "Mn" or sign in INVISIBLE_LETTERS
+
+
+def _name_html(name: str) -> str:
+    """Wraps a name so that it cannot change the direction of the text around it."""
+    return f"<bdi>{escape(name)}</bdi>"
+
+
+def _sentence_html(text: str) -> str:
+    """Escapes a text, and isolates words in it that run from right to left."""
+    return "".join(
+        f"<bdi>{escape(part)}</bdi>" if place % 2 else escape(part)
+        for place, part in enumerate(RIGHT_TO_LEFT_WORD.split(text))
+    )
+
+
+SCRIPT_FILES = (
+    "words.js",
+    "dom.js",
+    "pack.js",
+    "list.js",
+    "view.js",
+    "plot.js",
+    "bands.js",
+    "course.js",
+    "control.js",
+    "charts.js",
+    "group.js",
+    "main.js",
+)
+
+
+def read_script() -> str:
+    """The text of the page's only script."""
+    return (
+        "(function () {\n'use strict';\n" + "\n".join(map(_read_asset, SCRIPT_FILES)) + "\n})();\n"
+    )
+
+
+def read_style() -> str:
+    """The text of the page's only style."""
+    return _read_asset("page.css")
+
+
+def content_hash(text: str) -> str:
+    """How a content security policy names an inline text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _read_asset(name: str) -> str:
+    return resources.files("rota.report").joinpath("page", name).read_text("utf-8")
+
+
+_DESCRIPTOR = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]+)")
+
+_DESCRIPTOR_NUMBERS = {"stdout": 1, "stderr": 2}
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes a text: into a file, whole or not at all; into a pipe or device, directly; into an
+    open descriptor such as ``/dev/stdout``, from its current position.
+
+    :raises OSError: it cannot be written; names the path as it was given
+    """
+    try:
+        number = file_descriptor(path)
+        if number is not None:
+            # not by its path: that of a pipe leads nowhere, and that of a file begins at its start
+            _write_to(os.dup(number), text, "w")
+            return
+        into = path.resolve()  # a link stays one
+        if into.exists() and not into.is_file():
+            _write_to(into, text, "w")
+        else:
+            _replace_file(into, text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def file_descriptor(path: Path) -> int | None:
+    """The number of the open file that a path stands for, like 1 of ``/dev/stdout``."""
+    found = _DESCRIPTOR.fullmatch(str(path.absolute()))
+    if found is None:
+        return None
+    return int(found["number"]) if found["name"] is None else _DESCRIPTOR_NUMBERS[found["name"]]
+
+
+def is_stdout(path: Path) -> bool:
+    """Returns whether a path such as ``/dev/stdout`` or ``/dev/fd/3`` is an open descriptor
+    of the same file as standard output.
+    """
+    number = file_descriptor(path)
+    try:
+        return number is not None and os.path.samestat(os.fstat(number), os.fstat(1))
+    except OSError:  # it is closed
+        return False
+
+
+def _replace_file(path: Path, text: str) -> None:
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write_to(made, text, "x")
+        made.replace(path)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+
+
+def _write_to(file: Path | int, text: str, mode: str) -> None:
+    with open(file, mode, encoding="utf-8", errors="replace", newline="\n") as opened:  # noqa: PTH123
+        opened.write(text)

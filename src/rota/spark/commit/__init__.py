@@ -1,1 +1,0 @@
-"""``commit_to_group``: mirrors finished batches of streaming queries to a consumer group."""

@@ -1,1 +1,0 @@
-"""For tests of programs that use Kafka: a broker in the test's own process."""
