@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 from docs import generate_commands, generate_layers, generate_libraries
 
+import rota
 from rota import __version__
 from rota.cli.main import COMMANDS, main
 from tests.support.paths import ROOT
+
+SOURCES = ROOT / "src" / "rota"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PAGES = (
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
+#: Pages that name modules and files also without their package.
+ABOUT_THE_CODE = (ARCHITECTURE, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "kafka-names.md")
+CODE_FOLDERS = ("src", "tests", "docs", "bench", "examples")
+#: Names with dots that are not modules: files of a broker and of an example, the group of entry
+#: points for strategies, and a variable of Python's.
+NOT_MODULES = ("rota.catalog", "rota.zip", "rota.assignors", "rota.__file__")
+DOTTED = re.compile(r"(?<![\w./:-])rota(?:\.[A-Za-z_]\w*)+")
+FILE = re.compile(
+    r"(?<![\w./:-])(?:(?:[\w.-]+/)+[\w.-]+\.(?:py|js)\b|(?:src/rota|tests)(?:/[\w-]+)+(?![\w./*-]))"
+)
+QUOTED_FILE = re.compile(r"`([\w-]+\.(?:py|js))`")
+QUOTED_NAME = re.compile(r"`((?!rota\.)[a-z_]+(?:\.[a-z_]+)*\.(?!py`|js`)[A-Za-z_]+)`")
 
 
 def test_the_page_of_commands_is_what_make_docs_writes() -> None:
@@ -94,12 +116,148 @@ def test_a_page_without_the_marks_is_refused() -> None:
         generate_layers.drawn("# A page\n")
 
 
-def test_the_architecture_names_every_module_of_the_report() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    section = text.partition("\n## The report\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
-    there = {path.stem for path in (ROOT / "src" / "rota" / "report").glob("*.py")}
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == there - {"__init__"}
+def test_the_architecture_has_every_package() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(rota[.\w]+)` \|", text, re.MULTILINE)
+    nodes = re.findall(r'\["(rota\.[\w.]+)"\]', generate_layers.drawing())
+    assert sorted(rows) == sorted(set(nodes) - {"rota.engine"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_module_and_file_on_a_page_exists(page: Path) -> None:
+    assert stale_paths(page.read_text(encoding="utf-8"), page) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "rota.group",
+        "rota.engine.coordinator.join",
+        "rota.engine.coordinator.state.MOVES",
+        "rota.engine.coordinator.state.ClassicGroup.nothing",
+        "rota.Nothing",
+        "src/rota/assignors",
+        "src/rota/report/basis.py",
+        "broker/hand.py",
+        "report/page/nothing.js",
+        "tests/pure/nothing/test_pages.py",
+        "basis.py",
+        "group.state.MOVES",
+        "coordinator.state.MOVES",
+        "coordinator.lane",
+    ],
+)
+def test_a_module_or_file_that_does_not_exist_is_found(wrong: str) -> None:
+    assert stale_paths(f"See `{wrong}`, and the rest.", ARCHITECTURE) == [wrong]
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "rota.engine.coordinator",
+        "rota.engine.coordinator.state.ClassicGroup",
+        "rota.assign",
+        "rota.errors.RotaError",
+        "src/rota/broker",
+        "src/rota/broker/groups.py",
+        "broker/groups.py",
+        "report/page/group.js",
+        "tests/pure/docs/test_pages.py",
+        "groups.py",
+        "coordinator.state.ClassicGroup",
+        "session.timeout.ms",
+        "https://example.com/rota/other.py",
+    ],
+)
+def test_a_module_or_file_that_exists_is_not_reported(right: str) -> None:
+    assert stale_paths(f"See `{right}`, and the rest.", ARCHITECTURE) == []
+
+
+def test_the_walks_name_what_their_files_define() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    walks = text.partition("\n## Five walks\n")[2].partition("\n## ")[0]
+    assert walks.count("\n### ") == 5
+    unknown = []
+    steps = re.compile(r"^\d+\. `([\w/.]+\.py)` \(((?:`\w+`(?:, )?)+)\)", re.MULTILINE)
+    for path, listed in steps.findall(walks):
+        defined = defined_names(SOURCES / path)
+        unknown += [(path, name) for name in re.findall(r"\w+", listed) if name not in defined]
+    assert unknown == []
+
+
+def test_the_table_of_walks_has_the_number_of_files_of_each() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    table, *walks = text.partition("\n## Five walks\n")[2].partition("\n## ")[0].split("\n### ")
+    counts = re.findall(r"\| \d+ \| \d+ \| (\d+)[^|]*\|$", table, re.MULTILINE)
+    steps = [len(re.findall(r"^\d+\. `", walk, re.MULTILINE)) for walk in walks]
+    assert [int(count) for count in counts] == steps
+
+
+def stale_paths(text: str, page: Path) -> list[str]:
+    """Returns the modules, names and files on a page that do not exist, in their order.
+
+    Anywhere: ``rota.a.b.Name``, and paths of Python and JavaScript files and of folders of the
+    repository. On the pages about the code also, between backticks: ``name.py`` and ``a.b.Name``.
+    """
+    found = [
+        (match.start(), match[0])
+        for match in DOTTED.finditer(text)
+        if match[0] not in NOT_MODULES and not is_defined(match[0])
+    ]
+    bases = (ROOT, SOURCES, page.parent)
+    found += [
+        (match.start(), match[0])
+        for match in FILE.finditer(text)
+        if not any((base / match[0]).exists() for base in bases)
+    ]
+    if page in ABOUT_THE_CODE:
+        for match in QUOTED_FILE.finditer(text):
+            if not any(next(ROOT.joinpath(top).rglob(match[1]), None) for top in CODE_FOLDERS):
+                found.append((match.start(1), match[1]))
+        for match in QUOTED_NAME.finditer(text):
+            packages = ("rota", "rota.engine")
+            if is_about_modules(match[1]) and not any(
+                is_defined(f"{package}.{match[1]}") for package in packages
+            ):
+                found.append((match.start(1), match[1]))
+    return [path for _, path in sorted(found)]
+
+
+def is_about_modules(name: str) -> bool:
+    """Returns whether a dotted name is a module of Rota or a name in one, not a Kafka setting."""
+    first, *_, last = name.split(".")
+    packages = {path.parent.name for path in SOURCES.rglob("__init__.py")}
+    return last[0].isupper() or (first in packages and name.count(".") == 1)
+
+
+def is_defined(name: str) -> bool:
+    """Returns whether ``rota.a.b`` is a module, a name in one, or a name in a class there."""
+    parts = name.split(".")[1:]
+    place = SOURCES
+    while parts and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").exists()):
+        place /= parts.pop(0)
+    if not parts:
+        return True
+    module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    if module == SOURCES / "__init__.py":
+        return parts[0] in (*rota.__all__, "__version__")
+    defined = defined_names(module)
+    return all(part in defined for part in parts)
+
+
+@cache
+def defined_names(module: Path) -> frozenset[str]:
+    """Returns every name that a module defines or imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.alias():
+                found.add(node.asname or node.name)
+    return frozenset(found)
 
 
 def test_the_page_of_migrations_has_the_libraries_that_advice_knows() -> None:
