@@ -1,4 +1,4 @@
-"""What the README and the how-tos show is what happens.
+"""What the README, docs/strategies.md and the how-tos show is what happens.
 
 Python blocks run in order in one namespace, and print what the ``output`` block after them says.
 In ``console`` blocks every line that starts with ``$ rota`` prints what follows it, and ``$ echo
@@ -24,7 +24,11 @@ import rota
 from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "strategies.md",
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+]
 BROKER = "localhost:9092"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ECHO = "echo $?"
