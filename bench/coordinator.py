@@ -76,9 +76,9 @@ class Node:
         while waiting:
             command = waiting.popleft()
             if isinstance(command, SendResponse):
-                replies.append(command.reply)
+                replies.append(command.response)
             elif isinstance(command, AppendEntries):
-                waiting += self.coordinator.handle(AppendSucceeded(command.ticket), self.now)
+                waiting += self.coordinator.handle(AppendSucceeded(command.append_id), self.now)
         return replies
 
 

@@ -83,7 +83,7 @@ def ours(data: bytes) -> Taken:
     """Rota's time and memory."""
     seconds, found = best(lambda: data, read, limit=OURS, budget=BUDGET)
     assert len(found.commits) == RECORDS
-    assert len(found.left) == 0
+    assert len(found.undecoded_rows) == 0
     return Taken(seconds=seconds, peak=peak_memory(lambda: data, read))
 
 

@@ -43,7 +43,7 @@ def duty(work: Case) -> dict[str, Taken]:
         assert set(outcome.assignments) == set(group)
         taken[step.name] = Taken(seconds=seconds, peak=peak_memory(joined, led))
         if step.after is None:
-            problem = Problem.of(topics, group, strategy.ownership)
+            problem = Problem.from_group(topics, group, strategy.read_ownership)
             owned[step.name] = ours.owned_after(problem, strategy.solve(problem).owners)
     return taken
 

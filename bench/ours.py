@@ -51,7 +51,7 @@ def owned_after(problem: Problem, owners: IntArray) -> Owned:
     """What each member has, to be told in the next step."""
     placement = Placement(problem.layout, problem.members, owners)
     return {
-        member: problem.layout.pick(placement.numbers_of(position))
+        member: problem.layout.partitions_at(placement.numbers_of(position))
         for position, member in enumerate(problem.members)
     }
 
@@ -96,7 +96,7 @@ def play(
         members = group(case, step, owned[step.after])
 
         def posed(members: Mapping[str, Subscription] = members) -> Problem:
-            return Problem.of(topics, members, strategy.ownership)
+            return Problem.from_group(topics, members, strategy.read_ownership)
 
         timed = step.play is Play.TIMED
         try:

@@ -190,7 +190,7 @@ def _lookup_row(broker: Contestant) -> Row:
     def look() -> int:
         with OffsetLookup(options) as lookup:
             every: list[TopicPartition] = lookup.partitions()
-            return len(lookup.earliest(every)) + len(lookup.latest(every))
+            return len(lookup.earliest_offsets(every)) + len(lookup.latest_offsets(every))
 
     return Row(
         work=f"source, {MANY:,} partitions looked up, wall",

@@ -37,7 +37,7 @@ def _lines() -> Iterator[str]:
     for name, one in CLIENT_LIBRARIES.items():
         if name != UNKNOWN_LIBRARY:
             static = _code(one.static_id()) or "not there"
-            session = _code(one.session_of(DEFAULT_SESSION_TIMEOUT))
+            session = _code(one.session_setting(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
 
@@ -54,14 +54,16 @@ def _cooperative(one: ClientLibrary) -> str:
         return "not there"
     way = "two rolling restarts" if one.mixes else "all members must stop once"
     since = f"; {one.cooperative}" if one.cooperative else ""
-    return f"{way}, `{one.listed(COOPERATIVE_STICKY)}`{since}"
+    return f"{way}, `{one.strategy_setting(COOPERATIVE_STICKY)}`{since}"
 
 
 def _broker(one: ClientLibrary) -> str:
-    way = one.broker
+    way = one.consumer_protocol
     if way is None:
         return "not there"
-    return f"{_code(way.joined('uniform'))}; {way.client}, Kafka {MIN_BROKER_VERSION} or newer"
+    return (
+        f"{_code(way.settings_for('uniform'))}; {way.client}, Kafka {MIN_BROKER_VERSION} or newer"
+    )
 
 
 if __name__ == "__main__":

@@ -74,21 +74,21 @@ def _lines() -> Iterator[str]:
     yield INTRO
     yield HONOURED
     for key in _of(KeySupport.HONOURED):
-        yield f"| `{key.name}` | {_default(key)} | {_values(key)} | {_cell(key.about)} |"
+        yield f"| `{key.name}` | {_default(key)} | {_values(key)} | {_cell(key.description)} |"
     yield ""
     yield IDLE
-    for key in _of(KeySupport.IDLE):
-        yield f"| `{key.name}` | {_default(key)} | {_cell(key.about)} |"
+    for key in _of(KeySupport.NO_EFFECT):
+        yield f"| `{key.name}` | {_default(key)} | {_cell(key.description)} |"
     yield ""
     yield REFUSED
     for key in _of(KeySupport.REFUSED):
-        yield f"| `{key.name}` | {_cell(key.about)} |"
+        yield f"| `{key.name}` | {_cell(key.description)} |"
     yield ""
     yield NOTES.rstrip("\n")
 
 
 def _of(fate: KeySupport) -> list[ConfigKey]:
-    return [key for key in KEYS.values() if key.fate is fate]
+    return [key for key in KEYS.values() if key.support is fate]
 
 
 def _cell(text: str) -> str:
@@ -110,7 +110,7 @@ def _values(key: ConfigKey) -> str:
     if key.choices:
         return ", ".join(f"`{each}`" if each else "empty" for each in key.choices)
     if key.kind in {KeyType.INT, KeyType.LONG}:
-        return f"from {key.least}"
+        return f"from {key.minimum}"
     return {KeyType.BOOLEAN: "`true`, `false`", KeyType.LIST: "a list"}.get(key.kind, "")
 
 

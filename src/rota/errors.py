@@ -2,33 +2,33 @@
 
 ::
 
-RotaError
-├── InputError              the caller's input is wrong; the message says what and where
-│   ├── UnknownStrategy     no strategy has this name, or it cannot be loaded
-│   └── UnknownSolver       the sticky strategies have no such solver
-├── Unreachable             a file, a server or Java cannot be reached or read
-│   ├── MissingExtra        a package is not installed; also an ImportError
-│   ├── DiskError           reading or writing a file of the data folder failed
-│   ├── NotKafka            the server at an address is not a Kafka broker
-│   ├── Untrusted           the TLS handshake failed: a certificate was not accepted
-│   └── TimedOut            no response came in time
-├── FormatError             bytes do not follow their format
-├── StrategyError           a strategy failed or returned an invalid assignment
-│   ├── StrategyFailed      the strategy raised an exception
-│   └── BrokenRule          the assignment breaks a rule of valid assignments
-├── Refused                 a broker refused a request; carries Kafka's error code
-│   ├── AuthenticationFailed    wrong credentials, or an unsupported mechanism
-│   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
-│   ├── UnknownTopic        the topic does not exist, or its name is not allowed
-│   └── NoOffset            no offset to read from: none is committed, or it is out of range
-├── RecordError             a record cannot be decoded; carries its topic, partition and offset
-├── Interrupted             ``wakeup`` interrupted a blocking call
-└── GroupError              the group coordinator refused a request; carries Kafka's error code
-    ├── CommitFailed        the member no longer belongs to the generation it commits for
-    ├── RebalanceInProgress     the commit came during a rebalance: poll, then commit again
-    ├── RetriableCommitFailed   an asynchronous commit failed and may be retried
-    ├── Fenced              another process uses this member's group.instance.id
-    └── InconsistentProtocol    the members have no strategy in common
+    RotaError
+    ├── InputError              the caller's input is wrong; the message says what and where
+    │   ├── UnknownStrategy     no strategy has this name, or it cannot be loaded
+    │   └── UnknownSolver       the sticky strategies have no such solver
+    ├── Unreachable             a file, a server or Java cannot be reached or read
+    │   ├── MissingExtra        a package is not installed; also an ImportError
+    │   ├── DiskError           reading or writing a file of the data folder failed
+    │   ├── NotKafka            the server at an address is not a Kafka broker
+    │   ├── Untrusted           the TLS handshake failed: a certificate was not accepted
+    │   └── TimedOut            no response came in time
+    ├── FormatError             bytes do not follow their format
+    ├── StrategyError           a strategy failed or returned an invalid assignment
+    │   ├── StrategyFailed      the strategy raised an exception
+    │   └── BrokenRule          the assignment breaks a rule of valid assignments
+    ├── Refused                 a broker refused a request; carries Kafka's error code
+    │   ├── AuthenticationFailed    wrong credentials, or an unsupported mechanism
+    │   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
+    │   ├── UnknownTopic        the topic does not exist, or its name is not allowed
+    │   └── NoOffset            no offset to read from: none is committed, or it is out of range
+    ├── RecordError             a record cannot be decoded; carries its topic, partition and offset
+    ├── Interrupted             ``wakeup`` interrupted a blocking call
+    └── GroupError              the group coordinator refused a request; carries Kafka's error code
+        ├── CommitFailed        the member no longer belongs to the generation it commits for
+        ├── RebalanceInProgress     the commit came during a rebalance: poll, then commit again
+        ├── RetriableCommitFailed   an asynchronous commit failed and may be retried
+        ├── Fenced              another process uses this member's group.instance.id
+        └── InconsistentProtocol    the members have no strategy in common
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def address(text: str) -> Address:
 
 
 def config(*servers: str, **fields: Any) -> ClientConfig:
-    return ClientConfig(bootstrap=tuple(map(address, servers)), **{**QUICK, **fields})
+    return ClientConfig(bootstrap_servers=tuple(map(address, servers)), **{**QUICK, **fields})
 
 
 @asynccontextmanager

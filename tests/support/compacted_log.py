@@ -78,8 +78,8 @@ def ended(work: CompactionSteps) -> int | None:
 
 def columns(log: Log) -> RecordColumns:
     """All that a reader gets."""
-    data, offset = b"", log.start
-    while offset < log.end:
+    data, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
         found = log.read(offset, 1 << 20)
         if not found:
             break

@@ -106,7 +106,7 @@ class Application:
         self.listener: Callable[[CallListener], object] = bool
         self.bell = threading.Event()
         self.driver = MemberDriver(
-            ClientConfig(bootstrap=(Address(host, int(port)),), **connect),  # type: ignore[arg-type]
+            ClientConfig(bootstrap_servers=(Address(host, int(port)),), **connect),  # type: ignore[arg-type]
             MemberConfig(**member),  # type: ignore[arg-type]
             resolve_strategies(strategies) if isinstance(strategies, str) else strategies,
             self._consumed,
@@ -133,15 +133,15 @@ class Application:
     # What it does
 
     def subscribe(self) -> Self:
-        self.driver.tell(Subscribed(tuple(self.topics)))
+        self.driver.handle_event(Subscribed(tuple(self.topics)))
         self.attend()
         return self
 
     def poll(self, until: Callable[[], bool], timeout: float = PATIENCE) -> None:
         """Stays inside a poll until something is true."""
-        self.driver.tell(PollBegan())
+        self.driver.handle_event(PollBegan())
         self.wait(until, timeout)
-        self.driver.tell(PollEnded())
+        self.driver.handle_event(PollEnded())
 
     def wait(self, until: Callable[[], bool], timeout: float = PATIENCE) -> None:
         """Does what comes, until something is true."""
@@ -162,7 +162,7 @@ class Application:
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], wait: int) -> int:
         self._commits += 1
-        self.driver.tell(CommitRequested(self._commits, offsets, self.driver.now() + wait))
+        self.driver.handle_event(CommitRequested(self._commits, offsets, self.driver.now() + wait))
         return self._commits
 
     def commit_and_wait(
@@ -174,11 +174,11 @@ class Application:
 
     def commit_later(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> int:
         self._commits += 1
-        self.driver.tell(CommitRequested(self._commits, offsets))
+        self.driver.handle_event(CommitRequested(self._commits, offsets))
         return self._commits
 
     def close(self, wait: int = 5_000) -> None:
-        self.driver.tell(CloseRequested(self.driver.now() + wait))
+        self.driver.handle_event(CloseRequested(self.driver.now() + wait))
         self.wait(lambda: self.is_finished)
         self.driver.stop()
 
@@ -192,9 +192,9 @@ class Application:
                     self.owned = partitions
                 case CallListener(number):
                     self.listener(command)
-                    self.driver.tell(ListenerReturned(number))
+                    self.driver.handle_event(ListenerReturned(number))
                 case RequestMetadata():
-                    self.driver.tell(MetadataUpdated(Cluster(self.topics)))
+                    self.driver.handle_event(MetadataUpdated(Cluster(self.topics)))
                 case FinishSyncCommit(number, error) | RunCommitCallback(number, _, error):
                     self.returned[number] = error
                 case RaiseError(error):

@@ -69,8 +69,8 @@ def join(
     rebalance: int = 60_000,
     protocol_type: str = "consumer",
     client_id: str = "app",
-    knows_id_first: bool = True,
-    knows_skip: bool = True,
+    supports_member_id_required: bool = True,
+    supports_skip_assignment: bool = True,
 ) -> JoinGroup:
     return JoinGroup(
         group=group,
@@ -82,8 +82,8 @@ def join(
         rebalance_timeout=rebalance,
         client_id=client_id,
         client_host="/10.0.0.1",
-        knows_id_first=knows_id_first,
-        knows_skip=knows_skip,
+        supports_member_id_required=supports_member_id_required,
+        supports_skip_assignment=supports_skip_assignment,
     )
 
 
@@ -169,7 +169,7 @@ class CoordinatorDriver:
     def store(self, command: AppendEntries) -> None:
         """Lets an append succeed that was held back."""
         self.journal += command.entries
-        self.handle(AppendSucceeded(command.ticket))
+        self.handle(AppendSucceeded(command.append_id))
 
     def send(self, request: GroupRequest) -> int:
         """Sends a request, and returns the token under which ``answers`` has its reply."""
@@ -217,7 +217,7 @@ class CoordinatorDriver:
         """A new member joins, with the id it is given; returns the id and the token that waits."""
         request = request or join()
         token = self.send(request)
-        if request.static_id is not None or not request.knows_id_first:
+        if request.static_id is not None or not request.supports_member_id_required:
             return next(reversed(self.members())), token
         member_id = self.joined(token).member_id
         fields = {name: getattr(request, name) for name in JoinGroup.__slots__}

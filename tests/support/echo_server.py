@@ -53,7 +53,7 @@ class Echo:
         self.events: list[NodeEvent] = []
         self.held: list[ConnectionId] = []
         self.alarms: list[tuple[int, ConnectionId]] = []
-        self.behind = False
+        self.has_ready = False
         self.login_needed = False
         self.trusted: set[ConnectionId] = set()
 
@@ -68,10 +68,10 @@ class Echo:
             assert isinstance(event, ConnectionOpened | ConnectionClosed | Wakeup)
         return commands
 
-    def trusts(self, connection: ConnectionId) -> bool:
+    def is_authenticated(self, connection: ConnectionId) -> bool:
         return not self.login_needed or connection in self.trusted
 
-    def next_alarm(self, slack: int = 0) -> int | None:
+    def next_timer(self, slack: int = 0) -> int | None:
         return min(self.alarms)[0] if self.alarms else None
 
     def _answer(self, who: ConnectionId, frame: bytes, now: int) -> list[NodeCommand]:

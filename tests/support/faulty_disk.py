@@ -210,9 +210,9 @@ class FaultyDisk:
 
     # what a disk does
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         self._alive()
-        self._check("names", folder)
+        self._check("list_names", folder)
         node = self._find(folder)
         return sorted(node.names) if isinstance(node, Folder) else []
 
@@ -222,9 +222,9 @@ class FaultyDisk:
         node = self._find(path)
         return len(node.content) if isinstance(node, File) else None
 
-    def written(self, path: str) -> int | None:
+    def modified_at(self, path: str) -> int | None:
         self._alive()
-        self._check("written", path)
+        self._check("modified_at", path)
         node = self._find(path)
         return node.written if isinstance(node, File) else None
 
@@ -313,9 +313,9 @@ class FaultyDisk:
         if stopped:
             raise Stopped
 
-    def make(self, folder: str) -> None:
+    def make_folder(self, folder: str) -> None:
         stopped = self._changing()
-        self._check("make", folder)
+        self._check("make_folder", folder)
         if isinstance(self._find(folder), File):
             raise _error(folder, errno.EEXIST)
         if not (stopped and self.chance.getrandbits(1)):

@@ -42,9 +42,9 @@ class Reader:
         host, port = bootstrap.rsplit(":", 1)
         settings = {"client_id": "reader", **QUICK, **(client or {})}
         address = (Address(host, int(port)),)
-        self.client = ClusterClient(ClientConfig(bootstrap=address, **settings))  # type: ignore[arg-type]
+        self.client = ClusterClient(ClientConfig(bootstrap_servers=address, **settings))  # type: ignore[arg-type]
         self._woken = asyncio.Event()
-        reading = FetchConfig(**{"reset": "earliest", **config})  # type: ignore[arg-type]
+        reading = FetchConfig(**{"auto_offset_reset": "earliest", **config})  # type: ignore[arg-type]
         self.fetcher = Fetcher(self.client, reading, committed, self._woken.set)
 
     async def __aenter__(self) -> Self:
@@ -59,10 +59,10 @@ class Reader:
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             self._woken.clear()
-            self.fetcher.advance()
-            self.fetcher.prepare(most)
-            if found := list(self.fetcher.take(most)):
-                self.fetcher.advance()
+            self.fetcher.start_requests()
+            self.fetcher.prepare_records(most)
+            if found := list(self.fetcher.take_records(most)):
+                self.fetcher.start_requests()
                 return found
             if self.fetcher.has_records:
                 continue

@@ -39,8 +39,8 @@ def subscribers(problem: Problem) -> list[list[int]]:
 def is_local(problem: Problem, partition: int, member: int) -> bool:
     if problem.racks is None:
         return False
-    rack = int(problem.racks.member[member])
-    return rack in problem.racks.sets[int(problem.racks.set_of[partition])]
+    rack = int(problem.racks.rack_of_member[member])
+    return rack in problem.racks.sets[int(problem.racks.set_of_partition[partition])]
 
 
 def goal_of(problem: Problem, owners: list[int]) -> Goal:
@@ -125,7 +125,7 @@ def minimum_cost_flow(problem: Problem) -> Goal:
     racks = problem.racks
     topic_of = problem.layout.topic_of.tolist()
     kinds = [
-        (topic, int(racks.set_of[partition]) if racks else 0)
+        (topic, int(racks.set_of_partition[partition]) if racks else 0)
         for partition, topic in enumerate(topic_of)
     ]
     example = {kind: partition for partition, kind in enumerate(kinds)}

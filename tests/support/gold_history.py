@@ -73,7 +73,7 @@ class History:
     @property
     def ownership(self) -> list[PartitionOwnership]:
         """Who had what from when to when."""
-        return self._ledger.close(self.group)
+        return self._ledger.close_all(self.group)
 
     def _id(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
@@ -115,9 +115,9 @@ class History:
             )
         )
         if held or not members:
-            self._ledger.keep({member.member_id for member in members}, at)
+            self._ledger.keep_only({member.member_id for member in members}, at)
             for member in members:
-                self._ledger.hold(member, member.assigned, at, number)
+                self._ledger.set_owned(member, member.assigned, at, number)
 
     def _placed(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """What every member is given, by its id; nothing where they do not share partitions."""

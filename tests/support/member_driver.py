@@ -275,7 +275,7 @@ class Driver:
 
     def heard(self) -> list[tuple[ListenerMethod, tuple[TopicPartition, ...]]]:
         """What the listener was called with, since it was last asked."""
-        calls = [(call.call, call.partitions) for call in self.calls]
+        calls = [(call.method, call.partitions) for call in self.calls]
         self.calls.clear()
         return calls
 

@@ -122,15 +122,16 @@ STORAGE = (
     Mutant(
         "what a recovery finds counts as synced",
         "broker/storage/recovery.py",
-        "point = end if known.clean and not loading.damaged else min(known.recovery_point, end)",
+        "point = end if known.clean_shutdown and not loading.damaged else "
+        "min(known.recovery_point, end)",
         "point = end",
         LOG,
     ),
     Mutant(
         "the log's end cannot be read from",
         "broker/storage/log.py",
-        "if not self.start <= offset <= self.end:",
-        "if not self.start <= offset < self.end:",
+        "if not self.log_start_offset <= offset <= self.log_end_offset:",
+        "if not self.log_start_offset <= offset < self.log_end_offset:",
         READ,
     ),
     Mutant(
@@ -143,7 +144,7 @@ STORAGE = (
     Mutant(
         "a log goes on after an append that could not be taken back",
         "broker/storage/log.py",
-        'self.fail(f"a failed append could not be taken back: {error}")',
+        'self.mark_failed(f"a failed append could not be taken back: {error}")',
         'self.report(f"a failed append could not be taken back: {error}")',
         FAILURE,
     ),
@@ -165,7 +166,8 @@ STORAGE = (
         "checksums of batches are not compared",
         "broker/storage/file_records.py",
         "        if made != head.checksum:\n"
-        "            raise Damage(self.path, origin + at, _mismatch(head, made))\n",
+        "            raise CorruptBatchError("
+        "self.path, origin + at, _describe_mismatch(head, made))\n",
         "",
         READ,
     ),
@@ -200,22 +202,22 @@ STORAGE = (
     Mutant(
         "the newest timestamp is attributed to the last batch that has it",
         "broker/storage/index.py",
-        "        if newest > self.newest:",
-        "        if newest >= self.newest:",
+        "        if newest > self.max_timestamp:",
+        "        if newest >= self.max_timestamp:",
         INDEX,
     ),
     Mutant(
         "a record with exactly the newest timestamp is not found",
         "broker/storage/log_segment.py",
-        "if newest(segment)[0] < timestamp:",
-        "if newest(segment)[0] <= timestamp:",
+        "if find_max_timestamp(segment)[0] < timestamp:",
+        "if find_max_timestamp(segment)[0] <= timestamp:",
         INDEX,
     ),
     Mutant(
         "a look-up by time begins behind the first record of that time",
         "broker/storage/log_segment.py",
-        "row = segment.times.at_or_below(timestamp - 1)",
-        "row = segment.times.at_or_below(timestamp)",
+        "row = segment.time_index.find_at_or_below(timestamp - 1)",
+        "row = segment.time_index.find_at_or_below(timestamp)",
         INDEX,
     ),
     Mutant(
@@ -223,8 +225,8 @@ STORAGE = (
         "broker/storage/log_segment.py",
         "if head is None or head.last_offset != segment.base_offset + relative:\n"
         "        return None\n"
-        "    return Place(position, None)",
-        "if head is None:\n        return None\n    return Place(position, None)",
+        "    return BatchPosition(position, None)",
+        "if head is None:\n        return None\n    return BatchPosition(position, None)",
         INDEX,
     ),
     Mutant(
@@ -237,14 +239,14 @@ STORAGE = (
     Mutant(
         "sequences do not begin again after the highest",
         "broker/storage/producer_state.py",
-        "if first != last + 1 and not (first == 0 and last == INT):",
+        "if first != last + 1 and not (first == 0 and last == MAX_INT):",
         "if first != last + 1:",
         PRODUCER,
     ),
     Mutant(
         "the last sequence of a batch does not wrap around",
         "broker/storage/producer_state.py",
-        "(first + header.last_offset_delta) & INT",
+        "(first + header.last_offset_delta) & MAX_INT",
         "(first + header.last_offset_delta)",
         PRODUCER,
     ),
@@ -258,9 +260,9 @@ STORAGE = (
     Mutant(
         "a producer expires in the middle of its transaction",
         "broker/storage/producer_state.py",
-        "            if self._known[key].transaction is None:\n"
-        "                del self._known[key]",
-        "            del self._known[key]",
+        "            if self._entries[key].open_transaction_offset is None:\n"
+        "                del self._entries[key]",
+        "            del self._entries[key]",
         PRODUCER,
     ),
     Mutant(
@@ -273,7 +275,7 @@ STORAGE = (
     Mutant(
         "a transaction that ended holds the last stable offset back",
         "broker/storage/producer_state.py",
-        "        self._open.pop(first, None)\n",
+        "        self._open_transactions.pop(first, None)\n",
         "",
         PRODUCER,
     ),
@@ -287,14 +289,15 @@ STORAGE = (
     Mutant(
         "the recovery point is read but not used",
         "broker/storage/recovery.py",
-        "first = max(bisect_right(bases, self._known.recovery_point) - 1, 0)",
+        "first = max(bisect_right(bases, self._options.recovery_point) - 1, 0)",
         "first = len(bases) - 1",
         OPEN,
     ),
     Mutant(
         "after a kill all that was found counts as flushed",
         "broker/storage/recovery.py",
-        "point = end if known.clean and not loading.damaged else min(known.recovery_point, end)",
+        "point = end if known.clean_shutdown and not loading.damaged else "
+        "min(known.recovery_point, end)",
         "point = end",
         OPEN,
     ),
@@ -343,14 +346,14 @@ STORAGE = (
     Mutant(
         "compaction drops the batch that holds the last offset",
         "broker/storage/compaction.py",
-        "if head.last_offset + 1 == self._limit or self._is_last(head):",
-        "if self._is_last(head):",
+        "if head.last_offset + 1 == self._limit or self._is_last_of_producer(head):",
+        "if self._is_last_of_producer(head):",
         COMPACTION,
     ),
     Mutant(
         "compaction goes into an open transaction",
         "broker/storage/compaction.py",
-        "allowed = min(log.stable, bases[-1])",
+        "allowed = min(log.last_stable_offset, bases[-1])",
         "allowed = bases[-1]",
         COMPACTION,
     ),
@@ -381,22 +384,22 @@ REPLAY = (
     Mutant(
         "a member that is gone makes another round of a rebalance",
         "engine/history/rebalances.py",
-        "        if key(member) in still_there\n",
+        "        if member_key(member) in still_there\n",
         "",
         CLASSIC,
     ),
     Mutant(
         "each generation counts as one that was not seen",
         "engine/history/rebalances.py",
-        "yield max(ahead(one.generation, number) - 1, 0)",
-        "yield max(ahead(one.generation, number), 0)",
+        "yield max(generation_distance(one.generation, number) - 1, 0)",
+        "yield max(generation_distance(one.generation, number), 0)",
         CLASSIC,
     ),
     Mutant(
         "the first epoch of a Kafka 4.1 is not taken for the first",
         "engine/history/rebalances.py",
-        "Kind.CONSUMER: 2}",
-        "Kind.CONSUMER: 1}",
+        "GroupType.CONSUMER: 2}",
+        "GroupType.CONSUMER: 1}",
         CONSUMER,
     ),
     Mutant(
@@ -430,8 +433,8 @@ REPLAY = (
     Mutant(
         "generation numbers do not wrap around",
         "engine/history/generations.py",
-        "return distance if distance < _NUMBERS // 2 else",
-        "return distance if distance < _NUMBERS else",
+        "return distance if distance < _GENERATION_NUMBERS // 2 else",
+        "return distance if distance < _GENERATION_NUMBERS else",
         CLASSIC,
     ),
     Mutant(
@@ -444,7 +447,7 @@ REPLAY = (
     Mutant(
         "members of a deleted group go on owning partitions",
         "engine/history/generations.py",
-        "        self.ledger.keep((), at)\n",
+        "        self.ownership.keep_only((), at)\n",
         "",
         CLASSIC,
     ),
@@ -500,15 +503,15 @@ REPLAY = (
     Mutant(
         "one member that left explains another that fell silent",
         "engine/history/causes.py",
-        "if all(_was_there(case, member) for member in differs.went):",
-        "if any(_was_there(case, member) for member in differs.went):",
+        "if all(_was_active(case, member) for member in differs.gone):",
+        "if any(_was_active(case, member) for member in differs.gone):",
         CAUSE,
     ),
     Mutant(
         "a generation that was not saved makes no gap",
         "engine/history/causes.py",
-        "if ahead(self.first.generation, self.before.generation) != 1:",
-        "if ahead(self.first.generation, self.before.generation) > 2:",
+        "if generation_distance(self.first.generation, self.before.generation) != 1:",
+        "if generation_distance(self.first.generation, self.before.generation) > 2:",
         CAUSE,
     ),
     Mutant(
@@ -528,8 +531,8 @@ REPLAY = (
     Mutant(
         "a member that was closed polled too late",
         "engine/history/causes.py",
-        "if _joined_last(seen, member.member_id) > at - interval:",
-        "if _joined_last(seen, member.member_id) > at + interval:",
+        "if _find_last_join(seen, member.member_id) > at - interval:",
+        "if _find_last_join(seen, member.member_id) > at + interval:",
         CAUSE,
     ),
     Mutant(
@@ -584,8 +587,8 @@ REPLAY = (
     Mutant(
         "what an eager rebalance gives nobody has moved",
         "engine/history/rebalances.py",
-        "if after.kind is Kind.CLASSIC and after.strategy not in BUILT_IN_EAGER:",
-        "if after.kind is Kind.CLASSIC:",
+        "if after.kind is GroupType.CLASSIC and after.strategy not in BUILT_IN_EAGER:",
+        "if after.kind is GroupType.CLASSIC:",
         COST,
     ),
     Mutant(
@@ -605,8 +608,8 @@ REPLAY = (
     Mutant(
         "offsets of Kafka before 0.9 are passed over",
         "engine/formats/journal.py",
-        "(kind >= LEGACY_OFFSET)",
-        "(kind > LEGACY_OFFSET)",
+        "(kind >= LEGACY_OFFSET_TYPE)",
+        "(kind > LEGACY_OFFSET_TYPE)",
         JOURNAL_COLUMN,
     ),
     Mutant(

@@ -66,7 +66,9 @@ BROKER = BrokerConfig(offsets_partitions=3)
 PROMPT = GroupConfig(initial_rebalance_delay=0)
 HANDLERS = all_handlers()
 #: Every API and the versions that are handled.
-VERSIONS = {Api(each.api): range(each.lowest, each.highest + 1) for each in HANDLERS.values()}
+VERSIONS = {
+    Api(each.api): range(each.min_version, each.max_version + 1) for each in HANDLERS.values()
+}
 CLIENT_ID = "tester"
 NO_TAGS = b"\0"
 SCHEMAS = (producer, consumer, admin, metadata, kafka.protocol.sasl)
@@ -101,7 +103,7 @@ def open_storage(
         folder=folder,
         config=config,
         defaults=TopicConfig() if topic_config is None else topic_config,
-        alarms=alarms,
+        timers=alarms,
         new_id=new_id,
         report=report,
     )
@@ -125,10 +127,12 @@ def build_node(
         config=config,
         topics=storage.topics,
         groups=groups,
-        alarms=storage.alarms,
+        timers=storage.alarms,
         log=log,
         address=("127.0.0.1", 9092),
-        versions={key: (each.lowest, each.highest) for key, each in HANDLERS.items()},
+        advertised_versions={
+            key: (each.min_version, each.max_version) for key, each in HANDLERS.items()
+        },
         users=None if passwords is None else Users(passwords, lambda: bytes(16)),
         new_nonce=new_text,
     )
@@ -183,7 +187,7 @@ class InMemoryNode:
             group_config=group_config,
             passwords=passwords,
         )
-        self.groups = self.node.parts.groups
+        self.groups = self.node.context.groups
 
     def restart(
         self, disk: FaultyDisk | None = None, *, clean: bool = False, **changes: Any
@@ -230,17 +234,17 @@ class InMemoryNode:
     def handle(self, event: NodeEvent) -> None:
         """Handles an event, then every alarm that is due, as the server does."""
         self._run(self.node.handle(event, self.now, self.room))
-        while (at := self.node.next_alarm()) is not None and at <= self.now:
+        while (at := self.node.next_timer()) is not None and at <= self.now:
             self._run(self.node.handle(Wakeup(), self.now, self.room))
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass, with a stop at each alarm; then calls that waited get their turns."""
         end = self.now + milliseconds
         self.handle(Wakeup())
-        while (at := self.node.next_alarm()) is not None and at <= end:
+        while (at := self.node.next_timer()) is not None and at <= end:
             self.now = max(at, self.now)
             self.handle(Wakeup())
-        while self.node.behind and self.room:
+        while self.node.has_ready and self.room:
             self.handle(Wakeup())
         self.now = end
 
@@ -279,11 +283,11 @@ class InMemoryNode:
 
     def end_offsets(self) -> dict[str, list[int]]:
         """Returns the log end offset of each partition of each topic."""
-        return {topic.name: [log.end for log in topic.logs] for topic in self.topics}
+        return {topic.name: [log.log_end_offset for log in topic.logs] for topic in self.topics}
 
     def folders(self) -> set[str]:
         """Returns the folders of partitions, and of those of deleted topics."""
-        return {name for name in self.disk.names("") if self.disk.size(name) is None}
+        return {name for name in self.disk.list_names("") if self.disk.size(name) is None}
 
 
 class ClientConnection:
@@ -469,7 +473,9 @@ def request_frame(
 ) -> bytes:
     """Returns a request as it is on the wire, without its length."""
     if hasattr(request, "SCHEMA"):
-        head = messages.RequestHeader(Api(request.SCHEMA.key), version, correlation, client_id, 0)
+        head = messages.RequestHeader(
+            Api(request.SCHEMA.api_key), version, correlation, client_id, 0
+        )
         return bytes(messages.write_request(head, request))[4:]
     client = client_id.encode()
     flexible = type(request).flexible_version_q(version)
@@ -483,7 +489,7 @@ def decode_response(data: bytes, request: Any, version: int, correlation: int) -
     assert size == len(data) - 4
     assert answered == correlation
     if hasattr(request, "SCHEMA"):
-        return messages.read_response(Api(request.SCHEMA.key), version, data[4:])[1]
+        return messages.read_response(Api(request.SCHEMA.api_key), version, data[4:])[1]
     kind = _response_class(type(request).__name__.replace("Request", "Response"))
     tagged = kind.flexible_version_q(version) and kind is not metadata.ApiVersionsResponse
     head = data[8:9] if tagged else b""

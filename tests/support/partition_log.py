@@ -74,7 +74,7 @@ def reopen(
 def batches(log: Log, at: int | None = None, budget: int = 1 << 20) -> list[bytes]:
     """All batches from an offset on, as a consumer gets them that goes on behind the last."""
     found: list[bytes] = []
-    offset = log.start if at is None else at
+    offset = log.log_start_offset if at is None else at
     while data := log.read(offset, budget):
         found += split(data)
         offset = read_batch_header(found[-1]).last_offset + 1

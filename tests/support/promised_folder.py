@@ -139,10 +139,10 @@ def read_all(node: InMemoryNode) -> Served:
     served = Served(lines=node.log_lines)
     peer = node.connect()
     for topic, number in PARTITIONS:
-        log = node.topics.log(topic, number)
+        log = node.topics.get_log(topic, number)
         assert log is not None, f"{topic}-{number} is gone"
-        served.batches[topic, number] = dict(batches(peer, topic, number, log.start))
-        served.bounds[topic, number] = log.start, log.end
+        served.batches[topic, number] = dict(batches(peer, topic, number, log.log_start_offset))
+        served.bounds[topic, number] = log.log_start_offset, log.log_end_offset
         for time in TIMES:
             served.times[topic, number, time] = offset_for(peer, topic, number, time)
     for group in GROUPS:
@@ -224,9 +224,9 @@ def _written(*, clean: bool) -> PromisedFolder:
                 history.setdefault((group, "log", 0), set()).add(turn)
         if turn == 16:
             before = read_all(node).batches
-            node.topics.delete_before("cut", 0, 11, START)
+            node.topics.delete_records_before("cut", 0, 11, START)
             node.now += 70_000
-            node.topics.housekeep(node.now)
+            node.topics.run_maintenance(node.now)
     promised = read_all(node)
     if clean:
         node.topics.close(node.now)

@@ -120,14 +120,16 @@ class Cluster:
             while len(size := stream.read(4)) == 4:
                 frame = stream.read(struct.unpack(">i", size)[0])
                 head = read_request_header(frame)
-                api = Api(head.api)
-                request = read_request(api, head.version, frame, head.size)
+                api = Api(head.api_key)
+                request = read_request(api, head.api_version, frame, head.size)
                 response = self._response(node, api, request)
                 if isinstance(response, MessageBase):
-                    taken.sendall(write_response(api, head.version, head.correlation, response))
+                    taken.sendall(
+                        write_response(api, head.api_version, head.correlation_id, response)
+                    )
                     continue
                 if response is not None:
-                    taken.sendall(struct.pack(">ii", 1_000, head.correlation) + response)
+                    taken.sendall(struct.pack(">ii", 1_000, head.correlation_id) + response)
                 return
 
     def _response(self, node: int, api: Api, request: Message) -> Fetched:

@@ -55,4 +55,4 @@ def random_problem(
 ) -> Problem:
     """The problem of a random group."""
     group = random_group(seed, members=members, topics=topics, partitions=partitions, racks=racks)
-    return Problem.of(*group)
+    return Problem.from_group(*group)

@@ -81,7 +81,7 @@ def commit(broker: Broker, group: str, offsets: Mapping[TopicPartition, int]) ->
             config.read_settings({"bootstrap.servers": broker.bootstrap_servers}).client
         )
         try:
-            await Admin(client, 10.0).commit(group, offsets)
+            await Admin(client, 10.0).commit_offsets(group, offsets)
         finally:
             await client.close()
 

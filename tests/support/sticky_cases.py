@@ -35,7 +35,7 @@ class Case:
 
     @cached_property
     def problem(self) -> Problem:
-        return Problem.of(self.cluster, GroupSubscription.of(self.members))
+        return Problem.from_group(self.cluster, GroupSubscription.of(self.members))
 
     @cached_property
     def real(self) -> Case:
@@ -166,11 +166,11 @@ def _owned(
         smaller = {
             t: random.randint(0, n) if random.random() < 0.2 else n for t, n in known.items()
         }
-        problem = Problem.of(Cluster(smaller), GroupSubscription.of(members))
+        problem = Problem.from_group(Cluster(smaller), GroupSubscription.of(members))
         owners = assignment_builders.solve_as_kafka(problem, lambda: False).owners
         owned: dict[str, list[Claim]] = {member: [] for member in live}
         for number in np.flatnonzero(owners >= 0).tolist():
-            owned[problem.members[owners[number]]].append(problem.layout.at(number))
+            owned[problem.members[owners[number]]].append(problem.layout.partition_at(number))
         return owned
     share = random.choice((0.3, 0.8, 1.0))
     ids = list(subscriptions)

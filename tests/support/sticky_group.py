@@ -33,7 +33,9 @@ def shown(layout: PartitionNumbering, members: tuple[str, ...], owners: IntArray
 
 
 def _listed(layout: PartitionNumbering, chosen: BoolArray) -> str:
-    return " ".join("{}-{}".format(*layout.at(n)) for n in np.flatnonzero(chosen).tolist())
+    return " ".join(
+        "{}-{}".format(*layout.partition_at(n)) for n in np.flatnonzero(chosen).tolist()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,7 @@ class Group:
         racks = {
             topic: [listed.split() for listed in each] for topic, each in self.replicas.items()
         }
-        return Problem.of(Cluster(self.topics, racks), GroupSubscription.of(members))
+        return Problem.from_group(Cluster(self.topics, racks), GroupSubscription.of(members))
 
     @property
     def solution(self) -> Solution:

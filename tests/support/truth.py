@@ -101,7 +101,7 @@ class Truth:
 def played(scenario: Scenario, seed: int) -> Truth:
     """Plays a scenario, members as Java's consumers."""
     trace = ScenarioRunner(scenario, SimulationPolicy(solver="kafka"), seed, skip=True).run().trace
-    entries = [record for record in trace if record.what is TraceEventType.JOURNAL]
+    entries = [record for record in trace if record.type is TraceEventType.JOURNAL]
     records = [
         JournalRecord(offset, record.at, record.detail)  # type: ignore[arg-type]
         for offset, record in enumerate(entries)
@@ -139,14 +139,14 @@ def _handed(trace: Iterable[TraceRecord]) -> dict[tuple[str, int], frozenset[Top
     ids: dict[str, str] = {}
     owned: dict[str, tuple[int, frozenset[TopicPartition]]] = {}
     for record in trace:
-        match record.what, record.detail:
+        match record.type, record.detail:
             case TraceEventType.IDENTITY, str(member_id):
-                ids[record.who] = member_id
+                ids[record.subject] = member_id
             case TraceEventType.ASSIGNMENT, (int(generation), tuple(partitions)):
-                owned[record.who] = generation, frozenset(partitions)
+                owned[record.subject] = generation, frozenset(partitions)
             case TraceEventType.LISTENER, (ListenerMethod.ASSIGNED.value, _):
-                generation, given = owned[record.who]
-                found[ids[record.who], generation] = given
+                generation, given = owned[record.subject]
+                found[ids[record.subject], generation] = given
             case _:
                 pass
     return found
@@ -177,18 +177,18 @@ class _Reader:
 
     def read(self, trace: Iterable[TraceRecord]) -> list[Rebalance]:  # noqa: C901 (a case for each)
         for record in trace:
-            match record.what:
+            match record.type:
                 case TraceEventType.NOTE:
                     self._noted(record)
                 case TraceEventType.TOPICS:
                     assert isinstance(record.detail, tuple)
                     self._topics = dict(record.detail)
                 case TraceEventType.IDENTITY:
-                    self._ids[record.who] = str(record.detail)
+                    self._ids[record.subject] = str(record.detail)
                 case TraceEventType.ASSIGNMENT:
                     assert isinstance(record.detail, tuple)
-                    if record.who in self._ids:
-                        self._owned[self._ids[record.who]] = set(record.detail[1])
+                    if record.subject in self._ids:
+                        self._owned[self._ids[record.subject]] = set(record.detail[1])
                 case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
                     self._saved(record.detail)
                 case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataTombstone):
@@ -196,7 +196,7 @@ class _Reader:
                 case TraceEventType.COORDINATOR if record.detail in ("stopped", "unloaded"):
                     self._stable = True
                 case TraceEventType.GONE | TraceEventType.CRASHED:
-                    self._owing.discard(self._ids.get(record.who, ""))
+                    self._owing.discard(self._ids.get(record.subject, ""))
                 case _:
                     pass
         return self.found

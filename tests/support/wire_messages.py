@@ -47,7 +47,7 @@ def _fill(top: type[MessageBase], message: Any, version: int, rng: random.Random
         if version not in field.versions:
             continue
         found = getattr(message, field.name)
-        if field.array and not found:
+        if field.is_array and not found:
             found = [_one(top, field, version, rng) for _ in range(2)]
             setattr(message, field.name, found)
         for each in found if isinstance(found, list) else [found]:
@@ -70,7 +70,7 @@ def _value(top: type[MessageBase], field: FieldSpec, version: int, rng: random.R
         return field.default
     if version in field.nullable and rng.random() < 0.2:
         return None
-    if field.array:
+    if field.is_array:
         many = 130 if rng.random() < 0.01 else rng.choice((0, 1, 1, 2, 3))
         return [_one(top, field, version, rng) for _ in range(many)]
     found = _one(top, field, version, rng)

@@ -2,10 +2,10 @@
 
 ::
 
-from aiokafka import AIOKafkaConsumer
-from rota.adapters.aiokafka import adapt
+    from aiokafka import AIOKafkaConsumer
+    from rota.adapters.aiokafka import adapt
 
-AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("sticky"))
+    AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("sticky"))
 
 aiokafka's consumer is eager, and passes a strategy neither static ids nor generations, owned
 partitions or racks: Range and RoundRobin order members by member id, and a claim of Sticky has no

@@ -2,10 +2,10 @@
 
 ::
 
-from kafka import KafkaConsumer
-from rota.adapters.kafka_python import adapt
+    from kafka import KafkaConsumer
+    from rota.adapters.kafka_python import adapt
 
-KafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("cooperative-sticky"))
+    KafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("cooperative-sticky"))
 
 kafka-python passes everything on that Java's consumer sends: static ids, owned partitions, their
 generation, the rack.

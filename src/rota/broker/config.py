@@ -100,15 +100,16 @@ class ServerProperties:
     #: What holds for topics without settings of their own.
     topic: TopicConfig = field(default_factory=TopicConfig)
     #: ``host:port`` that clients are told.
-    advertised: str | None = None
+    advertised_listener: str | None = None
     #: Settings that a Kafka has, without effect here.
-    idle: tuple[str, ...] = ()
+    ignored_keys: tuple[str, ...] = ()
 
 
 def parse_config(given: ConfigInput) -> ServerProperties:
     """Parses Kafka's settings into typed values.
 
-    :raises InputError: a setting is unknown or has a value it cannot have; the message names it
+    :raises InputError: a setting is unknown or has a value it cannot have; the message names
+        it
     """
     texts = {_SYNONYMS.get(key, key): _value_to_text(key, value) for key, value in given.items()}
     advertised = texts.pop(ADVERTISED_LISTENERS, None)
@@ -129,8 +130,8 @@ def parse_config(given: ConfigInput) -> ServerProperties:
         broker=broker,
         group=group,
         topic=topic,
-        advertised=None if advertised is None else _parse_first_listener(advertised),
-        idle=tuple(idle),
+        advertised_listener=None if advertised is None else _parse_first_listener(advertised),
+        ignored_keys=tuple(idle),
     )
 
 
@@ -140,7 +141,7 @@ def known_keys() -> list[str]:
     for part in (BrokerConfig, GroupConfig):
         keys.update(each.metadata["key"] for each in fields(part))
     for setting in TOPIC_CONFIG_KEYS.values():
-        keys.update(setting.broker)
+        keys.update(setting.broker_keys)
     return sorted(key for key in keys if key is not None)
 
 
@@ -180,7 +181,7 @@ def _take_topic_config(texts: dict[str, str]) -> TopicConfig:
     """
     config = TopicConfig()
     for setting in TOPIC_CONFIG_KEYS.values():
-        said = [(key, texts.pop(key)) for key in setting.broker if key in texts]
+        said = [(key, texts.pop(key)) for key in setting.broker_keys if key in texts]
         if said:
             key, text = said[0]
             for ending, unit in _TIME_UNITS.items():
@@ -258,7 +259,7 @@ class ConfigEntry:
     #: Best first; the best one is the value, if there is any.
     synonyms: tuple[ConfigSynonym, ...]
     read_only: bool
-    about: str
+    documentation: str
 
     @property
     def source(self) -> ConfigSource:
@@ -286,11 +287,11 @@ def topic_config_entries(
             synonyms = (ConfigSynonym(setting.key, value, ConfigSource.TOPIC), *inherited)
         yield ConfigEntry(
             key=setting.key,
-            kind=setting.kind,
+            kind=setting.config_type,
             value=value,
             synonyms=synonyms,
             read_only=False,
-            about=setting.about,
+            documentation=setting.description,
         )
 
 
@@ -305,9 +306,9 @@ def _broker_synonyms(setting: TopicConfigKey, defaults: TopicConfig) -> tuple[Co
     Where the broker has several names for it, the best of them has no default, and Kafka lists
     nothing at all unless that one is set.
     """
-    if not setting.broker:
+    if not setting.broker_keys:
         return ()
-    best, last = setting.broker[0], setting.broker[-1]
+    best, last = setting.broker_keys[0], setting.broker_keys[-1]
     value = setting.default if setting.field is None else getattr(defaults, setting.field)
     plain = setting.default
     if last in _HOUR_KEYS:
@@ -339,16 +340,16 @@ def broker_config_entries(
                     key, _config_kind(value, each.metadata), value, default
                 )
     for setting in TOPIC_CONFIG_KEYS.values():
-        if setting.broker:
-            name = setting.broker[0]
+        if setting.broker_keys:
+            name = setting.broker_keys[0]
             synonyms = _broker_synonyms(setting, defaults)
             found[name] = ConfigEntry(
                 key=name,
-                kind=setting.kind,
+                kind=setting.config_type,
                 value=synonyms[0].value if synonyms else None,
                 synonyms=synonyms,
                 read_only=True,
-                about=setting.about,
+                documentation=setting.description,
             )
     return iter(found[key] for key in sorted(found))
 
@@ -368,7 +369,7 @@ def _make_broker_entry(
         value=format_config_value(value),
         synonyms=(*changed, best),
         read_only=True,
-        about="",
+        documentation="",
     )
 
 

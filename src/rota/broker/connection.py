@@ -54,38 +54,38 @@ class ConnectionOwner(Protocol):
 
     loop: asyncio.AbstractEventLoop
     #: Where the bytes of all connections arrive.
-    scratch: bytearray
+    receive_buffer: bytearray
     #: Where they are decrypted.
-    plain: bytearray
+    plaintext_buffer: bytearray
     #: Bytes of the largest request.
-    limit: int
-    context: ssl.SSLContext | None
-    intake: RequestMemoryPool
+    max_request_bytes: int
+    tls_context: ssl.SSLContext | None
+    request_memory: RequestMemoryPool
     #: Bytes of answers that are kept for clients to read, of all connections.
-    unsent: int
+    unsent_bytes: int
 
-    def opened(self, connection: ServerConnection, host: str) -> bool:
+    def connection_opened(self, connection: ServerConnection, host: str) -> bool:
         """A client has connected; false if it may not stay."""
 
-    def received(self, connection: ServerConnection, frame: Bytes) -> None:
+    def frame_received(self, connection: ServerConnection, frame: Bytes) -> None:
         """A whole frame is there."""
 
-    def trusts(self, connection: ServerConnection) -> bool:
+    def is_authenticated(self, connection: ServerConnection) -> bool:
         """Has this client logged in, if it must?"""
 
-    def wait(self, connection: ServerConnection) -> bool:
+    def must_wait(self, connection: ServerConnection) -> bool:
         """Must its next request wait? If so, ``go_on_waiting`` is called later."""
 
-    def sent(self) -> None:
+    def unsent_decreased(self) -> None:
         """``unsent`` is less than before."""
 
-    def stirred(self, connection: ServerConnection) -> None:
+    def note_activity(self, connection: ServerConnection) -> None:
         """Bytes have moved."""
 
-    def refused(self, connection: ServerConnection, reason: str) -> None:
+    def log_refusal(self, connection: ServerConnection, reason: str) -> None:
         """What came in is no request; the connection is being closed."""
 
-    def closed(self, connection: ServerConnection) -> None:
+    def connection_closed(self, connection: ServerConnection) -> None:
         """The connection is gone."""
 
 
@@ -93,108 +93,110 @@ class ServerConnection(asyncio.BufferedProtocol):
     """A client's connection, with TLS or without."""
 
     __slots__ = (
-        "_asked",
-        "_blocked",
+        "_authenticated",
         "_closing",
-        "_deaf",
-        "_due",
-        "_ended",
+        "_eof",
         "_frames",
-        "_host",
-        "_left",
-        "_login",
-        "_shaking",
+        "_handshake_timer",
+        "_login_timer",
+        "_must_wait",
+        "_owner",
+        "_read_paused",
+        "_request_bytes",
         "_tls",
         "_transport",
-        "_trusted",
-        "_waiting",
-        "brought",
-        "busy",
+        "_turn_scheduled",
+        "_unwritten",
+        "_write_paused",
         "id",
-        "last",
-        "name",
-        "taken",
-        "unsent",
+        "last_activity",
+        "peer",
+        "received_bytes",
+        "request_in_flight",
+        "reserved_bytes",
+        "unsent_bytes",
     )
     _transport: asyncio.Transport
 
     def __init__(self, host: ConnectionOwner, number: ConnectionId) -> None:
-        self._host = host
+        self._owner = host
         self.id = number
         #: The client's address.
-        self.name = "?"
+        self.peer = "?"
         #: When bytes moved last; its host keeps it.
-        self.last = 0.0
+        self.last_activity = 0.0
         #: A request of it is with the node.
-        self.busy = False
+        self.request_in_flight = False
         #: Bytes of that request.
-        self._asked = 0
+        self._request_bytes = 0
         #: Bytes of memory for its requests; its host's intake keeps it.
-        self.taken = 0
+        self.reserved_bytes = 0
         #: Bytes that have come in.
-        self.brought = 0
-        self._frames = FrameReader(min(host.limit, MAX_REQUEST_BEFORE_LOGIN), host.scratch)
-        self._tls = None if host.context is None else TlsSession(host.context)
-        self._shaking: asyncio.TimerHandle | None = None
-        self._login: asyncio.TimerHandle | None = None
+        self.received_bytes = 0
+        self._frames = FrameReader(
+            min(host.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN), host.receive_buffer
+        )
+        self._tls = None if host.tls_context is None else TlsSession(host.tls_context)
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
         #: Requests may be as large as is set.
-        self._trusted = False
+        self._authenticated = False
         #: What the socket has not been given of the answer.
-        self._left = EMPTY_VIEW
+        self._unwritten = EMPTY_VIEW
         #: Bytes of the answer; it is kept whole until the socket has all of it.
-        self.unsent = 0
+        self.unsent_bytes = 0
         #: The client does not read its answers.
-        self._blocked = False
+        self._write_paused = False
         #: The socket is not read.
-        self._deaf = False
+        self._read_paused = False
         #: Others must read their answers first.
-        self._waiting = False
+        self._must_wait = False
         #: The next frame will be looked for in the loop's next round.
-        self._due = False
+        self._turn_scheduled = False
         #: The client sends no more.
-        self._ended = False
+        self._eof = False
         self._closing = False
 
     # What the node wants
 
     def send(self, data: Bytes) -> None:
         """Sends an answer; the next frame may come."""
-        self._left = EMPTY_VIEW if self._closing else memoryview(data)
-        self._pump()
-        if self._left:
-            self._host.stirred(self)  # it was silent because it waited for this
-        self.go_on()
+        self._unwritten = EMPTY_VIEW if self._closing else memoryview(data)
+        self._write_chunks()
+        if self._unwritten:
+            self._owner.note_activity(self)  # it was silent because it waited for this
+        self.request_done()
 
-    def go_on(self) -> None:
+    def request_done(self) -> None:
         """The request is done: the next frame is passed on in the loop's next round, so that
         every client gets its turn.
         """
-        self.busy = False
-        self._asked = 0
-        if not self._trusted:
-            self._learn_trust()
-        self._wish()
-        self._listen()
+        self.request_in_flight = False
+        self._request_bytes = 0
+        if not self._authenticated:
+            self._update_authenticated()
+        self._schedule_turn()
+        self._update_reading()
 
-    def read_on(self) -> None:
+    def memory_available(self) -> None:
         """There may be memory for more of the request."""
-        self._wish()
+        self._schedule_turn()
 
-    def give_up(self, reason: str) -> None:
+    def abort_slow_request(self, reason: str) -> None:
         """Closes the connection, because its request does not progress."""
-        self._host.refused(self, reason)
+        self._owner.log_refusal(self, reason)
         self.abort()
 
-    def go_on_waiting(self) -> None:
+    def stop_waiting(self) -> None:
         """Others have read their answers."""
-        self._waiting = False
-        self._wish()
+        self._must_wait = False
+        self._schedule_turn()
 
     def close(self) -> None:
         """Ends the connection when all that was sent has gone out."""
         if not self._closing:
             self._closing = True
-            self._pump()
+            self._write_chunks()
 
     def abort(self) -> None:
         """Ends the connection now."""
@@ -217,193 +219,205 @@ class ServerConnection(asyncio.BufferedProtocol):
         # small answers waits 40 ms for the client to acknowledge the first
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
-        self.name = f"{peer[0]}:{peer[1]}" if peer else "?"
-        if not self._host.opened(self, peer[0] if peer else ""):
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if not self._owner.connection_opened(self, peer[0] if peer else ""):
             self.abort()
             return
-        self._learn_trust()
-        if not self._trusted:
-            self._login = self._host.loop.call_later(LOGIN_TIMEOUT, self._logged_in_too_late)
+        self._update_authenticated()
+        if not self._authenticated:
+            self._login_timer = self._owner.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
         if self._tls is not None:
-            self._shaking = self._host.loop.call_later(TLS_HANDSHAKE_TIMEOUT, self._shook_too_long)
+            self._handshake_timer = self._owner.loop.call_later(
+                TLS_HANDSHAKE_TIMEOUT, self._handshake_timed_out
+            )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes may arrive."""
-        room = self._frames.room() if self._tls is None else memoryview(self._host.scratch)
-        return room[:SMALL_READ] if self._host.intake.spent else room
+        room = (
+            self._frames.get_buffer()
+            if self._tls is None
+            else memoryview(self._owner.receive_buffer)
+        )
+        return room[:SMALL_READ] if self._owner.request_memory.is_exhausted else room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
-        self._host.stirred(self)
+        self._owner.note_activity(self)
         if self._closing:
             return
-        self.brought += nbytes
+        self.received_bytes += nbytes
         if self._tls is None:
-            self._frames.advance(nbytes)
+            self._frames.buffer_updated(nbytes)
         else:
-            self._decrypt(self._tls, memoryview(self._host.scratch)[:nbytes])
-        if not self._due:
-            self._next()
-        self._listen()
+            self._decrypt(self._tls, memoryview(self._owner.receive_buffer)[:nbytes])
+        if not self._turn_scheduled:
+            self._pass_next_frame()
+        self._update_reading()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it sent before is still answered, if that is soon: most
         clients are gone, and a long poll would keep their connections for as long as they said.
         """
-        self._ended = True
-        if self.busy:
-            self._host.loop.call_later(HALF_CLOSED_TIMEOUT, self._leave)
-        return self.busy or self._blocked or self._due or self._waiting
+        self._eof = True
+        if self.request_in_flight:
+            self._owner.loop.call_later(HALF_CLOSED_TIMEOUT, self._abort_half_closed)
+        return (
+            self.request_in_flight or self._write_paused or self._turn_scheduled or self._must_wait
+        )
 
-    def _leave(self) -> None:
-        if self.busy:
+    def _abort_half_closed(self) -> None:
+        if self.request_in_flight:
             self.abort()
 
     def pause_writing(self) -> None:
         """The client does not read."""
-        self._blocked = True
+        self._write_paused = True
 
     def resume_writing(self) -> None:
         """The client has read. Goes on in a turn of its own: the loop is in the middle of writing,
         and would tell of the connection's end twice if the client is gone by now. Until then it
         counts as blocked: the next answer must not come before the rest of this one.
         """
-        self._host.loop.call_soon(self._go_on)
+        self._owner.loop.call_soon(self._resume_write)
 
-    def _go_on(self) -> None:
+    def _resume_write(self) -> None:
         if self._transport.is_closing():
             return
-        self._blocked = False
-        self._host.stirred(self)
-        self._pump()
-        self._wish()
+        self._write_paused = False
+        self._owner.note_activity(self)
+        self._write_chunks()
+        self._schedule_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._closing = True
-        self._left = EMPTY_VIEW
+        self._unwritten = EMPTY_VIEW
         self._count_unsent()
-        for timer in (self._shaking, self._login):
+        for timer in (self._handshake_timer, self._login_timer):
             if timer is not None:
                 timer.cancel()
-        self._host.intake.weigh(self, 0, unfinished=False)
-        self._host.closed(self)
+        self._owner.request_memory.reserve(self, 0, unfinished=False)
+        self._owner.connection_closed(self)
 
-    def _wish(self) -> None:
+    def _schedule_turn(self) -> None:
         """Asks for a turn, if there is something to do in it."""
-        if not self._due and (self._frames.held or self._deaf or self._ended):
-            self._due = True
-            self._host.loop.call_soon(self._take_turn)
+        if not self._turn_scheduled and (
+            self._frames.buffered_bytes or self._read_paused or self._eof
+        ):
+            self._turn_scheduled = True
+            self._owner.loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._due = False
-        self._next()
-        self._listen()
+        self._turn_scheduled = False
+        self._pass_next_frame()
+        self._update_reading()
 
-    def _listen(self) -> None:
+    def _update_reading(self) -> None:
         """Reads the socket, unless received data must wait or there is no memory for more."""
         if self._closing:
             return
-        stuck = self.busy or self._blocked or self._due or self._waiting
-        deaf = stuck and self._frames.held > 0
-        taken = self._frames.taken + self._asked
-        if taken or self.taken:
-            unfinished = self._frames.missing > 0 and not stuck
-            deaf |= not self._host.intake.weigh(self, taken, unfinished=unfinished)
-        if deaf != self._deaf and not self._ended:
-            self._deaf = deaf
+        stuck = (
+            self.request_in_flight or self._write_paused or self._turn_scheduled or self._must_wait
+        )
+        deaf = stuck and self._frames.buffered_bytes > 0
+        taken = self._frames.allocated_bytes + self._request_bytes
+        if taken or self.reserved_bytes:
+            unfinished = self._frames.missing_bytes > 0 and not stuck
+            deaf |= not self._owner.request_memory.reserve(self, taken, unfinished=unfinished)
+        if deaf != self._read_paused and not self._eof:
+            self._read_paused = deaf
             if deaf:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
 
-    def _next(self) -> None:
+    def _pass_next_frame(self) -> None:
         """Passes the next frame to the node, if there is one and nothing holds it back."""
-        if self.busy or self._blocked or self._waiting or self._closing:
+        if self.request_in_flight or self._write_paused or self._must_wait or self._closing:
             return
-        if self._frames.held and self._host.wait(self):
-            self._waiting = True
+        if self._frames.buffered_bytes and self._owner.must_wait(self):
+            self._must_wait = True
             return
         try:
-            frame = self._frames.next()
+            frame = self._frames.next_frame()
         except FormatError as error:
-            self._refuse(str(error) if self._trusted else f"{error}; nobody has logged in")
+            self._refuse(str(error) if self._authenticated else f"{error}; nobody has logged in")
             return
         if frame is not None:
-            self.busy = True
-            self._asked = len(frame)
-            self._host.received(self, frame)
-        elif self._ended:
+            self.request_in_flight = True
+            self._request_bytes = len(frame)
+            self._owner.frame_received(self, frame)
+        elif self._eof:
             self.close()
 
-    def _pump(self) -> None:
+    def _write_chunks(self) -> None:
         """Gives the socket as much of the answer as it takes."""
-        while self._left and not self._blocked and not self._transport.is_closing():
-            piece, self._left = self._left[:WRITE_CHUNK], self._left[WRITE_CHUNK:]
+        while self._unwritten and not self._write_paused and not self._transport.is_closing():
+            piece, self._unwritten = self._unwritten[:WRITE_CHUNK], self._unwritten[WRITE_CHUNK:]
             if self._tls is not None:
                 self._transport.write(self._tls.encrypt(piece))
             else:
                 # from Python 3.12 on it keeps what the socket does not take, not a copy of it
                 self._transport.write(
-                    bytes(piece) if TRANSPORT_KEEPS_VIEW and self.unsent else piece
+                    bytes(piece) if TRANSPORT_KEEPS_VIEW and self.unsent_bytes else piece
                 )
         self._count_unsent()
-        if self._left:
+        if self._unwritten:
             return
-        self._left = EMPTY_VIEW  # an empty view would keep the whole answer alive
+        self._unwritten = EMPTY_VIEW  # an empty view would keep the whole answer alive
         if self._closing:
-            if self._tls is not None and (last := self._tls.end()):
+            if self._tls is not None and (last := self._tls.close_notify()):
                 self._transport.write(last)
             self._transport.close()
 
     def _count_unsent(self) -> None:
         # a view of a part keeps the whole answer alive
-        size = memoryview(self._left.obj).nbytes if self._left else 0
-        before, self.unsent = self.unsent, size
-        if before != self.unsent:
-            self._host.unsent += self.unsent - before
-            if self.unsent < before:
-                self._host.sent()
+        size = memoryview(self._unwritten.obj).nbytes if self._unwritten else 0
+        before, self.unsent_bytes = self.unsent_bytes, size
+        if before != self.unsent_bytes:
+            self._owner.unsent_bytes += self.unsent_bytes - before
+            if self.unsent_bytes < before:
+                self._owner.unsent_decreased()
 
-    def _learn_trust(self) -> None:
-        self._trusted = self._host.trusts(self)
-        if self._trusted:
-            self._frames.limit = self._host.limit
-            if self._login is not None:
-                self._login.cancel()
-                self._login = None
+    def _update_authenticated(self) -> None:
+        self._authenticated = self._owner.is_authenticated(self)
+        if self._authenticated:
+            self._frames.limit = self._owner.max_request_bytes
+            if self._login_timer is not None:
+                self._login_timer.cancel()
+                self._login_timer = None
 
     def _decrypt(self, tls: TlsSession, data: memoryview) -> None:
         reason = ""
         try:
-            tls.put(data)
-            while plain := tls.read_into(self._host.plain):
+            tls.feed(data)
+            while plain := tls.read_into(self._owner.plaintext_buffer):
                 self._frames.feed(plain)
         except EOFError:
             self.eof_received()
-            self._wish()
+            self._schedule_turn()
         except FormatError as error:
             reason = str(error)
-        if answer := tls.take():
+        if answer := tls.take_handshake():
             self._transport.write(answer)
         if reason:
             self._refuse(reason)
-        elif tls.ready and self._shaking is not None:
-            self._shaking.cancel()
-            self._shaking = None
+        elif tls.handshake_done and self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
 
-    def _logged_in_too_late(self) -> None:
-        if self.busy:  # the broker's answer is late, not the client
-            self._login = self._host.loop.call_later(LOGIN_TIMEOUT, self._logged_in_too_late)
+    def _login_timed_out(self) -> None:
+        if self.request_in_flight:  # the broker's answer is late, not the client
+            self._login_timer = self._owner.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
         else:
             self._refuse(f"nobody has logged in within {LOGIN_TIMEOUT:g} seconds")
 
-    def _shook_too_long(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self._refuse(f"no TLS handshake within {TLS_HANDSHAKE_TIMEOUT:g} seconds")
 
     def _refuse(self, reason: str) -> None:
         if not self._closing:
-            self._host.refused(self, reason)
+            self._owner.log_refusal(self, reason)
             self.close()
 
 
@@ -434,14 +448,14 @@ class RequestReader(Protocol):
 
     id: ConnectionId
     #: Bytes that are counted for it; kept here.
-    taken: int
+    reserved_bytes: int
     #: Bytes that have ever come in.
-    brought: int
+    received_bytes: int
 
-    def read_on(self) -> None:
+    def memory_available(self) -> None:
         """It may be that there is room."""
 
-    def give_up(self, reason: str) -> None:
+    def abort_slow_request(self, reason: str) -> None:
         """It is closed."""
 
 
@@ -451,7 +465,7 @@ class PartialRequest:
 
     reader: RequestReader
     since: float
-    brought: int
+    received_bytes: int
 
 
 class RequestMemoryPool:
@@ -461,90 +475,95 @@ class RequestMemoryPool:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         """:param limit: bytes of the largest request"""
-        self.taken = 0
-        self.most = max(MAX_REQUEST_MEMORY, limit)
+        self.reserved_bytes = 0
+        self.max_bytes = max(MAX_REQUEST_MEMORY, limit)
         self._loop = loop
         #: Those in the middle of a request.
-        self._marks: dict[ConnectionId, PartialRequest] = {}
+        self._partial_requests: dict[ConnectionId, PartialRequest] = {}
         #: Those of them that are not read.
-        self._starved: dict[ConnectionId, RequestReader] = {}
+        self._paused: dict[ConnectionId, RequestReader] = {}
         #: The one that is read though all is spent.
-        self._favoured: ConnectionId | None = None
-        self._sweep: asyncio.TimerHandle | None = None
+        self._preferred: ConnectionId | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     @property
-    def spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """There is no room for more."""
-        return self.taken > self.most
+        return self.reserved_bytes > self.max_bytes
 
-    def weigh(self, reader: RequestReader, taken: int, *, unfinished: bool) -> bool:
+    def reserve(self, reader: RequestReader, taken: int, *, unfinished: bool) -> bool:
         """Records how much memory a connection's requests take; returns whether the connection may
         be read.
 
         :param unfinished: it waits for the rest of a request
         """
-        self.taken += taken - reader.taken
-        reader.taken = taken
+        self.reserved_bytes += taken - reader.reserved_bytes
+        reader.reserved_bytes = taken
         if not unfinished:
             self._forget(reader.id)
-            if self._starved:
-                self._feed()
+            if self._paused:
+                self._resume_paused()
             return True
-        if reader.id not in self._marks:
-            self._marks[reader.id] = PartialRequest(reader, self._loop.time(), reader.brought)
-            self._look_later()
-        if self.spent:
-            if self._favoured is None:
-                self._favoured = reader.id
-            if self._favoured != reader.id:
-                self._starved[reader.id] = reader
+        if reader.id not in self._partial_requests:
+            self._partial_requests[reader.id] = PartialRequest(
+                reader, self._loop.time(), reader.received_bytes
+            )
+            self._schedule_check()
+        if self.is_exhausted:
+            if self._preferred is None:
+                self._preferred = reader.id
+            if self._preferred != reader.id:
+                self._paused[reader.id] = reader
                 return False
-        self._starved.pop(reader.id, None)
+        self._paused.pop(reader.id, None)
         return True
 
     def close(self) -> None:
         """Sets no timer any more."""
-        if self._sweep is not None:
-            self._sweep.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
 
     def _forget(self, who: ConnectionId) -> None:
-        if self._marks.pop(who, None) is not None:
-            self._starved.pop(who, None)
-            if self._favoured == who:
-                self._favoured = None
+        if self._partial_requests.pop(who, None) is not None:
+            self._paused.pop(who, None)
+            if self._preferred == who:
+                self._preferred = None
 
-    def _feed(self) -> None:
+    def _resume_paused(self) -> None:
         """Resumes as many paused connections as there is memory for one read each; at least one."""
-        room = self.most - self.taken
-        while self._starved and (room > 0 or self._favoured is None):
-            who, reader = next(iter(self._starved.items()))
-            del self._starved[who]
-            mark = self._marks[who]
-            mark.since, mark.brought = self._loop.time(), reader.brought
+        room = self.max_bytes - self.reserved_bytes
+        while self._paused and (room > 0 or self._preferred is None):
+            who, reader = next(iter(self._paused.items()))
+            del self._paused[who]
+            mark = self._partial_requests[who]
+            mark.since, mark.received_bytes = self._loop.time(), reader.received_bytes
             if room <= 0:
-                self._favoured = who
-            room -= max(GROWTH_FACTOR * reader.taken, RECEIVE_BUFFER_BYTES)
-            reader.read_on()
+                self._preferred = who
+            room -= max(GROWTH_FACTOR * reader.reserved_bytes, RECEIVE_BUFFER_BYTES)
+            reader.memory_available()
 
-    def _look_later(self) -> None:
-        if self._sweep is None:
-            self._sweep = self._loop.call_later(STALLED_REQUEST_TIMEOUT, self._look)
+    def _schedule_check(self) -> None:
+        if self._check_timer is None:
+            self._check_timer = self._loop.call_later(
+                STALLED_REQUEST_TIMEOUT, self._close_slow_requests
+            )
 
-    def _look(self) -> None:
+    def _close_slow_requests(self) -> None:
         """Closes who does not come on."""
-        self._sweep = None
+        self._check_timer = None
         now = self._loop.time()
-        patience = STALLED_REQUEST_TIMEOUT if self._starved else SLOW_REQUEST_TIMEOUT
-        for who, mark in list(self._marks.items()):
-            brought = mark.reader.brought
-            if who in self._starved or brought - mark.brought >= MIN_PROGRESS_BYTES:
-                mark.since, mark.brought = now, brought
+        patience = STALLED_REQUEST_TIMEOUT if self._paused else SLOW_REQUEST_TIMEOUT
+        for who, mark in list(self._partial_requests.items()):
+            brought = mark.reader.received_bytes
+            if who in self._paused or brought - mark.received_bytes >= MIN_PROGRESS_BYTES:
+                mark.since, mark.received_bytes = now, brought
             elif now - mark.since >= patience:
-                mark.reader.give_up(
-                    f"{brought - mark.brought} bytes of a request came in {now - mark.since:.0f} s"
+                mark.reader.abort_slow_request(
+                    f"{brought - mark.received_bytes} bytes of a request came in "
+                    f"{now - mark.since:.0f} s"
                 )
-        if self._marks:
-            self._look_later()
+        if self._partial_requests:
+            self._schedule_check()
 
 
 #: Seconds a client may take for its handshake, as Kafka's clients give a connection.
@@ -569,28 +588,28 @@ _TLS_ERRORS = {
 class TlsSession:
     """One connection's TLS without IO: received bytes go in, bytes to send come out."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "ready")
+    __slots__ = ("_incoming", "_object", "_outgoing", "handshake_done")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         #: The handshake is done.
-        self.ready = False
+        self.handshake_done = False
 
-    def put(self, data: Bytes) -> None:
+    def feed(self, data: Bytes) -> None:
         """Takes what the client has sent.
 
         :raises FormatError: it is not TLS, or not as agreed; what :meth:`take` gives still goes out
         """
         self._incoming.write(data)
-        if not self.ready:
+        if not self.handshake_done:
             try:
                 self._object.do_handshake()
             except ssl.SSLWantReadError:
                 return
             except ssl.SSLError as error:
                 raise FormatError(_explain_tls_error(error)) from error
-            self.ready = True
+            self.handshake_done = True
 
     def read_into(self, room: bytearray) -> memoryview:
         """Decrypts into a buffer, as much as it holds; empty if more must come in first.
@@ -599,7 +618,7 @@ class TlsSession:
         :raises EOFError: the client has said that it ends here, and all before that was read
         """
         view, count = memoryview(room), 0
-        while self.ready and count < len(view):
+        while self.handshake_done and count < len(view):
             try:
                 more = int(self._object.read(len(view) - count, view[count:]))
             except ssl.SSLWantReadError:
@@ -620,14 +639,14 @@ class TlsSession:
             left = left[self._object.write(left) :]
         return self._outgoing.read()
 
-    def end(self) -> bytes:
+    def close_notify(self) -> bytes:
         """Returns the last bytes to send, so that the client knows that nothing was cut off."""
-        if self.ready:
+        if self.handshake_done:
             with suppress(ssl.SSLError):
                 self._object.unwrap()
         return self._outgoing.read()
 
-    def take(self) -> bytes:
+    def take_handshake(self) -> bytes:
         """Returns handshake bytes that must be sent."""
         return self._outgoing.read()
 

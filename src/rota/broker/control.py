@@ -80,13 +80,13 @@ class BrokerControl:
     ) -> None:
         """Creates a topic.
 
-        :param partitions: by default num.partitions, which is 1 by default :param config: the
-        topic's own settings, under Kafka's names :raises Refused: the topic exists, or cannot be
-        created with these arguments
+        :param partitions: by default num.partitions, which is 1 by default
+        :param config: the topic's own settings, under Kafka's names
+        :raises Refused: the topic exists, or cannot be created with these arguments
         """
         self._run(
             lambda node: _create_topic(
-                node.parts, name, partitions, config or {}, self._clock.now()
+                node.context, name, partitions, config or {}, self._clock.now()
             )
         )
 
@@ -95,19 +95,21 @@ class BrokerControl:
 
         :raises Refused: there is no topic of this name
         """
-        self._run(lambda node: node.parts.topics.delete(name, self._clock.now()))
+        self._run(lambda node: node.context.topics.delete(name, self._clock.now()))
 
     def grow_topic(self, name: str, partitions: int) -> None:
         """Adds partitions to a topic until it has ``partitions`` of them.
 
         :raises Refused: there is no topic of this name, or it already has as many
         """
-        self._run(lambda node: _create_partitions(node.parts, name, partitions, self._clock.now()))
+        self._run(
+            lambda node: _create_partitions(node.context, name, partitions, self._clock.now())
+        )
 
     @property
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, without the broker's internal topics."""
-        return self._run(lambda node: _count_partitions(node.parts))
+        return self._run(lambda node: _count_partitions(node.context))
 
     def produce(
         self,
@@ -124,7 +126,7 @@ class BrokerControl:
         """
         return self._run(
             lambda node: _produce_records(
-                node.parts,
+                node.context,
                 topic,
                 values,
                 key=key,
@@ -146,20 +148,21 @@ class BrokerControl:
     ) -> list[Record]:
         """Returns the records of a topic, by partition and offset.
 
-        :param offset: first offset in each partition; by default the first that exists :param
-        count: wait until there are this many records, and return no more :param timeout: seconds to
-        wait for them :raises TimeoutError: there were fewer when the time was up
+        :param offset: first offset in each partition; by default the first that exists
+        :param count: wait until there are this many records, and return no more
+        :param timeout: seconds to wait for them
+        :raises TimeoutError: there were fewer when the time was up
         """
         look = partial(_read_records, topic=topic, partition=partition, start=offset, most=count)
         if count is None:
-            return self._run(lambda node: look(node.parts))
+            return self._run(lambda node: look(node.context))
 
         found: list[Record] = []
 
         def enough() -> list[Record] | None:
             nonlocal found
             if topic in self.topics:
-                found = self._run(lambda node: look(node.parts))
+                found = self._run(lambda node: look(node.context))
             return found if len(found) >= count else None
 
         return self._wait(
@@ -171,19 +174,21 @@ class BrokerControl:
     @property
     def groups(self) -> dict[str, str]:
         """State by group."""
-        return self._run(lambda node: _list_group_states(node.parts, self._clock.now()))
+        return self._run(lambda node: _list_group_states(node.context, self._clock.now()))
 
     def group(
         self, name: str, *, members: int | None = None, timeout: float = DEFAULT_TIMEOUT
     ) -> Group:
         """Returns a group with its members, as the coordinator sees it.
 
-        :param members: wait until the group is stable with this many members (0: until it is empty)
-        :param timeout: seconds to wait for that :raises TimeoutError: it did not happen in time
+        :param members: wait until the group is stable with this many members (0: until it is
+            empty)
+        :param timeout: seconds to wait for that
+        :raises TimeoutError: it did not happen in time
         """
 
         def look() -> Group:
-            return self._run(lambda node: _describe_group(node.parts, name, self._clock.now()))
+            return self._run(lambda node: _describe_group(node.context, name, self._clock.now()))
 
         seen = look()
         if members is None:
@@ -206,14 +211,14 @@ class BrokerControl:
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Returns a group's committed offsets by partition."""
-        return self._run(lambda node: _fetch_committed(node.parts, group, self._clock.now()))
+        return self._run(lambda node: _fetch_committed(node.context, group, self._clock.now()))
 
     def expire(self, member: str, *, group: str | None = None) -> None:
         """Ends a member's session now, as if the member had been silent for too long.
 
         :param member: its member id or static id, or a client id that no other member has
         """
-        self._run(lambda node: _expire_member(node.parts, member, group, self._clock.now()))
+        self._run(lambda node: _expire_member(node.context, member, group, self._clock.now()))
 
     def move_coordinator(self, group: str) -> None:
         """Takes a group away from its coordinator, as when a broker of a cluster stops.
@@ -221,7 +226,7 @@ class BrokerControl:
         Members get NOT_COORDINATOR until they look for the coordinator again; then the group is
         loaded from the journal, without a rebalance.
         """
-        self._run(lambda node: _move_coordinator(node.parts, group, self._clock.now()))
+        self._run(lambda node: _move_coordinator(node.context, group, self._clock.now()))
 
     # Faults
 
@@ -235,9 +240,10 @@ class BrokerControl:
     ) -> None:
         """Answers the next requests with an error, without handling them.
 
-        :param api: Kafka's name (``"Produce"``, ``"JoinGroup"``) or key of the API :param error:
-        Kafka's name (``"NOT_COORDINATOR"``) or code of the error :param times: number of requests;
-        None: all, until :meth:`heal` :param client_id: only requests of this client
+        :param api: Kafka's name (``"Produce"``, ``"JoinGroup"``) or key of the API
+        :param error: Kafka's name (``"NOT_COORDINATOR"``) or code of the error
+        :param times: number of requests; None: all, until :meth:`heal`
+        :param client_id: only requests of this client
         """
         self._order(api, times, client_id, code=find_error_code(error))
 
@@ -267,7 +273,7 @@ class BrokerControl:
         never triggered.
         """
         which = None if api is None else find_api(api)
-        return self._run(lambda node: node.faults.cancel(which))
+        return self._run(lambda node: node.faults.clear(which))
 
     def disconnect(self, client_id: str | None = None) -> int:
         """Closes the connections of a client, or all; returns how many there were.
@@ -290,13 +296,13 @@ class BrokerControl:
     ) -> None:
         order = InjectedFault(
             api=find_api(api),
-            left=check_times(times),
+            remaining=check_times(times),
             client_id=client_id,
             delay=delay,
             code=code,
-            lost=lost,
+            drop_response=lost,
         )
-        self._run(lambda node: node.faults.order(order))
+        self._run(lambda node: node.faults.inject(order))
 
     def _wait(self, look: Callable[[], T | None], timeout: float, problem: Callable[[], str]) -> T:
         __tracebackhide__ = True
@@ -384,7 +390,7 @@ def _create_topic(
 
 def _create_partitions(parts: HandlerContext, name: str, partitions: int, now: int) -> None:
     """Adds partitions to a topic, up to ``partitions``."""
-    parts.topics.grow(name, _check_partition_count(partitions), now)
+    parts.topics.create_partitions(name, _check_partition_count(partitions), now)
 
 
 def _check_partition_count(partitions: int) -> int:
@@ -401,7 +407,7 @@ def _config_to_text(key: str, value: object) -> str:
 
 def _count_partitions(parts: HandlerContext) -> dict[str, int]:
     """Returns the number of partitions by topic, without internal topics."""
-    return {topic.name: topic.partitions for topic in parts.topics if not topic.internal}
+    return {topic.name: topic.partition_count for topic in parts.topics if not topic.is_internal}
 
 
 def _produce_records(  # noqa: PLR0913, what a record has
@@ -475,12 +481,14 @@ def _read_records(
     found = parts.topics.get(topic)
     if found is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
-    numbers = range(found.partitions) if partition is None else [_check_partition(found, partition)]
+    numbers = (
+        range(found.partition_count) if partition is None else [_check_partition(found, partition)]
+    )
     records: list[Record] = []
     for number in numbers:
         log = found.logs[number]
-        at = log.start if start is None else max(start, log.start)
-        while at < log.end and (most is None or len(records) < most):
+        at = log.log_start_offset if start is None else max(start, log.log_start_offset)
+        while at < log.log_end_offset and (most is None or len(records) < most):
             columns = record_batch_columns.decode_batches(log.read(at, READ_BYTES))
             records.extend(
                 _make_record(topic, number, each, each.offset, each.timestamp)
@@ -502,14 +510,15 @@ def _choose_partition(topic: Topic, key: bytes | None, partition: int | None) ->
     if partition is not None:
         return _check_partition(topic, partition)
     if key is not None:
-        return choose_partition(key, topic.partitions)
-    return min(range(topic.partitions), key=lambda number: topic.logs[number].end)
+        return choose_partition(key, topic.partition_count)
+    return min(range(topic.partition_count), key=lambda number: topic.logs[number].log_end_offset)
 
 
 def _check_partition(topic: Topic, partition: int) -> int:
-    if not 0 <= partition < topic.partitions:
+    if not 0 <= partition < topic.partition_count:
         raise InputError(
-            f"partition {partition}: topic {topic.name!r} has {topic.partitions}, numbered from 0"
+            f"partition {partition}: topic {topic.name!r} has {topic.partition_count}, "
+            "numbered from 0"
         )
     return partition
 
@@ -535,7 +544,7 @@ def _list_group_states(parts: HandlerContext, now: int) -> dict[str, str]:
 
 def _describe_group(parts: HandlerContext, name: str, now: int) -> Group:
     """Returns a group; one that does not exist is ``Dead``, as in Kafka."""
-    asked = DescribeGroups(groups=(name,), knows_missing_group=False)
+    asked = DescribeGroups(groups=(name,), supports_group_id_not_found=False)
     (found,) = _ask_coordinator(parts, asked, DescribeGroupsResult, now).groups
     return Group(
         name=name,
@@ -567,7 +576,7 @@ def _expire_member(parts: HandlerContext, member: str, name: str | None, now: in
         problem = "there is no such member" if not found else "more than one is called so"
         raise InputError(f"member {member!r}: {problem}; members are: {there}")
     where, one = found[0]
-    parts.groups.expire(where, one.id, now)
+    parts.groups.expire_member(where, one.id, now)
 
 
 def _move_coordinator(parts: HandlerContext, name: str, now: int) -> None:
@@ -575,7 +584,7 @@ def _move_coordinator(parts: HandlerContext, name: str, now: int) -> None:
     known = _list_group_states(parts, now)
     if name not in known:
         raise InputError(f"there is no group {name!r}; groups are: {', '.join(known) or 'none'}")
-    parts.groups.move(name, now)
+    parts.groups.move_coordinator(name, now)
 
 
 def _ask_coordinator(
@@ -584,7 +593,7 @@ def _ask_coordinator(
     kind: type[ReplyT],
     now: int,
 ) -> ReplyT:
-    reply = parts.groups.look(request, now)
+    reply = parts.groups.ask_read_only(request, now)
     assert isinstance(reply, kind)
     return reply
 
@@ -625,5 +634,5 @@ def _disconnect_clients(node: BrokerNode, client_id: str | None) -> int:
         there = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
         raise InputError(f"client {client_id!r} is not connected; clients are: {there}")
     for each in found:
-        node.close(each.connection, "cut on order")
+        node.close_connection(each.connection, "cut on order")
     return len(found)

@@ -42,9 +42,9 @@ class ClientSession:
     login: object = None
     #: Takes its frames in place of requests, while it logs in as clients did before Kafka 1.0: by
     #: frames that are nothing but what SASL says. It gives the answer, or raises Refused.
-    raw: Callable[[bytes], bytes] | None = None
+    raw_frame_handler: Callable[[bytes], bytes] | None = None
     #: What the one call that waits wants done when the connection is closed.
-    gone: Callable[[], None] | None = None
+    on_disconnect: Callable[[], None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,16 +59,16 @@ class ServerRequest:
     now: int
     #: Bytes of its frame.
     size: int
-    reply: Callable[[Message | None], None] = field(repr=False)
+    write_response: Callable[[Message | None], None] = field(repr=False)
     #: Ends the connection instead of an answer, for a reason that is logged.
-    drop: Callable[[str], None] = field(repr=False)
+    drop_connection: Callable[[str], None] = field(repr=False)
     answered: bool = False
 
     def answer(self, response: Message | None) -> None:
         """Sends the response; None where the request gets none (acks=0)."""
         if not self.answered:
             self.answered = True
-            self.reply(response)
+            self.write_response(response)
 
 
 # Calls that waited and may be answered now, each in its turn.
@@ -104,11 +104,11 @@ class ReadyQueue:
         """
         self._queue.setdefault(name, (take, long))
 
-    def drop(self, name: Hashable) -> None:
+    def remove(self, name: Hashable) -> None:
         """Removes a request, if it is in the queue."""
         self._queue.pop(name, None)
 
-    def next(self) -> tuple[ResumeRequest, bool]:
+    def pop_next(self) -> tuple[ResumeRequest, bool]:
         """Removes and returns the first request, and whether it is a long one. The queue must
         not be empty.
         """
@@ -126,15 +126,15 @@ class HandlerContext:
     config: BrokerConfig
     topics: Topics
     groups: GroupCoordinatorService
-    alarms: Timers
+    timers: Timers
     #: Takes a level and a text.
     log: Callable[[int, str], None]
     #: The host and port that clients are told.
     address: tuple[str, int]
     #: Calls that waited and may be answered.
-    turns: ReadyQueue = field(default_factory=ReadyQueue)
+    ready_queue: ReadyQueue = field(default_factory=ReadyQueue)
     #: The APIs that clients are offered, with the lowest and highest version.
-    versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     #: Who may log in; None: nobody has to.
     users: Users | None = None
     #: How to log in.
@@ -155,19 +155,19 @@ class Handler:
     """An API: the versions that are handled, and the functions that handle it."""
 
     api: Api
-    lowest: int
-    highest: int
+    min_version: int
+    max_version: int
     handle: HandleRequest
-    refuse: MakeErrorResponse
+    error_response: MakeErrorResponse
     #: Where clients are told a lower version than is handled.
     advertised_from: int | None = None
 
     def __post_init__(self) -> None:
-        assert 0 <= self.lowest <= self.highest
+        assert 0 <= self.min_version <= self.max_version
 
-    def handles(self, version: int) -> bool:
+    def supports_version(self, version: int) -> bool:
         """True if requests of this version are handled."""
-        return self.lowest <= version <= self.highest
+        return self.min_version <= version <= self.max_version
 
 
 def explain_error(parts: HandlerContext, error: Refused | DiskError, what: str) -> tuple[Code, str]:

@@ -53,8 +53,8 @@ class Broker(BrokerControl):
 
     ::
 
-    with rota.Broker() as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        with rota.Broker() as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     Use it as a context manager, or call :meth:`start` and :meth:`stop`. A broker that was not
     stopped is stopped when the interpreter exits.
@@ -77,22 +77,26 @@ class Broker(BrokerControl):
         """Checks the arguments; opens nothing yet.
 
         :param data_dir: folder for the topics; None: a temporary folder, removed when the broker
-        stops :param port: 0 chooses a free port :param advertise: ``host:port`` that clients are
-        told, if it differs from where they connect :param config: settings under Kafka's names, as
-        in ``server.properties`` :param users: passwords by user; if given, clients must log in
-        (SASL) :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
+            stops
+        :param port: 0 chooses a free port
+        :param advertise: ``host:port`` that clients are told, if it differs from where they
+            connect
+        :param config: settings under Kafka's names, as in ``server.properties``
+        :param users: passwords by user; if given, clients must log in (SASL)
+        :param mechanisms: ``PLAIN``, ``SCRAM-SHA-256``, ``SCRAM-SHA-512``; all by default
         :param tls: PEM files: a certificate and its key, or one file with both; then every client
-        must use TLS :param allow_anonymous: listen beyond this machine although nobody has to log
-        in :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
+            must use TLS
+        :param allow_anonymous: listen beyond this machine although nobody has to log in
+        :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
         :raises InputError: an argument is wrong
         """
         if (problem := missing()) is not None:
             raise Unreachable(problem)
         self._configuration = parse_config(config or {})
-        if idle := self._configuration.idle:
+        if idle := self._configuration.ignored_keys:
             LOGGER.warning("settings of Kafka's without effect here: %s", ", ".join(idle))
-        told = advertise or self._configuration.advertised
-        self._told = None if told is None else parse_address(told)
+        told = advertise or self._configuration.advertised_listener
+        self._advertised = None if told is None else parse_address(told)
         self._users = check_users(users)
         self._mechanisms = check_mechanisms(mechanisms, self._users)
         self._context = make_tls_context(tls)
@@ -105,24 +109,24 @@ class Broker(BrokerControl):
         self._host, self._port, self._adopt = host, port, adopt
         self._clock = Clock()
         self.clock = BrokerClock(self)
-        self._running: BrokerThread | None = None
+        self._broker_thread: BrokerThread | None = None
 
     # Life
 
     def start(self) -> Self:
         """Starts the broker; when this returns, clients are served.
 
-        :raises Unreachable: the port is taken, or the folder cannot be used :raises InputError: the
-        folder is not Rota's
+        :raises Unreachable: the port is taken, or the folder cannot be used
+        :raises InputError: the folder is not Rota's
         """
-        if self._running is not None:
+        if self._broker_thread is not None:
             raise RotaError("the broker is running already")
         sockets = bind_sockets(self._host, self._port)
         folder = self._folder or self._temporary
         if folder is None:
             folder = self._temporary = Path(tempfile.mkdtemp(prefix="rota-"))
         port = sockets[0].getsockname()[1]
-        self._address = self._told or advertised_address(self._host, port)
+        self._address = self._advertised or advertised_address(self._host, port)
         running = BrokerThread(
             partial(
                 open_broker,
@@ -146,7 +150,7 @@ class Broker(BrokerControl):
         except BaseException:
             self._temporary = None
             raise
-        self._running = running
+        self._broker_thread = running
         self._listening = format_address(self._host, port)
         self._port = port  # clients find it there when it starts again
         atexit.register(self.stop)
@@ -166,20 +170,20 @@ class Broker(BrokerControl):
 
         :raises TimeoutError: as :meth:`stop`
         """
-        if self._running is None:
+        if self._broker_thread is None:
             raise _not_running_error()
         self._stop(keep=True)
         self.start()
 
     def _stop(self, *, keep: bool) -> None:
-        running = self._running
+        running = self._broker_thread
         if running is None:
             return
         try:
             running.stop(keep=keep)
         finally:
             if not running.alive:
-                self._running = None
+                self._broker_thread = None
                 atexit.unregister(self.stop)
                 if not keep:
                     self._temporary = None
@@ -213,20 +217,20 @@ class Broker(BrokerControl):
         return self._folder or self._temporary
 
     def __repr__(self) -> str:
-        if self._running is None:
+        if self._broker_thread is None:
             return f"<rota.Broker, not running, data_dir={str(self._folder or '')!r}>"
         return f"<rota.Broker at {format_address(*self._address)}, data_dir={str(self.data_dir)!r}>"
 
     @property
     def running(self) -> bool:
         """True if the broker was started and has neither stopped nor failed."""
-        return self._running is not None and self._running.alive
+        return self._broker_thread is not None and self._broker_thread.alive
 
     # Within
 
     def _run(self, act: Callable[[BrokerNode], T]) -> T:
         __tracebackhide__ = True
-        return _run_in_broker(self._running, lambda node, _: act(node))
+        return _run_in_broker(self._broker_thread, lambda node, _: act(node))
 
 
 class BrokerClock:
@@ -260,7 +264,7 @@ class BrokerClock:
     def _run(self, act: Callable[[BrokerNode, Server], T]) -> T:
         __tracebackhide__ = True
         broker = self._broker()
-        return _run_in_broker(None if broker is None else broker._running, act)
+        return _run_in_broker(None if broker is None else broker._broker_thread, act)
 
 
 def _run_in_broker(running: BrokerThread | None, act: Callable[[BrokerNode, Server], T]) -> T:
@@ -271,7 +275,7 @@ def _run_in_broker(running: BrokerThread | None, act: Callable[[BrokerNode, Serv
     if running is None:
         raise _not_running_error()
     try:
-        return running.run(act)
+        return running.call(act)
     except RotaError as error:
         raise error.with_traceback(None) from error.__cause__
 
@@ -299,11 +303,11 @@ class BrokerThread:
         context: ssl.SSLContext | None,
         temporary: Path | None,
     ) -> None:
-        self._install, self._sockets, self._clock = install, sockets, clock
+        self._open_broker, self._sockets, self._clock = install, sockets, clock
         self._config, self._context, self._temporary = config, context, temporary
         self._process = os.getpid()
         #: Nobody has said that it shall stop.
-        self._wanted = True
+        self._should_run = True
         self._ready: Future[None] = Future()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="rota-broker", daemon=True)
@@ -316,21 +320,22 @@ class BrokerThread:
         try:
             self._ready.result()
         except BaseException:
-            self._end()
+            self._stop_thread()
             raise
         _running_threads.add(self)
 
     def stop(self, *, keep: bool = False) -> None:
         """Ends the thread; raises the error that kept the broker from stopping in good order.
 
-        :param keep: the folder will be used again, although it is a temporary one :raises
-        TimeoutError: the thread has not ended yet: it still serves, and may be stopped again
+        :param keep: the folder will be used again, although it is a temporary one
+        :raises TimeoutError: the thread has not ended yet: it still serves, and may be stopped
+            again
         """
         if self._process != os.getpid():
             return  # a child has inherited the object, but not the thread
         if keep:
-            self._temporary, self._installed.lasting = None, True
-        self._end()
+            self._temporary, self._instance.persistent = None, True
+        self._stop_thread()
         if self._thread.is_alive():
             raise TimeoutError(
                 f"the broker has not stopped in {STOP_TIMEOUT:g} s: it is busy, and keeps its "
@@ -340,19 +345,19 @@ class BrokerThread:
         if self._error is not None:
             raise self._error
 
-    def run(self, act: Callable[[BrokerNode, Server], ResultT]) -> ResultT:
+    def call(self, act: Callable[[BrokerNode, Server], ResultT]) -> ResultT:
         """Returns the result of ``act``, called in the broker's thread; then the node's
         commands are carried out.
         """
         if self._process != os.getpid():
             raise RotaError("the broker runs in the process that has started it, not in a fork")
         if threading.current_thread() is self._thread:
-            return self._act(act)
+            return self._call_in_thread(act)
         future: Future[ResultT] = Future()
 
         def do() -> None:
             try:
-                future.set_result(self._act(act))
+                future.set_result(self._call_in_thread(act))
             except BaseException as error:  # noqa: BLE001 (it is the caller's)
                 future.set_exception(error)
 
@@ -367,31 +372,31 @@ class BrokerThread:
             raise RotaError("the broker has stopped") from self._error
         return future.result()
 
-    def let_go(self) -> None:
+    def release_descriptors(self) -> None:
         """After a fork, in the child: releases the descriptors that would outlive the
         parent's broker.
         """
         nothing = os.open(os.devnull, os.O_RDWR)
         sockets = [one.fileno() for one in self._sockets]
-        for each in [self._installed.lock.fileno(), *sockets, *self._server.descriptors()]:
+        for each in [self._instance.lock.fileno(), *sockets, *self._server.descriptors()]:
             # in place of closing: the objects that own it may close it once more
             if each >= 0:
                 os.dup2(nothing, each)
         os.close(nothing)
 
-    def _act(self, act: Callable[[BrokerNode, Server], ResultT]) -> ResultT:
+    def _call_in_thread(self, act: Callable[[BrokerNode, Server], ResultT]) -> ResultT:
         try:
             return act(self._node, self._server)
         finally:
-            self._server.tell(Wakeup())
+            self._server.handle_event(Wakeup())
 
     @property
     def alive(self) -> bool:
         """The thread has not ended by itself."""
         return self._thread.is_alive()
 
-    def _end(self) -> None:
-        self._wanted = False
+    def _stop_thread(self) -> None:
+        self._should_run = False
         with contextlib.suppress(RuntimeError, AttributeError):  # ended by itself, or not begun
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT)
@@ -404,26 +409,26 @@ class BrokerThread:
         except BaseException as error:  # noqa: BLE001 (it is raised by stop)
             self._error = error
         finally:
-            self._clear()
+            self._clean_up()
             if self._error is not None and not self._ready.done():
                 self._ready.set_exception(self._error)
 
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._installed = self._install(now=self._clock.now())
-        self._node = self._installed.node
+        self._instance = self._open_broker(now=self._clock.now())
+        self._node = self._instance.node
         try:
             self._server = Server(self._node, self._clock, self._config, context=self._context)
             await self._server.start(self._sockets)
             self._ready.set_result(None)
-            if self._wanted:
+            if self._should_run:
                 await self._stopping.wait()
             await self._server.stop()
         finally:
-            self._installed.close(self._clock.now())
+            self._instance.close(self._clock.now())
 
-    def _clear(self) -> None:
+    def _clean_up(self) -> None:
         """Called by the thread itself, so that nothing is removed while it still uses it."""
         for each in self._sockets:
             each.close()
@@ -436,7 +441,7 @@ _running_threads: weakref.WeakSet[BrokerThread] = weakref.WeakSet()
 
 def _release_after_fork() -> None:
     for each in list(_running_threads):
-        each.let_go()
+        each.release_descriptors()
     _running_threads.clear()
 
 

@@ -25,7 +25,7 @@ class InjectedFault:
 
     api: Api
     #: So many requests more; None: all, until it is cancelled.
-    left: int | None
+    remaining: int | None
     #: Only those of this client.
     client_id: str | None
     #: Milliseconds.
@@ -33,11 +33,11 @@ class InjectedFault:
     #: The error to answer with, without a look at the request.
     code: Code | None = None
     #: The request is handled, and the connection is cut in place of an answer.
-    lost: bool = False
+    drop_response: bool = False
     #: A request has come for it.
-    met: bool = False
+    triggered: bool = False
 
-    def fits(self, call: ServerRequest) -> bool:
+    def matches(self, call: ServerRequest) -> bool:
         """Is it meant for this request?"""
         return self.client_id is None or self.client_id == call.client.client_id
 
@@ -53,22 +53,22 @@ class FaultInjector:
         self._outcomes: dict[Api, list[InjectedFault]] = {}
         self._count = 0
 
-    def order(self, order: InjectedFault) -> None:
+    def inject(self, order: InjectedFault) -> None:
         """Adds a fault."""
         where = self._delays if order.delay else self._outcomes
         where.setdefault(order.api, []).append(order)
 
-    def cancel(self, api: Api | None = None) -> int:
+    def clear(self, api: Api | None = None) -> int:
         """Removes the faults of an API, or all; requests that are already delayed stay so.
         Returns the number of faults that never triggered.
         """
         unmet = 0
         for orders in (self._delays, self._outcomes):
             for each in list(orders) if api is None else [api]:
-                unmet += sum(not order.met for order in orders.pop(each, ()))
+                unmet += sum(not order.triggered for order in orders.pop(each, ()))
         return unmet
 
-    def take(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
+    def intercept(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
         """True if a fault takes the request over. It may be handled later, by calling
         ``answer``.
         """
@@ -95,11 +95,11 @@ def _take_first_match(
     orders: dict[Api, list[InjectedFault]], call: ServerRequest
 ) -> InjectedFault | None:
     for order in orders.get(call.api, ()):
-        if order.fits(call):
-            order.met = True
-            if order.left is not None:
-                order.left -= 1
-                if not order.left:
+        if order.matches(call):
+            order.triggered = True
+            if order.remaining is not None:
+                order.remaining -= 1
+                if not order.remaining:
                     orders[call.api].remove(order)
                     if not orders[call.api]:
                         del orders[call.api]
@@ -111,14 +111,16 @@ def _apply_fault(
     order: InjectedFault | None, handler: Handler, call: ServerRequest, answer: Callable[[], None]
 ) -> None:
     if order is not None and order.code is not None:
-        response = handler.refuse(call, order.code)
+        response = handler.error_response(call, order.code)
         if response is None:  # acks=0: an end of the connection is all that a client can see
-            call.drop(f"{api_name(call.api)} fails with {order.code.name}, on order")
+            call.drop_connection(f"{api_name(call.api)} fails with {order.code.name}, on order")
         else:
             call.answer(response)
         return
-    if order is not None and order.lost:
-        call.reply = lambda _: call.drop(f"the answer to {api_name(call.api)} is lost, on order")
+    if order is not None and order.drop_response:
+        call.write_response = lambda _: call.drop_connection(
+            f"the answer to {api_name(call.api)} is lost, on order"
+        )
     answer()
 
 

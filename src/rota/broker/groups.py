@@ -91,11 +91,11 @@ class CoordinatorShard:
     def __init__(self, number: int, coordinator: Coordinator) -> None:
         self.number = number
         self.coordinator = coordinator
-        self.logs: dict[str, GroupLog] = {}
+        self.group_logs: dict[str, GroupLog] = {}
         #: It was unloaded, and is loaded again when somebody looks for it.
         self.moved = False
         #: Why the last append failed.
-        self.trouble = ""
+        self.append_error = ""
 
 
 class GroupCoordinatorService:
@@ -115,16 +115,16 @@ class GroupCoordinatorService:
     ) -> None:
         self.config = config
         self._topics = topics
-        self._alarms = alarms
+        self._timers = alarms
         self._new_id = new_id
         self._log = log
         self._node_id = node_id
         #: None before there is a journal.
         self._shards: list[CoordinatorShard] = []
-        self._waiting: dict[int, tuple[GroupRequest, OnReply]] = {}
+        self._pending_requests: dict[int, tuple[GroupRequest, OnReply]] = {}
         self._tokens = 0
-        self._todo: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
-        self._busy = False
+        self._commands: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
+        self._carrying_out = False
         topics.on_deleted(self._topic_deleted)
 
     # where groups are
@@ -135,7 +135,7 @@ class GroupCoordinatorService:
         if topic is not None:
             self._open(topic, now)
 
-    def find(self, group: str, now: int) -> Code:
+    def find_coordinator(self, group: str, now: int) -> Code:
         """Returns the error code for FindCoordinator; creates the journal if needed, and
         loads a group that was moved away.
         """
@@ -148,7 +148,7 @@ class GroupCoordinatorService:
             self._load(shard, now)
         return Code.NONE
 
-    def move(self, group: str, now: int) -> None:
+    def move_coordinator(self, group: str, now: int) -> None:
         """Unloads a group, with all of its journal partition, as if another broker took over.
 
         Its members are told so, and it is loaded again as soon as somebody looks for it.
@@ -156,19 +156,19 @@ class GroupCoordinatorService:
         shard = self._shard(group, now)
         self._run(shard, JournalUnloaded(), now)
         shard.moved = True
-        self._alarms.start(("moved", shard.number), now + MOVED_TIMEOUT, partial(self._load, shard))
+        self._timers.start(("moved", shard.number), now + MOVED_TIMEOUT, partial(self._load, shard))
 
     def _open(self, topic: Topic, now: int) -> None:
         self._shards = [
             CoordinatorShard(number, Coordinator(self.config, self._new_id))
-            for number in range(topic.partitions)
+            for number in range(topic.partition_count)
         ]
         for shard in self._shards:
             self._load(shard, now)
 
     def _shard(self, group: str, now: int) -> CoordinatorShard:
         if not self._shards:
-            self._open(self._topics.journal(now), now)
+            self._open(self._topics.get_or_create_journal(now), now)
         return self._shards[journal_partition(group, len(self._shards))]
 
     def _load(self, shard: CoordinatorShard, now: int) -> None:
@@ -176,31 +176,35 @@ class GroupCoordinatorService:
         that silently go back do more harm than a group that waits.
         """
         shard.moved = False
-        self._alarms.stop(("moved", shard.number))
+        self._timers.stop(("moved", shard.number))
         self._run(shard, JournalLoadStarted(), now)
-        shard.logs.clear()
-        log = self._topics.log(CONSUMER_OFFSETS_TOPIC, shard.number)
+        shard.group_logs.clear()
+        log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
         assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
         try:
             log.check_online()
             told = replay_journal(log, partial(_replay_entry, shard))
         except (DiskError, Refused) as error:
-            self._say(shard, ERROR, f"Its groups are not served, for it cannot be read: {error}")
+            self._write_log(
+                shard, ERROR, f"Its groups are not served, for it cannot be read: {error}"
+            )
             self._run(shard, JournalUnloaded(), now)
             return
-        self._tell(shard, told)
-        for group in shard.logs.values():
-            self._say(shard, INFO, group.loaded())
+        self._log_replay(shard, told)
+        for group in shard.group_logs.values():
+            self._write_log(shard, INFO, group.log_loaded())
         self._run(shard, JournalLoaded(), now)
 
-    def _tell(self, shard: CoordinatorShard, told: ReplayResult) -> None:
-        if told.passed:
-            kinds = ", ".join(f"{count} {name}" for name, count in sorted(told.passed.items()))
+    def _log_replay(self, shard: CoordinatorShard, told: ReplayResult) -> None:
+        if told.skipped_types:
+            kinds = ", ".join(
+                f"{count} {name}" for name, count in sorted(told.skipped_types.items())
+            )
             text = f"Passed over, for only classic groups and offsets are read: {kinds}."
-            self._say(shard, WARNING, text)
-        if told.unread:
-            text = f"{len(told.unread)} records cannot be read; the first: {told.unread[0]}"
-            self._say(shard, ERROR, text)
+            self._write_log(shard, WARNING, text)
+        if told.errors:
+            text = f"{len(told.errors)} records cannot be read; the first: {told.errors[0]}"
+            self._write_log(shard, ERROR, text)
 
     # requests
 
@@ -220,18 +224,20 @@ class GroupCoordinatorService:
             self._log(ERROR, f"{CONSUMER_OFFSETS_TOPIC} cannot be made: {error}")
             then(make_error_response(request, Code.COORDINATOR_NOT_AVAILABLE))
 
-    def look(self, request: DescribeGroups | OffsetFetch | ListGroups, now: int) -> GroupResponse:
+    def ask_read_only(
+        self, request: DescribeGroups | OffsetFetch | ListGroups, now: int
+    ) -> GroupResponse:
         """Answers a read-only request for the test control: also for groups that were moved
         away, without loading them.
         """
         match request:
             case OffsetFetch():
-                return _read_reply(self._here(request.group, now), request, now)
+                return _read_reply(self._coordinator_of(request.group, now), request, now)
             case DescribeGroups():
                 described: list[DescribedGroup] = []
                 for name in request.groups:
                     reply = _read_reply(
-                        self._here(name, now), replace(request, groups=(name,)), now
+                        self._coordinator_of(name, now), replace(request, groups=(name,)), now
                     )
                     assert isinstance(reply, DescribeGroupsResult)
                     described.extend(reply.groups)
@@ -239,23 +245,23 @@ class GroupCoordinatorService:
             case ListGroups():
                 listed: list[ListedGroup] = []
                 for shard in self._shards:
-                    reply = _read_reply(self._present(shard, now), request, now)
+                    reply = _read_reply(self._coordinator_or_copy(shard, now), request, now)
                     assert isinstance(reply, ListGroupsResult)
                     listed.extend(reply.groups)
                 return ListGroupsResult(groups=tuple(sorted(listed, key=lambda each: each.group)))
             case _:
                 assert_never(request)
 
-    def _here(self, group: str, now: int) -> Coordinator:
+    def _coordinator_of(self, group: str, now: int) -> Coordinator:
         if not self._shards:
             return Coordinator(self.config, self._new_id)
-        return self._present(self._shard(group, now), now)
+        return self._coordinator_or_copy(self._shard(group, now), now)
 
-    def _present(self, shard: CoordinatorShard, now: int) -> Coordinator:
+    def _coordinator_or_copy(self, shard: CoordinatorShard, now: int) -> Coordinator:
         """A partition's coordinator; of one that was moved, as another broker would have it."""
         if not shard.moved:
             return shard.coordinator
-        log = self._topics.log(CONSUMER_OFFSETS_TOPIC, shard.number)
+        log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
         assert log is not None
         copy = Coordinator(self.config, self._new_id)
         copy.handle(JournalLoadStarted(), now)
@@ -268,7 +274,7 @@ class GroupCoordinatorService:
         self, shard: CoordinatorShard, request: GroupRequest, then: OnReply, now: int
     ) -> None:
         self._tokens += 1
-        self._waiting[self._tokens] = request, then
+        self._pending_requests[self._tokens] = request, then
         self._run(shard, RequestReceived(self._tokens, request), now)
 
     def _list(self, request: ListGroups, then: OnReply, now: int) -> None:
@@ -304,7 +310,9 @@ class GroupCoordinatorService:
         if not names:
             then(DescribeGroupsResult(groups=()))
         for name in names:
-            one = DescribeGroups(groups=(name,), knows_missing_group=request.knows_missing_group)
+            one = DescribeGroups(
+                groups=(name,), supports_group_id_not_found=request.supports_group_id_not_found
+            )
             self._request(self._shard(name, now), one, described, now)
 
     def _delete(self, request: DeleteGroups, then: OnReply, now: int) -> None:
@@ -324,12 +332,12 @@ class GroupCoordinatorService:
 
     # what happens by itself
 
-    def expire(self, group: str, member_id: str, now: int) -> None:
+    def expire_member(self, group: str, member_id: str, now: int) -> None:
         """Ends a member's session, as if it had been silent for so long.
 
         :raises InputError: there is no such member
         """
-        reply = self.look(DescribeGroups(groups=(group,)), now)
+        reply = self.ask_read_only(DescribeGroups(groups=(group,)), now)
         assert isinstance(reply, DescribeGroupsResult)
         known = [member.member_id for member in reply.groups[0].members]
         if member_id not in known:
@@ -339,10 +347,10 @@ class GroupCoordinatorService:
         if shard.moved:
             self._load(shard, now)
         key = GroupTimerKey(GroupTimerKind.SESSION, group, member_id)
-        self._alarms.stop((shard.number, key))
+        self._timers.stop((shard.number, key))
         self._run(shard, GroupTimerFired(key), now)
 
-    def _ring(self, shard: CoordinatorShard, key: GroupTimerKey, now: int) -> None:
+    def _fire_timer(self, shard: CoordinatorShard, key: GroupTimerKey, now: int) -> None:
         self._run(shard, GroupTimerFired(key), now)
 
     def _topic_deleted(self, topic: Topic, now: int) -> None:
@@ -352,7 +360,7 @@ class GroupCoordinatorService:
             return
         shards, self._shards = self._shards, []
         for shard in shards:
-            self._alarms.stop(("moved", shard.number))
+            self._timers.stop(("moved", shard.number))
             self._run(shard, JournalUnloaded(), now)
 
     # commands
@@ -362,15 +370,15 @@ class GroupCoordinatorService:
 
         Whoever is answered may ask again at once: that waits until what came before is done.
         """
-        self._todo.extend((shard, command, now) for command in self._handled(shard, event, now))
-        if self._busy:
+        self._commands.extend((shard, command, now) for command in self._handled(shard, event, now))
+        if self._carrying_out:
             return
-        self._busy = True
+        self._carrying_out = True
         try:
-            while self._todo:
-                self._carry_out(*self._todo.popleft())
+            while self._commands:
+                self._carry_out(*self._commands.popleft())
         finally:
-            self._busy = False
+            self._carrying_out = False
 
     @staticmethod
     def _handled(
@@ -383,28 +391,28 @@ class GroupCoordinatorService:
             case SendResponse(token, reply):
                 self._answer(shard, token, reply)
             case StartGroupTimer(key, at):
-                ring = partial(self._ring, shard, key)
+                ring = partial(self._fire_timer, shard, key)
                 patient = key.kind is GroupTimerKind.RETENTION
-                self._alarms.start((shard.number, key), at, ring, patient=patient)
+                self._timers.start((shard.number, key), at, ring, patient=patient)
             case StopGroupTimer(key):
-                self._alarms.stop((shard.number, key))
+                self._timers.stop((shard.number, key))
             case AppendEntries():
                 code = self._append(shard, command, now)
-                event: CoordinatorEvent = AppendSucceeded(command.ticket)
+                event: CoordinatorEvent = AppendSucceeded(command.append_id)
                 if code:
-                    event = AppendFailed(command.ticket, code)
+                    event = AppendFailed(command.append_id, code)
                 self._run(shard, event, now)
             case GroupNote():
-                self._note(shard, command)
+                self._log_note(shard, command)
             case _:
                 assert_never(command)
 
     def _answer(self, shard: CoordinatorShard, token: int, reply: GroupResponse) -> None:
-        request, then = self._waiting.pop(token)
+        request, then = self._pending_requests.pop(token)
         if isinstance(reply, JoinGroupResult) and reply.code is Code.MEMBER_ID_REQUIRED:
             assert isinstance(request, JoinGroup)
-            for text in _get_group_log(shard, request.group).answered(reply):
-                self._say(shard, INFO, text)
+            for text in _get_group_log(shard, request.group).log_join_reply(reply):
+                self._write_log(shard, INFO, text)
         then(reply)
 
     def _append(self, shard: CoordinatorShard, append: AppendEntries, now: int) -> Code:
@@ -412,34 +420,42 @@ class GroupCoordinatorService:
             pairs = list(map(encode_entry, append.entries))
             self._topics.append_records(CONSUMER_OFFSETS_TOPIC, shard.number, pairs, now)
         except FormatError as error:
-            self._say(shard, WARNING, f"A request is refused, for it has no room here: {error}")
+            self._write_log(
+                shard, WARNING, f"A request is refused, for it has no room here: {error}"
+            )
             return Code.UNKNOWN
         except DiskError as error:
             return self._failed(shard, Code.KAFKA_STORAGE_ERROR, error)
         except Refused as error:
             return self._failed(shard, error.code, error)
-        if shard.trouble:
-            shard.trouble = ""
-            self._say(shard, INFO, "It can be written again.")
+        if shard.append_error:
+            shard.append_error = ""
+            self._write_log(shard, INFO, "It can be written again.")
         for entry in append.entries:
             _update_group_log(shard, entry)
         return Code.NONE
 
     def _failed(self, shard: CoordinatorShard, code: Code, error: Exception) -> Code:
-        if shard.trouble != str(error):  # said once, however often it is tried again
-            shard.trouble = str(error)
-            self._say(shard, ERROR, f"It cannot be written, so that members must wait: {error}")
+        if shard.append_error != str(error):  # said once, however often it is tried again
+            shard.append_error = str(error)
+            self._write_log(
+                shard, ERROR, f"It cannot be written, so that members must wait: {error}"
+            )
         return code
 
     # the log
 
-    def _note(self, shard: CoordinatorShard, note: GroupNote) -> None:
-        if note.what is Happened.REFUSED:
-            self._say(shard, WARNING, f"A member of group {note.group} is refused: {note.text}")
-        for text in _get_group_log(shard, note.group).noted(note.what, note.generation, note.text):
-            self._say(shard, INFO, text)
+    def _log_note(self, shard: CoordinatorShard, note: GroupNote) -> None:
+        if note.kind is Happened.REFUSED:
+            self._write_log(
+                shard, WARNING, f"A member of group {note.group} is refused: {note.text}"
+            )
+        for text in _get_group_log(shard, note.group).log_note(
+            note.kind, note.generation, note.text
+        ):
+            self._write_log(shard, INFO, text)
 
-    def _say(self, shard: CoordinatorShard, level: int, text: str) -> None:
+    def _write_log(self, shard: CoordinatorShard, level: int, text: str) -> None:
         """In the form of Kafka's broker, so that whatever reads its log reads this one too."""
         where = f"id={self._node_id} topic={CONSUMER_OFFSETS_TOPIC} partition={shard.number}"
         self._log(level, f"[GroupCoordinator {where}] {text}")
@@ -449,13 +465,13 @@ def _read_reply(coordinator: Coordinator, request: GroupRequest, now: int) -> Gr
     """The answer to a request that only reads: it is given at once, and nothing else follows."""
     (answer,) = coordinator.handle(RequestReceived(0, request), now)
     assert isinstance(answer, SendResponse)
-    return answer.reply
+    return answer.response
 
 
 def _get_group_log(shard: CoordinatorShard, group: str) -> GroupLog:
-    known = shard.logs.get(group)
+    known = shard.group_logs.get(group)
     if known is None:
-        known = shard.logs[group] = GroupLog(group)
+        known = shard.group_logs[group] = GroupLog(group)
     return known
 
 
@@ -464,7 +480,7 @@ def _update_group_log(shard: CoordinatorShard, entry: JournalEntry) -> None:
     if isinstance(entry, GroupMetadataEntry):
         _get_group_log(shard, entry.group).saved(entry)
     elif isinstance(entry, GroupMetadataTombstone):
-        shard.logs.pop(entry.group, None)
+        shard.group_logs.pop(entry.group, None)
 
 
 def _replay_entry(shard: CoordinatorShard, entry: JournalEntry) -> None:
@@ -482,11 +498,11 @@ class JournalLog(Protocol):
     """A log, as far as its entries are wanted."""
 
     @property
-    def start(self) -> int:
+    def log_start_offset(self) -> int:
         """The first offset."""
 
     @property
-    def end(self) -> int:
+    def log_end_offset(self) -> int:
         """The next offset to be given."""
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
@@ -499,9 +515,9 @@ class ReplayResult:
 
     records: int = 0
     #: Records of other kinds of groups, by Kafka's name of their type.
-    passed: Counter[str] = field(default_factory=Counter)
+    skipped_types: Counter[str] = field(default_factory=Counter)
     #: What could not be read, and where.
-    unread: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
@@ -511,10 +527,11 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
     nothing. Entries of a transaction that was aborted, or that has no end, do not count: nobody
     will end it.
 
-    :raises Refused: a batch is damaged :raises DiskError: the log cannot be read
+    :raises Refused: a batch is damaged
+    :raises DiskError: the log cannot be read
     """
     reader = _JournalReader(take)
-    offset, end = log.start, log.end
+    offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         data = log.read(offset, REPLAY_CHUNK)
         last = _find_last_offset(data)
@@ -522,7 +539,7 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
             break
         reader.read(data)
         offset = last + 1
-    return reader.told
+    return reader.result
 
 
 def _find_last_offset(data: Bytes) -> int | None:
@@ -537,31 +554,31 @@ class _JournalReader:
     """Reads a log piece by piece; transactions may be open from one to the next."""
 
     def __init__(self, take: TakeEntry) -> None:
-        self.told = ReplayResult()
+        self.result = ReplayResult()
         self._take = take
         #: Entries of transactions without an end so far, by producer id.
-        self._open: dict[int, list[JournalEntry]] = {}
+        self._open_transactions: dict[int, list[JournalEntry]] = {}
 
     def read(self, data: Bytes) -> None:
         columns = record_batch_columns.decode_batches(
             data, check=False
         )  # reading the log has checked it
-        self.told.unread += [str(problem) for problem in columns.problems]
-        self.told.records += len(columns.offset)
+        self.result.errors += [str(problem) for problem in columns.problems]
+        self.result.records += len(columns.offset)
         entries = journal.decode_batch_entries(columns)
         kinds, counts = np.unique(entries.type, return_counts=True)
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
             if not 0 <= kind <= GROUP_TYPE and kind != journal.NO_TYPE:
-                self.told.passed[
+                self.result.skipped_types[
                     journal_classic.RECORD_NAMES.get(kind, journal.UNKNOWN_RECORD_NAME)
                 ] += count
         wanted: BoolArray = (entries.type >= 0) & (entries.type <= GROUP_TYPE)
-        wanted[entries.left] = True
-        if self._open or columns.batches.transactional.any():
+        wanted[entries.undecoded_rows] = True
+        if self._open_transactions or columns.batches.transactional.any():
             self._by_batch(columns, wanted)
         else:
             wanted[_find_superseded_commits(entries)] = False
-            self._give(columns, np.flatnonzero(wanted), None)
+            self._decode_rows(columns, np.flatnonzero(wanted), None)
 
     def _by_batch(self, columns: record_batch_columns.RecordColumns, wanted: BoolArray) -> None:
         """Batch after batch, as transactions begin and end."""
@@ -570,21 +587,21 @@ class _JournalReader:
         for number, (start, end) in enumerate(pairwise(bounds.tolist())):
             producer = int(batches.producer_id[number])
             if batches.control[number]:
-                held = self._open.pop(producer, [])
+                held = self._open_transactions.pop(producer, [])
                 if batches.marker[number] == record_batch.ControlRecordType.COMMIT:
                     for entry in held:
                         self._take(entry)
             else:
                 owner = producer if batches.transactional[number] else None
-                self._give(columns, start + np.flatnonzero(wanted[start:end]), owner)
+                self._decode_rows(columns, start + np.flatnonzero(wanted[start:end]), owner)
 
-    def _give(
+    def _decode_rows(
         self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None
     ) -> None:
         """Decodes rows, and hands them on, or holds them for their producer's transaction."""
         take = self._take
         if producer is not None and len(rows):
-            take = self._open.setdefault(producer, []).append
+            take = self._open_transactions.setdefault(producer, []).append
         data = columns.buffer.data
         fields = (columns.key_start, columns.key_size, columns.value_start, columns.value_size)
         for row, key_at, key_size, value_at, value_size in zip(
@@ -595,7 +612,7 @@ class _JournalReader:
             try:
                 take(journal.decode_record(key, value))
             except FormatError as error:
-                self.told.unread.append(f"offset {columns.offset[row]}: {error}")
+                self.result.errors.append(f"offset {columns.offset[row]}: {error}")
 
 
 def _find_superseded_commits(entries: journal.EntryColumns) -> Int64Array:

@@ -35,7 +35,7 @@ class StorageContext:
     config: BrokerConfig
     #: What holds for topics without settings of their own.
     defaults: TopicConfig
-    alarms: Timers
+    timers: Timers
     #: Gives 16 bytes, never the same.
     new_id: Callable[[], bytes]
     #: Is told what goes wrong and what was put right.
@@ -63,7 +63,7 @@ class LogManager:
         self._disk = means.disk
         self._folder = means.folder
         self._config = means.config
-        self._alarms = means.alarms
+        self._timers = means.timers
         self._report = means.report
         self._logs = logs
         self._cleaner = LogCleaner(logs, means.folder, means.report)
@@ -73,16 +73,18 @@ class LogManager:
 
     def start(self, now: int) -> None:
         """Sets the first alarms."""
-        self._every("retention", self._config.retention_check, self.delete_old, now)
-        self._every("checkpoint", self._config.checkpoint_interval, self.checkpoint, now)
-        self._clean_later(now)
+        self._schedule_periodic("retention", self._config.retention_check, self.delete_expired, now)
+        self._schedule_periodic(
+            "checkpoint", self._config.checkpoint_interval, self.checkpoint, now
+        )
+        self._schedule_compaction(now)
 
-    def run(self, now: int) -> None:
+    def run_all(self, now: int) -> None:
         """Does everything at once, due or not."""
         for name, partition in tuple(self._unflushed):
             self._flush(name, partition)
-        self.delete_old(now)
-        while self._cleaner.step(now):
+        self.delete_expired(now)
+        while self._cleaner.run_step(now):
             pass
         while self._deleted:
             self._remove_one()
@@ -91,21 +93,23 @@ class LogManager:
     def close(self) -> None:
         """Sets no alarm any more."""
         for name in ("retention", "checkpoint", "compaction", "removal"):
-            self._alarms.stop(("topics", name))
+            self._timers.stop(("topics", name))
         self._cleaner.stop()
         for name_and_partition in self._unflushed:
-            self._alarms.stop(("flush", *name_and_partition))
+            self._timers.stop(("flush", *name_and_partition))
         self._unflushed.clear()
 
-    def _every(self, name: str, interval: int, work: Callable[[int], None], now: int) -> None:
+    def _schedule_periodic(
+        self, name: str, interval: int, work: Callable[[int], None], now: int
+    ) -> None:
         def ring(at: int) -> None:
             work(at)
-            self._every(name, interval, work, at)
+            self._schedule_periodic(name, interval, work, at)
 
-        self._alarms.start(("topics", name), now + interval, ring, patient=True)
+        self._timers.start(("topics", name), now + interval, ring, patient=True)
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _log_disk_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except DiskError as error:
@@ -113,18 +117,18 @@ class LogManager:
 
     # Retention and checkpoints
 
-    def delete_old(self, now: int) -> None:
+    def delete_expired(self, now: int) -> None:
         """Deletes the segments that no topic has to keep any more."""
         for name, partition, log in self._logs():
-            with self._said(f"deleting old segments of {name}-{partition}"):
-                log.delete_old(now)
+            with self._log_disk_errors(f"deleting old segments of {name}-{partition}"):
+                log.delete_old_segments(now)
 
     def checkpoint(self, _: int) -> None:
         """Saves where logs are, from time to time."""
-        with self._said("saving the recovery points"):
-            self.save_points()
+        with self._log_disk_errors("saving the recovery points"):
+            self.save_checkpoints()
 
-    def save_points(self) -> None:
+    def save_checkpoints(self) -> None:
         """Saves up to where each log is on the disk, and where it begins.
 
         :raises DiskError: this could not be done
@@ -135,15 +139,15 @@ class LogManager:
             where = (name, partition)
             if log.offline is not None:  # it may be brought back
                 points.update(_pick_offset(where, self._folder.recovery_points))
-                starts.update(_pick_offset(where, self._folder.log_starts))
-            elif log.made:
+                starts.update(_pick_offset(where, self._folder.log_start_offsets))
+            elif log.has_files:
                 points[where] = log.recovery_point
-                if log.start > 0:
-                    starts[where] = log.start
-        if (points, starts) != (self._folder.recovery_points, self._folder.log_starts):
+                if log.log_start_offset > 0:
+                    starts[where] = log.log_start_offset
+        if (points, starts) != (self._folder.recovery_points, self._folder.log_start_offsets):
             self._folder.save_checkpoints(points, starts)
 
-    def forget_points(self, names: frozenset[str]) -> None:
+    def forget_checkpoints(self, names: frozenset[str]) -> None:
         """Forgets the checkpoints of these topic names: a topic that is created anew may have the
         name of a deleted one.
 
@@ -154,9 +158,9 @@ class LogManager:
         folder = self._folder
         points, starts = (
             _drop_topics(names, folder.recovery_points),
-            _drop_topics(names, folder.log_starts),
+            _drop_topics(names, folder.log_start_offsets),
         )
-        if (points, starts) != (folder.recovery_points, folder.log_starts):
+        if (points, starts) != (folder.recovery_points, folder.log_start_offsets):
             folder.save_checkpoints(points, starts)
         cleaned = _drop_topics(names, folder.cleaner_points)
         if cleaned != folder.cleaner_points:
@@ -164,27 +168,27 @@ class LogManager:
 
     # Compaction
 
-    def _clean_later(self, now: int) -> None:
+    def _schedule_compaction(self, now: int) -> None:
         at = now + self._config.cleaner_backoff
-        self._alarms.start(("topics", "compaction"), at, self._clean, patient=True)
+        self._timers.start(("topics", "compaction"), at, self._compact, patient=True)
 
-    def _clean(self, now: int) -> None:
-        if self._cleaner.step(now):
-            self._alarms.start(("topics", "compaction"), now + COMPACTION_PAUSE_MS, self._clean)
+    def _compact(self, now: int) -> None:
+        if self._cleaner.run_step(now):
+            self._timers.start(("topics", "compaction"), now + COMPACTION_PAUSE_MS, self._compact)
         else:
-            self._clean_later(now)
+            self._schedule_compaction(now)
 
-    def stop_cleaning(self, names: frozenset[str]) -> None:
+    def stop_compaction(self, names: frozenset[str]) -> None:
         """Stops compactions of these topics, because their folders are about to be renamed."""
-        self._cleaner.forget(names)
+        self._cleaner.remove_topics(names)
 
     # Flushes by time
 
-    def flush_later(self, name: str, partition: int, log: Log, now: int) -> None:
+    def schedule_flush(self, name: str, partition: int, log: Log, now: int) -> None:
         """The log is flushed when its topic's ``flush.ms`` is over."""
         if (name, partition) not in self._unflushed:
             self._unflushed[name, partition] = log
-            self._alarms.start(
+            self._timers.start(
                 ("flush", name, partition),
                 now + log.config.flush_interval,
                 lambda _: self._flush(name, partition),
@@ -193,31 +197,31 @@ class LogManager:
     def _flush(self, name: str, partition: int) -> None:
         log = self._unflushed.pop((name, partition), None)
         if log is not None:
-            with self._said(f"flushing {name}-{partition}"):
+            with self._log_disk_errors(f"flushing {name}-{partition}"):
                 log.flush()
 
-    def forget(self, name: str, logs: Iterable[Log]) -> None:
+    def forget_topic(self, name: str, logs: Iterable[Log]) -> None:
         """The topic is deleted: nothing more is done for it."""
         for partition, _ in enumerate(logs):
-            self._alarms.stop(("flush", name, partition))
+            self._timers.stop(("flush", name, partition))
             self._unflushed.pop((name, partition), None)
 
     # Removal of what was deleted
 
-    def remove_later(self, folders: Iterable[str], now: int) -> None:
+    def schedule_removal(self, folders: Iterable[str], now: int) -> None:
         """Removes folders, a file at a time."""
         self._deleted.extend(folders)
-        self._alarms.start(("topics", "removal"), now + REMOVAL_PAUSE_MS, self._remove_next)
+        self._timers.start(("topics", "removal"), now + REMOVAL_PAUSE_MS, self._remove_next)
 
     def _remove_next(self, at: int) -> None:
         self._remove_one()
         if self._deleted:
-            self._alarms.start(("topics", "removal"), at + REMOVAL_PAUSE_MS, self._remove_next)
+            self._timers.start(("topics", "removal"), at + REMOVAL_PAUSE_MS, self._remove_next)
 
     def _remove_one(self) -> None:
         folder = self._deleted[0]
         try:
-            names = self._disk.names(folder)
+            names = self._disk.list_names(folder)
             self._disk.remove(f"{folder}/{names[-1]}" if len(names) > 1 else folder)
         except DiskError as error:
             self._report(f"{folder} is removed at the next start: {error}")

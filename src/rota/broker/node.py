@@ -67,14 +67,14 @@ class BrokerNode:
         faults: FaultInjector | None = None,
         login_needed: bool = False,
     ) -> None:
-        self.parts = parts
+        self.context = parts
         self.faults = FaultInjector() if faults is None else faults
         self._handlers = handlers
         self._login_needed = login_needed
         self._clients: dict[ConnectionId, ClientSession] = {}
         self._commands: list[NodeCommand] = []
         #: Bytes of the answers among them.
-        self._answered = 0
+        self._response_bytes = 0
         parts.log = self._log
 
     def handle(
@@ -86,42 +86,42 @@ class BrokerNode:
         handled first: members whose heartbeats wait in their sockets do not count as silent.
 
         :param room: bytes of responses that the server can take from resumed requests; the last
-        response may exceed it. A new request is always answered: the server decides beforehand
-        whether to pass it on.
+            response may exceed it. A new request is always answered: the server decides
+            beforehand whether to pass it on.
         """
         match event:
             case ConnectionOpened(connection, host):
                 self._clients[connection] = ClientSession(connection=connection, host=host)
             case FrameReceived(connection, frame):
                 if (client := self._clients.get(connection)) is not None:
-                    self._received(client, frame, now)
+                    self._handle_frame(client, frame, now)
             case ConnectionClosed(connection):
-                self._forget(connection)
+                self._remove_client(connection)
             case Wakeup():
-                self._ring(now)
+                self._fire_timers(now)
             case _:
                 assert_never(event)
-        self._take_turns(min(room, dispatch.MAX_RESPONSE_BYTES_PER_EVENT))
-        commands, self._commands, self._answered = self._commands, [], 0
+        self._resume_ready(min(room, dispatch.MAX_RESPONSE_BYTES_PER_EVENT))
+        commands, self._commands, self._response_bytes = self._commands, [], 0
         return commands
 
-    def _ring(self, now: int) -> None:
+    def _fire_timers(self, now: int) -> None:
         """Fires each due timer by itself: one that fails must not end the broker or stop the
         others.
         """
         while True:
             try:
-                return self.parts.alarms.ring(now)
+                return self.context.timers.fire_due(now)
             except Exception as error:  # noqa: BLE001 as above
                 self._log(ERROR, f"an alarm: {type(error).__name__}: {error}")
 
-    def _take_turns(self, room: int) -> None:
-        turns = self.parts.turns
+    def _resume_ready(self, room: int) -> None:
+        turns = self.context.ready_queue
         left = min(
             dispatch.MAX_RESUMED_PER_EVENT, len(turns)
         )  # who asks again within its turn is not among them
-        while turns and left and self._answered < room:
-            take, long = turns.next()
+        while turns and left and self._response_bytes < room:
+            take, long = turns.pop_next()
             left = 0 if long else left - 1
             try:
                 take()
@@ -129,47 +129,47 @@ class BrokerNode:
                 self._log(ERROR, f"a call that waited: {type(error).__name__}: {error}")
 
     @property
-    def behind(self) -> bool:
+    def has_ready(self) -> bool:
         """True if a request that waited can be answered: call again when there is room."""
-        return bool(self.parts.turns)
+        return bool(self.context.ready_queue)
 
-    def next_alarm(self, slack: int = 0) -> int | None:
+    def next_timer(self, slack: int = 0) -> int | None:
         """Returns when the next timer is due; None: nothing happens before the next event.
 
         :param slack: milliseconds that periodic timers may be late
         """
-        return self.parts.alarms.next(slack)
+        return self.context.timers.next_due(slack)
 
     @property
     def clients(self) -> list[ClientSession]:
         """Those that are connected, in the order they came."""
         return list(self._clients.values())
 
-    def trusts(self, connection: ConnectionId) -> bool:
+    def is_authenticated(self, connection: ConnectionId) -> bool:
         """True if the client has logged in, or does not have to."""
         client = self._clients.get(connection)
         return not self._login_needed or (client is not None and client.user is not None)
 
-    def close(self, connection: ConnectionId, reason: str) -> None:
+    def close_connection(self, connection: ConnectionId, reason: str) -> None:
         """Ends a connection."""
-        if self._forget(connection):
+        if self._remove_client(connection):
             self._commands.append(CloseConnection(connection, reason))
 
-    def _forget(self, connection: ConnectionId) -> bool:
+    def _remove_client(self, connection: ConnectionId) -> bool:
         client = self._clients.pop(connection, None)
-        if client is not None and client.gone is not None:
-            client.gone()
+        if client is not None and client.on_disconnect is not None:
+            client.on_disconnect()
         return client is not None
 
     def _log(self, level: int, text: str) -> None:
         self._commands.append(WriteLogLine(level, text))
 
-    def _received(self, client: ClientSession, frame: Bytes, now: int) -> None:
-        if client.raw is not None:
-            return self._token(client, client.raw, frame, now)
+    def _handle_frame(self, client: ClientSession, frame: Bytes, now: int) -> None:
+        if client.raw_frame_handler is not None:
+            return self._handle_raw_frame(client, client.raw_frame_handler, frame, now)
         try:
             head = read_request_header(frame)
-            handler = self._handler(head)
+            handler = self._find_handler(head)
             if handler is None:
                 return self._refuse_version(client, head)
             if (
@@ -177,24 +177,28 @@ class BrokerNode:
                 and client.user is None
                 and handler.api not in ALLOWED_BEFORE_LOGIN
             ):
-                return self._drop(client, f"{api_name(handler.api)} before logging in{LOGIN_HINT}")
+                return self._drop_client(
+                    client, f"{api_name(handler.api)} before logging in{LOGIN_HINT}"
+                )
             client.client_id = head.client_id or ""
-            request = read_request(handler.api, head.version, frame, head.size)
+            request = read_request(handler.api, head.api_version, frame, head.size)
         except FormatError as error:
-            return self._drop(client, f"a frame of {len(frame)} bytes is no request: {error}")
+            return self._drop_client(
+                client, f"a frame of {len(frame)} bytes is no request: {error}"
+            )
         call = ServerRequest(
             api=handler.api,
-            version=head.version,
+            version=head.api_version,
             client=client,
             request=request,
             now=now,
             size=len(frame),
-            reply=partial(self._reply, client, handler.api, head),
-            drop=partial(self._drop, client),
+            write_response=partial(self._write_response, client, handler.api, head),
+            drop_connection=partial(self._drop_client, client),
         )
-        return self._call(handler, call)
+        return self._dispatch(handler, call)
 
-    def _token(
+    def _handle_raw_frame(
         self, client: ClientSession, take: Callable[[bytes], bytes], frame: Bytes, now: int
     ) -> None:
         """A frame without a head, as part of a login; so is the answer."""
@@ -202,35 +206,41 @@ class BrokerNode:
             reply = take(bytes(frame))
         except Refused as error:
             reason, name = str(error), ("login", client.connection)
-            client.gone = partial(self.parts.alarms.stop, name)
-            self.parts.alarms.start(
-                name, now + self.parts.config.login_pause, lambda _: self._drop(client, reason)
+            client.on_disconnect = partial(self.context.timers.stop, name)
+            self.context.timers.start(
+                name,
+                now + self.context.config.failed_authentication_delay,
+                lambda _: self._drop_client(client, reason),
             )
             return
         self._commands.append(WriteResponse(client.connection, _LENGTH.pack(len(reply)) + reply))
 
-    def _call(self, handler: Handler, call: ServerRequest) -> None:
-        answer = partial(self._answer, handler, call)
-        if not self.faults.take(handler, call, answer):
+    def _dispatch(self, handler: Handler, call: ServerRequest) -> None:
+        answer = partial(self._run_handler, handler, call)
+        if not self.faults.intercept(handler, call, answer):
             answer()
 
-    def _answer(self, handler: Handler, call: ServerRequest) -> None:
+    def _run_handler(self, handler: Handler, call: ServerRequest) -> None:
         try:
-            handler.handle(self.parts, call)
+            handler.handle(self.context, call)
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
             self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
-            call.answer(handler.refuse(call, Code.UNKNOWN))
+            call.answer(handler.error_response(call, Code.UNKNOWN))
 
-    def _handler(self, head: RequestHeader) -> Handler | None:
-        handler = self._handlers.get(head.api)
-        return handler if handler is not None and handler.handles(head.version) else None
+    def _find_handler(self, head: RequestHeader) -> Handler | None:
+        handler = self._handlers.get(head.api_key)
+        return (
+            handler if handler is not None and handler.supports_version(head.api_version) else None
+        )
 
     def _refuse_version(self, client: ClientSession, head: RequestHeader) -> None:
         """ApiVersions is answered in version 0, which says what there is; else it is the end."""
         versions = self._handlers[Api.API_VERSIONS]
-        if head.api != Api.API_VERSIONS:
-            return self._drop(client, f"API {head.api} version {head.version} is not offered")
-        reply = partial(self._reply, client, Api.API_VERSIONS, header_as_version_0(head))
+        if head.api_key != Api.API_VERSIONS:
+            return self._drop_client(
+                client, f"API {head.api_key} version {head.api_version} is not offered"
+            )
+        reply = partial(self._write_response, client, Api.API_VERSIONS, header_as_version_0(head))
         call = ServerRequest(
             api=Api.API_VERSIONS,
             version=0,
@@ -238,12 +248,12 @@ class BrokerNode:
             request=None,
             now=0,
             size=0,
-            reply=reply,
-            drop=partial(self._drop, client),
+            write_response=reply,
+            drop_connection=partial(self._drop_client, client),
         )
-        return call.answer(versions.refuse(call, Code.UNSUPPORTED_VERSION))
+        return call.answer(versions.error_response(call, Code.UNSUPPORTED_VERSION))
 
-    def _reply(
+    def _write_response(
         self, client: ClientSession, api: Api, head: RequestHeader, response: Message | None
     ) -> None:
         connection = client.connection
@@ -253,19 +263,19 @@ class BrokerNode:
             self._commands.append(NoResponse(connection))
         else:
             try:
-                data = write_response(api, head.version, head.correlation, response)
+                data = write_response(api, head.api_version, head.correlation_id, response)
             except Exception as error:  # noqa: BLE001 it may be another client's doing
-                reason = f"the answer to {api.name} v{head.version} cannot be written: {error}"
-                return self._drop(client, reason)
+                reason = f"the answer to {api.name} v{head.api_version} cannot be written: {error}"
+                return self._drop_client(client, reason)
             self._commands.append(WriteResponse(connection, data))
-            self._answered += len(data)
+            self._response_bytes += len(data)
         return None
 
-    def _drop(self, client: ClientSession, reason: str) -> None:
+    def _drop_client(self, client: ClientSession, reason: str) -> None:
         self._log(WARNING, f"{client.host}: {reason}; the connection is closed")
-        self.close(client.connection, reason)
+        self.close_connection(client.connection, reason)
 
 
 def header_as_version_0(head: RequestHeader) -> RequestHeader:
     """The same request, to be answered in version 0."""
-    return RequestHeader(head.api, 0, head.correlation, head.client_id, head.size)
+    return RequestHeader(head.api_key, 0, head.correlation_id, head.client_id, head.size)

@@ -67,13 +67,13 @@ class NodeInterface(Protocol):
         """What must be done now that this has happened; with so much room for answers."""
 
     @property
-    def behind(self) -> bool:
+    def has_ready(self) -> bool:
         """There are answers, as soon as there is room for them."""
 
-    def next_alarm(self, slack: int = 0) -> int | None:
+    def next_timer(self, slack: int = 0) -> int | None:
         """When something must happen by itself; what is done from time to time, so much later."""
 
-    def trusts(self, connection: ConnectionId) -> bool:
+    def is_authenticated(self, connection: ConnectionId) -> bool:
         """Has this client logged in, if it must?"""
 
 
@@ -90,54 +90,54 @@ class Server:
         logger: logging.Logger = LOGGER,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
-        self.plain = bytearray(RECEIVE_BUFFER_BYTES if context is not None else 0)
-        self.limit = config.max_request_bytes
-        self.intake = RequestMemoryPool(self.loop, self.limit)
-        self.unsent = 0
-        self.context = context
+        self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self.plaintext_buffer = bytearray(RECEIVE_BUFFER_BYTES if context is not None else 0)
+        self.max_request_bytes = config.max_request_bytes
+        self.request_memory = RequestMemoryPool(self.loop, self.max_request_bytes)
+        self.unsent_bytes = 0
+        self.tls_context = context
         self._node = node
         self._clock = clock
         self._config = config
         self._logger = logger
-        self._repeats = LogDeduplicator(lambda level, text: logger.log(level, "%s", text))
+        self._deduplicator = LogDeduplicator(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
         #: Those that were quiet the longest come first.
         self._connections: OrderedDict[ConnectionId, ServerConnection] = OrderedDict()
         #: Clients are being turned away.
-        self._full = False
+        self._refusing_connections = False
         #: Those whose requests wait until others have read their answers.
-        self._waiting: dict[ConnectionId, ServerConnection] = {}
-        self._listening: list[asyncio.Server] = []
+        self._waiting_connections: dict[ConnectionId, ServerConnection] = {}
+        self._listeners: list[asyncio.Server] = []
         #: Whoever was let in a moment ago is turned away.
-        self._leaving = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._wakeup_timer: asyncio.TimerHandle | None = None
         #: The broker's time for which the alarm is set.
-        self._armed = 0
-        self._sweep: asyncio.TimerHandle | None = None
-        self._relief: asyncio.TimerHandle | None = None
+        self._wakeup_at = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._stalled_timer: asyncio.TimerHandle | None = None
         #: The node is about to answer some who waited.
-        self._going_on: asyncio.Handle | None = None
+        self._resume_handle: asyncio.Handle | None = None
 
     # From outside, within the loop
 
     async def start(self, sockets: Iterable[socket.socket]) -> None:
         """Lets clients in at these sockets, which are bound."""
-        self.loop.set_exception_handler(self._went_wrong)
+        self.loop.set_exception_handler(self._log_loop_error)
         for each in sockets:
             server = await self.loop.create_server(self._accept, sock=each, backlog=BACKLOG)
-            self._listening.append(server)
-        self._arm()
+            self._listeners.append(server)
+        self._schedule_wakeup()
 
     async def stop(self) -> None:
         """Lets nobody in, and everybody go; what was answered goes out first."""
-        self._leaving = True
-        for server in self._listening:
+        self._stopping = True
+        for server in self._listeners:
             for each in server.sockets:
                 self.loop.remove_reader(each.fileno())
         # asyncio loses the sockets of those who are being let in when their server is closed
         await self._settle()
-        for server in self._listening:
+        for server in self._listeners:
             server.close()
         for connection in list(self._connections.values()):
             connection.close()
@@ -147,34 +147,39 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abort()
         await self._settle()
-        for timer in (self._alarm, self._sweep, self._relief, self._going_on):
+        for timer in (
+            self._wakeup_timer,
+            self._idle_timer,
+            self._stalled_timer,
+            self._resume_handle,
+        ):
             if timer is not None:
                 timer.cancel()
-        self.intake.close()
+        self.request_memory.close()
 
     async def _settle(self) -> None:
         """Lets the loop do what it has begun."""
         for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(0)
 
-    def tell(self, event: NodeEvent) -> None:
+    def handle_event(self, event: NodeEvent) -> None:
         """Tells the node, and does what it wants done."""
-        room = max(FETCH_UNSENT_LIMIT - self.unsent, 0)
-        self.act(self._node.handle(event, self._clock.now(), room))
+        room = max(FETCH_UNSENT_LIMIT - self.unsent_bytes, 0)
+        self.carry_out(self._node.handle(event, self._clock.now(), room))
 
-    def act(self, commands: Iterable[NodeCommand]) -> None:
+    def carry_out(self, commands: Iterable[NodeCommand]) -> None:
         """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
             if isinstance(command, WriteLogLine):
-                self._say(command.level, command.text)
+                self._write_log(command.level, command.text)
             elif (connection := self._connections.get(command.connection)) is not None:
                 try:
                     _carry_out_command(connection, command)
                 except Exception:
-                    self._logger.exception("%s: an answer could not be sent", connection.name)
+                    self._logger.exception("%s: an answer could not be sent", connection.peer)
                     connection.abort()
-        self._arm()
-        self._catch_up()
+        self._schedule_wakeup()
+        self._schedule_resume()
 
     def now(self) -> int:
         """The broker's time."""
@@ -187,22 +192,22 @@ class Server:
         """
         until = self._clock.now() + milliseconds
         slack = milliseconds // PERIODIC_RUNS_PER_ADVANCE
-        while (at := self._node.next_alarm(slack)) is not None and at <= until:
+        while (at := self._node.next_timer(slack)) is not None and at <= until:
             self._clock.move_to(at)
-            self.tell(Wakeup())
+            self.handle_event(Wakeup())
         self._clock.move_to(until)
-        self.tell(Wakeup())
-        self._clock_moved()
+        self.handle_event(Wakeup())
+        self._reschedule_wakeup()
 
     def freeze(self) -> None:
         """Stops the broker's time."""
         self._clock.freeze()
-        self._clock_moved()
+        self._reschedule_wakeup()
 
     def resume(self) -> None:
         """Lets the broker's time go on."""
         self._clock.resume()
-        self._clock_moved()
+        self._reschedule_wakeup()
 
     def descriptors(self) -> list[int]:
         """Of all sockets of clients."""
@@ -210,175 +215,175 @@ class Server:
 
     # From connections
 
-    def opened(self, connection: ServerConnection, host: str) -> bool:
+    def connection_opened(self, connection: ServerConnection, host: str) -> bool:
         """A client has connected; false if there are too many, or the broker stops."""
-        if self._leaving:
+        if self._stopping:
             return False
         if len(self._connections) >= self._config.max_connections:
-            if not self._full:
-                self._full = True
+            if not self._refusing_connections:
+                self._refusing_connections = True
                 most = self._config.max_connections
                 self._logger.warning(
                     "%s is turned away, as others will be: max.connections is %d",
-                    connection.name,
+                    connection.peer,
                     most,
                 )
             return False
-        self._full = False
+        self._refusing_connections = False
         self._connections[connection.id] = connection
-        connection.last = self.loop.time()
-        if self._sweep is None:
-            self._sweep_in(self._config.idle_connection / 1_000)
-        self.tell(ConnectionOpened(connection.id, host))
+        connection.last_activity = self.loop.time()
+        if self._idle_timer is None:
+            self._schedule_idle_check(self._config.idle_connection / 1_000)
+        self.handle_event(ConnectionOpened(connection.id, host))
         return True
 
-    def received(self, connection: ServerConnection, frame: Bytes) -> None:
+    def frame_received(self, connection: ServerConnection, frame: Bytes) -> None:
         """A whole frame is there."""
         try:
-            self.tell(FrameReceived(connection.id, frame))
+            self.handle_event(FrameReceived(connection.id, frame))
         except Exception:
-            self._logger.exception("%s: a request could not be handled", connection.name)
+            self._logger.exception("%s: a request could not be handled", connection.peer)
             connection.abort()
 
-    def trusts(self, connection: ServerConnection) -> bool:
+    def is_authenticated(self, connection: ServerConnection) -> bool:
         """Has this client logged in, if it must?"""
-        return self._node.trusts(connection.id)
+        return self._node.is_authenticated(connection.id)
 
-    def wait(self, connection: ServerConnection) -> bool:
+    def must_wait(self, connection: ServerConnection) -> bool:
         """True if the connection's next request must wait; the connection is told when it may
         go on.
         """
-        if self.unsent < MAX_UNSENT_BYTES:
+        if self.unsent_bytes < MAX_UNSENT_BYTES:
             return False
-        self._waiting[connection.id] = connection
-        self._look_for_stalled()
+        self._waiting_connections[connection.id] = connection
+        self._schedule_stalled_check()
         return True
 
-    def sent(self) -> None:
+    def unsent_decreased(self) -> None:
         """There is less to send; those that wait may go on, if it is little enough."""
-        if self.unsent < MAX_UNSENT_BYTES:
-            waiting, self._waiting = self._waiting, {}
+        if self.unsent_bytes < MAX_UNSENT_BYTES:
+            waiting, self._waiting_connections = self._waiting_connections, {}
             for connection in waiting.values():
-                connection.go_on_waiting()
-            self._catch_up()
+                connection.stop_waiting()
+            self._schedule_resume()
 
-    def stirred(self, connection: ServerConnection) -> None:
+    def note_activity(self, connection: ServerConnection) -> None:
         """Bytes have moved."""
         if connection.id in self._connections:
-            connection.last = self.loop.time()
+            connection.last_activity = self.loop.time()
             self._connections.move_to_end(connection.id)
 
-    def refused(self, connection: ServerConnection, reason: str) -> None:
+    def log_refusal(self, connection: ServerConnection, reason: str) -> None:
         """What came in is no request."""
-        self._say(
+        self._write_log(
             logging.WARNING,
-            f"{connection.name.rpartition(':')[0]}: {reason}; the connection is closed",
+            f"{connection.peer.rpartition(':')[0]}: {reason}; the connection is closed",
         )
 
-    def closed(self, connection: ServerConnection) -> None:
+    def connection_closed(self, connection: ServerConnection) -> None:
         """The connection is gone."""
-        self._waiting.pop(connection.id, None)
+        self._waiting_connections.pop(connection.id, None)
         if self._connections.pop(connection.id, None) is not None:
-            self.tell(ConnectionClosed(connection.id))
+            self.handle_event(ConnectionClosed(connection.id))
 
     def _accept(self) -> ServerConnection:
         self._count += 1
         return ServerConnection(self, ConnectionId(self._count))
 
-    def _say(self, level: int, text: str) -> None:
+    def _write_log(self, level: int, text: str) -> None:
         if level < logging.WARNING:
             self._logger.log(level, "%s", text)
         else:
-            self._repeats.tell(level, text, self.loop.time())
+            self._deduplicator.log(level, text, self.loop.time())
 
     # Time
 
-    def _arm(self) -> None:
+    def _schedule_wakeup(self) -> None:
         """Schedules a wakeup for the node's next timer. A wakeup that is too early just looks
         again, so a timer that a long poll set and stopped is not worth rescheduling.
         """
-        at = self._node.next_alarm()
-        if at is None or (self._alarm is not None and self._armed <= at):
+        at = self._node.next_timer()
+        if at is None or (self._wakeup_timer is not None and self._wakeup_at <= at):
             return
-        wait = self._clock.wait(at)
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm, self._armed = None, at
+        wait = self._clock.seconds_until(at)
+        if self._wakeup_timer is not None:
+            self._wakeup_timer.cancel()
+        self._wakeup_timer, self._wakeup_at = None, at
         if wait is not None:
-            self._alarm = self.loop.call_later(min(wait, MAX_TIMER_SECONDS), self._rung)
+            self._wakeup_timer = self.loop.call_later(min(wait, MAX_TIMER_SECONDS), self._wake_up)
 
-    def _rung(self) -> None:
-        self._alarm = None
+    def _wake_up(self) -> None:
+        self._wakeup_timer = None
         try:
-            self.tell(Wakeup())
+            self.handle_event(Wakeup())
         finally:
-            self._arm()
+            self._schedule_wakeup()
 
-    def _clock_moved(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._arm()
+    def _reschedule_wakeup(self) -> None:
+        if self._wakeup_timer is not None:
+            self._wakeup_timer.cancel()
+            self._wakeup_timer = None
+        self._schedule_wakeup()
 
-    def _sweep_in(self, seconds: float) -> None:
-        self._sweep = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
+    def _schedule_idle_check(self, seconds: float) -> None:
+        self._idle_timer = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
 
     def _close_idle(self) -> None:
         """Closes connections that were silent too long: a machine that is gone does not say
         so. Kafka does the same, even if a request waits for its response.
         """
-        self._sweep = None
+        self._idle_timer = None
         most = self._config.idle_connection / 1_000
         now = self.loop.time()
         for connection in list(self._connections.values()):
-            quiet = now - connection.last
+            quiet = now - connection.last_activity
             if quiet < most:
-                self._sweep_in(most - quiet)
+                self._schedule_idle_check(most - quiet)
                 return
-            self._logger.info("%s: closed, silent for %.0f s", connection.name, quiet)
+            self._logger.info("%s: closed, silent for %.0f s", connection.peer, quiet)
             connection.abort()
         if self._connections:
-            self._sweep_in(most)
+            self._schedule_idle_check(most)
 
-    def _catch_up(self) -> None:
+    def _schedule_resume(self) -> None:
         """Lets the node answer those who waited: in the loop's next round, so that all others get
         their turn too, or once there is room.
         """
-        if self._going_on or not self._node.behind:
+        if self._resume_handle or not self._node.has_ready:
             return
-        if self.unsent < FETCH_UNSENT_LIMIT:
-            self._going_on = self.loop.call_soon(self._go_on)
+        if self.unsent_bytes < FETCH_UNSENT_LIMIT:
+            self._resume_handle = self.loop.call_soon(self._resume_ready)
         else:
-            self._look_for_stalled()
+            self._schedule_stalled_check()
 
-    def _go_on(self) -> None:
-        self._going_on = None
-        self.tell(Wakeup())
+    def _resume_ready(self) -> None:
+        self._resume_handle = None
+        self.handle_event(Wakeup())
 
-    def _look_for_stalled(self, seconds: float | None = None) -> None:
-        if self._relief is None:
+    def _schedule_stalled_check(self, seconds: float | None = None) -> None:
+        if self._stalled_timer is None:
             wait = STALLED_CLIENT_TIMEOUT if seconds is None else seconds
-            self._relief = self.loop.call_later(wait, self._close_stalled)
+            self._stalled_timer = self.loop.call_later(wait, self._close_stalled)
 
     def _close_stalled(self) -> None:
         """Closes clients that do not read, while others wait for the memory of their responses."""
-        self._relief = None
+        self._stalled_timer = None
         now = self.loop.time()
         patience = STALLED_CLIENT_TIMEOUT
-        for connection in [each for each in self._connections.values() if each.unsent]:
-            quiet = now - connection.last
+        for connection in [each for each in self._connections.values() if each.unsent_bytes]:
+            quiet = now - connection.last_activity
             if quiet < STALLED_CLIENT_TIMEOUT:
                 patience = STALLED_CLIENT_TIMEOUT - quiet
                 break
-            self.refused(
+            self.log_refusal(
                 connection,
-                f"an answer of {connection.unsent} bytes was not read in {quiet:.0f} s",
+                f"an answer of {connection.unsent_bytes} bytes was not read in {quiet:.0f} s",
             )
             connection.abort()
-        if self._waiting or self._node.behind:
-            self._look_for_stalled(patience)
+        if self._waiting_connections or self._node.has_ready:
+            self._schedule_stalled_check(patience)
 
-    def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    def _log_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """One line for what asyncio could not do, such as accepting without a free descriptor."""
         error = context.get("exception")
         if isinstance(error, OSError):
@@ -394,7 +399,7 @@ def _carry_out_command(
         case WriteResponse():
             connection.send(command.data)
         case NoResponse():
-            connection.go_on()
+            connection.request_done()
         case CloseConnection():
             connection.close()
         case _:
@@ -412,19 +417,19 @@ class LogDeduplicator:
     """Logs a line once; when it comes again after a minute, adds how often it was left out."""
 
     def __init__(self, say: Callable[[int, str], None]) -> None:
-        self._say = say
+        self._write = say
         #: When it was said last, and how often it was not since then.
-        self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._recent: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    def tell(self, level: int, text: str, at: float) -> None:
+    def log(self, level: int, text: str, at: float) -> None:
         """Says it, unless it was said a short time ago; ``at`` is in seconds."""
-        since, left_out = self._said.get(text, (at - REPEAT_PERIOD, 0))
+        since, left_out = self._recent.get(text, (at - REPEAT_PERIOD, 0))
         if at - since < REPEAT_PERIOD:
-            self._said[text] = since, left_out + 1
+            self._recent[text] = since, left_out + 1
             return
-        self._said[text] = at, 0
-        self._said.move_to_end(text)
-        if len(self._said) > MAX_REMEMBERED_LINES:
-            self._said.popitem(last=False)
+        self._recent[text] = at, 0
+        self._recent.move_to_end(text)
+        if len(self._recent) > MAX_REMEMBERED_LINES:
+            self._recent.popitem(last=False)
         more = f" ({left_out} times more in the last {at - since:.0f} s)" if left_out else ""
-        self._say(level, text + more)
+        self._write(level, text + more)

@@ -79,7 +79,7 @@ class BrokerInstance:
     disk: RealDisk
     lock: DirectoryLock
     #: Its folder will be used again.
-    lasting: bool
+    persistent: bool
 
     def close(self, now: int) -> None:
         """Stops in good order, so that the next start need not scan the logs.
@@ -87,8 +87,8 @@ class BrokerInstance:
         :raises DiskError: that failed; the next start recovers
         """
         try:
-            if self.lasting:
-                self.node.parts.topics.close(now)
+            if self.persistent:
+                self.node.context.topics.close(now)
         finally:
             self.disk.close()
             self.lock.release()
@@ -152,7 +152,7 @@ def open_broker(  # noqa: PLR0913, what a broker is told
         disk.close()
         lock.release()
         raise
-    return BrokerInstance(node=node, disk=disk, lock=lock, lasting=lasting)
+    return BrokerInstance(node=node, disk=disk, lock=lock, persistent=lasting)
 
 
 def _build_node(  # noqa: PLR0913, as above
@@ -183,7 +183,7 @@ def _build_node(  # noqa: PLR0913, as above
             folder=folder,
             config=broker,
             defaults=configuration.topic,
-            alarms=alarms,
+            timers=alarms,
             new_id=_new_uuid_bytes,
             report=partial(log, WARNING),
         ),
@@ -198,15 +198,15 @@ def _build_node(  # noqa: PLR0913, as above
         config=broker,
         topics=topics,
         groups=groups,
-        alarms=alarms,
+        timers=alarms,
         log=log,
         address=address,
-        versions=_advertised_versions(offered.values()),
+        advertised_versions=_advertised_versions(offered.values()),
         users=users,
         mechanisms=mechanisms,
         new_nonce=partial(token_urlsafe, 24),
     )
-    if len(topics) and not folder.clean:
+    if len(topics) and not folder.clean_shutdown:
         log(WARNING, f"{called} was not closed in good order: its logs were looked through")
     log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
     return BrokerNode(parts, offered, faults=FaultInjector(alarms), login_needed=users is not None)
@@ -216,8 +216,8 @@ def _advertised_versions(offered: Iterable[Handler]) -> dict[int, tuple[int, int
     """What clients are told of each API: the lowest and the highest version."""
     return {
         each.api: (
-            each.lowest if each.advertised_from is None else each.advertised_from,
-            each.highest,
+            each.min_version if each.advertised_from is None else each.advertised_from,
+            each.max_version,
         )
         for each in offered
     }
@@ -255,7 +255,7 @@ def open_topics(means: StorageContext, now: int) -> Topics:
 
     :raises DiskError: a log cannot be read
     """
-    names = frozenset(means.disk.names(""))
+    names = frozenset(means.disk.list_names(""))
     doomed = _finish_deletions(means, names)
     names -= frozenset(doomed)
     entries = means.folder.catalog.topics.values()
@@ -264,13 +264,13 @@ def open_topics(means: StorageContext, now: int) -> Topics:
     for topic in topics:
         for log in topic.logs:
             for producer_id, _ in log.producers:
-                means.folder.catalog.avoid_producer_id(producer_id)
+                means.folder.catalog.skip_producer_ids_through(producer_id)
     # A log that was cut or made anew ends before its old recovery point: what is written there next
     # would count as safe on the disk, and be trusted after a crash.
-    topics.housekeeping.save_points()
-    topics.housekeeping.start(now)
+    topics.log_manager.save_checkpoints()
+    topics.log_manager.start(now)
     if doomed:
-        topics.housekeeping.remove_later(doomed, now)
+        topics.log_manager.schedule_removal(doomed, now)
     return topics
 
 
@@ -327,7 +327,7 @@ def _open_topic(means: StorageContext, entry: TopicEntry, names: frozenset[str],
 
 def _is_unused_folder(means: StorageContext, folder: str) -> bool:
     """True if a partition's folder is as it was before the first record."""
-    return EMPTY_PARTITION_FILES.issuperset(means.disk.names(folder))
+    return EMPTY_PARTITION_FILES.issuperset(means.disk.list_names(folder))
 
 
 def _open_log(
@@ -346,8 +346,8 @@ def _open_log(
         name,
         config,
         recovery_point=means.folder.recovery_points.get(where, 0),
-        log_start=means.folder.log_starts.get(where, 0),
-        clean=means.folder.clean,
+        log_start=means.folder.log_start_offsets.get(where, 0),
+        clean=means.folder.clean_shutdown,
         report=means.report,
         now=now,
         expiration=means.config.producer_expiration,
@@ -406,4 +406,4 @@ def _remove_unfinished_creations(means: StorageContext, names: frozenset[str]) -
 
 
 def _has_records(disk: Disk, folder: str) -> bool:
-    return any(name.endswith(".log") for name in disk.names(folder))
+    return any(name.endswith(".log") for name in disk.list_names(folder))

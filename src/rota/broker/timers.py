@@ -25,9 +25,9 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self._set: dict[Hashable, tuple[int, int, TimerCallback]] = {}
-        self._prompt: list[_TimerEntry] = []
-        self._patient: list[_TimerEntry] = []
+        self._active: dict[Hashable, tuple[int, int, TimerCallback]] = {}
+        self._exact_heap: list[_TimerEntry] = []
+        self._lenient_heap: list[_TimerEntry] = []
         self._count = 0
 
     def start(self, name: Hashable, at: int, ring: TimerCallback, *, patient: bool = False) -> None:
@@ -36,52 +36,58 @@ class Timers:
         :param patient: a periodic check that may fire late; see :meth:`next_due`
         """
         self._count += 1
-        self._set[name] = (at, self._count, ring)
-        heap = self._patient if patient else self._prompt
+        self._active[name] = (at, self._count, ring)
+        heap = self._lenient_heap if patient else self._exact_heap
         heapq.heappush(heap, (at, self._count, name))
-        if len(heap) > 2 * len(self._set) + 64:
-            heap[:] = [each for each in heap if self._holds(each)]
+        if len(heap) > 2 * len(self._active) + 64:
+            heap[:] = [each for each in heap if self._is_active(each)]
             heapq.heapify(heap)
 
     def stop(self, name: Hashable) -> None:
         """Forgets an alarm, if there is one of this name."""
-        self._set.pop(name, None)
+        self._active.pop(name, None)
 
     @property
     def names(self) -> list[Hashable]:
         """Those that are set, in no order."""
-        return list(self._set)
+        return list(self._active)
 
-    def next(self, slack: int = 0) -> int | None:
+    def next_due(self, slack: int = 0) -> int | None:
         """Returns when the next timer is due; None if there is none.
 
-        :param slack: milliseconds that patient timers may be late, so that a test that advances the
-        clock by days does not run every periodic check of each minute
+        :param slack: milliseconds that patient timers may be late, so that a test that advances
+            the clock by days does not run every periodic check of each minute
         """
-        prompt, patient = self._first(self._prompt), self._first(self._patient)
+        prompt, patient = (
+            self._first_active(self._exact_heap),
+            self._first_active(self._lenient_heap),
+        )
         if patient is None:
             return None if prompt is None else prompt[0]
         late = patient[0] + slack
         return late if prompt is None else min(prompt[0], late)
 
-    def ring(self, now: int) -> None:
+    def fire_due(self, now: int) -> None:
         """Fires every timer that is due, in the order of their times."""
-        while (at := self.next()) is not None and at <= now:
-            prompt, patient = self._first(self._prompt), self._first(self._patient)
+        while (at := self.next_due()) is not None and at <= now:
+            prompt, patient = (
+                self._first_active(self._exact_heap),
+                self._first_active(self._lenient_heap),
+            )
             early = prompt is not None and (patient is None or prompt < patient)
-            _, _, name = heapq.heappop(self._prompt if early else self._patient)
-            _, _, ring = self._set.pop(name)
+            _, _, name = heapq.heappop(self._exact_heap if early else self._lenient_heap)
+            _, _, ring = self._active.pop(name)
             ring(now)
 
-    def _first(self, heap: list[_TimerEntry]) -> _TimerEntry | None:
+    def _first_active(self, heap: list[_TimerEntry]) -> _TimerEntry | None:
         while heap:
-            if self._holds(heap[0]):
+            if self._is_active(heap[0]):
                 return heap[0]
             heapq.heappop(heap)
         return None
 
-    def _holds(self, entry: _TimerEntry) -> bool:
-        known = self._set.get(entry[2])
+    def _is_active(self, entry: _TimerEntry) -> bool:
+        known = self._active.get(entry[2])
         return known is not None and known[1] == entry[1]
 
 
@@ -121,52 +127,52 @@ class Clock:
         #: What the steady clock's milliseconds are short of 1970's.
         self._base = (wall() - steady()) * 1_000
         #: Since when the machine's clock is ahead, on the steady one, and by how much.
-        self._doubt: tuple[float, float] | None = None
+        self._suspected_drift: tuple[float, float] | None = None
         #: What was advanced, less what has passed while frozen.
-        self._added = 0.0
-        self._stopped: int | None = None
+        self._advanced = 0.0
+        self._frozen_at: int | None = None
 
     def now(self) -> int:
         """The time, in milliseconds since 1970."""
-        return self._running() if self._stopped is None else self._stopped
+        return self._running_now() if self._frozen_at is None else self._frozen_at
 
     @property
     def frozen(self) -> bool:
         """Does time stand still?"""
-        return self._stopped is not None
+        return self._frozen_at is not None
 
-    def wait(self, until: int) -> float | None:
+    def seconds_until(self, until: int) -> float | None:
         """Returns the real seconds until then, 0 if it has passed; None if the clock is frozen."""
-        return None if self._stopped is not None else max(until - self._exact(), 0) / 1_000
+        return None if self._frozen_at is not None else max(until - self._exact_now(), 0) / 1_000
 
     def move_to(self, at: int) -> None:
         """Moves the clock forward to this time; does nothing if it has passed."""
-        if self._stopped is not None:
-            self._stopped = max(self._stopped, at)
+        if self._frozen_at is not None:
+            self._frozen_at = max(self._frozen_at, at)
         else:
-            self._added += max(at - self._exact(), 0)
+            self._advanced += max(at - self._exact_now(), 0)
 
     def freeze(self) -> None:
         """Stops it."""
-        self._stopped = self.now()
+        self._frozen_at = self.now()
 
     def resume(self) -> None:
         """Lets it go on from where it stands."""
-        if self._stopped is not None:
-            self._added += self._stopped - self._exact()
-            self._stopped = None
+        if self._frozen_at is not None:
+            self._advanced += self._frozen_at - self._exact_now()
+            self._frozen_at = None
 
-    def _running(self) -> int:
-        return int(self._exact())
+    def _running_now(self) -> int:
+        return int(self._exact_now())
 
-    def _exact(self) -> float:
+    def _exact_now(self) -> float:
         steady = self._steady() * 1_000
         ahead = self._wall() * 1_000 - self._base - steady
         if ahead <= MAX_DRIFT_MS:
-            self._doubt = None
-        elif self._doubt is None or abs(ahead - self._doubt[1]) > MAX_DRIFT_MS:
-            self._doubt = steady, ahead
-        elif steady - self._doubt[0] >= DRIFT_CONFIRMATION_MS:
+            self._suspected_drift = None
+        elif self._suspected_drift is None or abs(ahead - self._suspected_drift[1]) > MAX_DRIFT_MS:
+            self._suspected_drift = steady, ahead
+        elif steady - self._suspected_drift[0] >= DRIFT_CONFIRMATION_MS:
             self._base += ahead
-            self._doubt = None
-        return self._base + steady + self._added
+            self._suspected_drift = None
+        return self._base + steady + self._advanced

@@ -70,12 +70,12 @@ class Topic:
     logs: list[Log]
 
     @property
-    def partitions(self) -> int:
+    def partition_count(self) -> int:
         """How many it has."""
         return len(self.logs)
 
     @property
-    def internal(self) -> bool:
+    def is_internal(self) -> bool:
         """It is the broker's own."""
         return self.name in INTERNAL_TOPICS
 
@@ -84,7 +84,7 @@ class NewTopic(NamedTuple):
     """A topic to be created."""
 
     name: str
-    partitions: int
+    partition_count: int
     overrides: Mapping[str, str]
 
 
@@ -103,14 +103,14 @@ def check_partition_increase(topic: Topic, count: int) -> None:
     """Raises Refused if a topic cannot be given more partitions up to this many."""
     if topic.name == CONSUMER_OFFSETS_TOPIC:
         text = (
-            f"{CONSUMER_OFFSETS_TOPIC} keeps its {topic.partitions} partitions: they say "
+            f"{CONSUMER_OFFSETS_TOPIC} keeps its {topic.partition_count} partitions: they say "
             "where a group is"
         )
         raise Refused(Code.INVALID_PARTITIONS, text)
-    if count <= topic.partitions:
+    if count <= topic.partition_count:
         raise Refused(
             Code.INVALID_PARTITIONS,
-            f"{topic.name!r} has {topic.partitions} partitions, and cannot be given {count}",
+            f"{topic.name!r} has {topic.partition_count} partitions, and cannot be given {count}",
         )
     check_partition_count(count)
 
@@ -119,7 +119,7 @@ def make_empty_log(
     means: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
 ) -> Log:
     """A partition's log without records."""
-    return Log.empty(
+    return Log.create_without_files(
         means.disk,
         folder,
         topic_id,
@@ -138,7 +138,7 @@ def deleted_folder_name(name: str, partition: int, topic_id: bytes) -> str:
 
 def is_empty_partition(disk: Disk, folder: str) -> bool:
     """Is it a partition's folder, with files, but without a record?"""
-    names = disk.names(folder)
+    names = disk.list_names(folder)
     if not names or any(PARTITION_FILE.fullmatch(name) is None for name in names):
         return False
     return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))
@@ -154,7 +154,7 @@ class Topics:
     def __init__(self, means: StorageContext, topics: Iterable[Topic]) -> None:
         #: What holds for topics without settings of their own.
         self.defaults = means.defaults
-        self._means = means
+        self._context = means
         self._disk = means.disk
         self._folder = means.folder
         self._catalog = means.folder.catalog
@@ -167,7 +167,7 @@ class Topics:
         self._unified = {unify_collision_characters(name): name for name in self._topics}
         self._watchers: dict[tuple[str, int], list[PartitionWatcher]] = {}
         self._deletion_watchers: list[Callable[[Topic, int], None]] = []
-        self.housekeeping = LogManager(means, self._logs)
+        self.log_manager = LogManager(means, self._logs)
 
     # What there is
 
@@ -187,11 +187,11 @@ class Topics:
         """The topic of this name, if there is one."""
         return self._topics.get(name)
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of this id, if there is one."""
         return self._by_id.get(topic_id)
 
-    def log(self, name: str, partition: int) -> Log | None:
+    def get_log(self, name: str, partition: int) -> Log | None:
         """A partition's log, if there is such a partition."""
         topic = self._topics.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
@@ -219,32 +219,32 @@ class Topics:
         :raises Refused: the batch is wrong, or there is no such partition
         :raises DiskError: it could not be written; nothing of it remains
         """
-        log = self._known(name, partition)
+        log = self._existing_log(name, partition)
         appended = log.append(batch, now, allowance)
-        self._grown(name, partition, log, now)
+        self._appended(name, partition, log, now)
         return appended
 
     def append_records(
         self, name: str, partition: int, pairs: Iterable[KeyValue], now: int
     ) -> LogAppendInfo:
         """Stores records of the broker's own as one batch; otherwise as :meth:`append`."""
-        log = self._known(name, partition)
+        log = self._existing_log(name, partition)
         appended = log.append_records(pairs, now)
-        self._grown(name, partition, log, now)
+        self._appended(name, partition, log, now)
         return appended
 
-    def delete_before(self, name: str, partition: int, offset: int, now: int) -> None:
+    def delete_records_before(self, name: str, partition: int, offset: int, now: int) -> None:
         """Deletes the records before an offset; this survives a crash."""
-        self.delete_before_all({(name, partition): offset})
+        self.delete_records_before_all({(name, partition): offset})
 
-    def delete_before_all(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def delete_records_before_all(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """The same for many partitions, by topic and number."""
         for (name, partition), offset in offsets.items():
-            self._known(name, partition).delete_before(offset)
+            self._existing_log(name, partition).advance_log_start(offset)
         with refuse_disk_errors():
-            self.housekeeping.save_points()
+            self.log_manager.save_checkpoints()
         for name, partition in offsets:
-            self._tell(name, partition)
+            self._notify_watchers(name, partition)
 
     def watch(self, name: str, partition: int, watcher: PartitionWatcher) -> None:
         """It is called when the partition gets records, another start, or is deleted."""
@@ -262,21 +262,21 @@ class Topics:
         """It is called with every topic that was deleted, and the time."""
         self._deletion_watchers.append(watcher)
 
-    def _known(self, name: str, partition: int) -> Log:
-        log = self.log(name, partition)
+    def _existing_log(self, name: str, partition: int) -> Log:
+        log = self.get_log(name, partition)
         if log is None:
             raise Refused(
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition}"
             )
         return log
 
-    def _grown(self, name: str, partition: int, log: Log, now: int) -> None:
+    def _appended(self, name: str, partition: int, log: Log, now: int) -> None:
         if log.config.flush_interval != MAX_LONG:
-            self.housekeeping.flush_later(name, partition, log, now)
+            self.log_manager.schedule_flush(name, partition, log, now)
         if (name, partition) in self._watchers:
-            self._tell(name, partition)
+            self._notify_watchers(name, partition)
 
-    def _tell(self, name: str, partition: int) -> None:
+    def _notify_watchers(self, name: str, partition: int) -> None:
         for watcher in tuple(self._watchers.get((name, partition), ())):
             watcher()
 
@@ -312,20 +312,22 @@ class Topics:
 
     def create_all(self, wanted: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
         """Makes topics; gives each, or why it was not made."""
-        there = self._there()
-        plans = [partial(self._creation, each, there, now) for each in wanted]
-        outcomes = apply_changes(self._catalog, plans, self.housekeeping.forget_points)
+        there = self._folder_names()
+        plans = [partial(self._prepare_creation, each, there, now) for each in wanted]
+        outcomes = apply_changes(self._catalog, plans, self.log_manager.forget_checkpoints)
         self._topics = dict(sorted(self._topics.items()))
         return outcomes
 
-    def _creation(self, wanted: NewTopic, there: frozenset[str], now: int) -> TopicChange[Topic]:
+    def _prepare_creation(
+        self, wanted: NewTopic, there: frozenset[str], now: int
+    ) -> TopicChange[Topic]:
         name = wanted.name
         self.check_name(name)
         config = self.check_settings(wanted.overrides)
-        check_partition_count(wanted.partitions)
+        check_partition_count(wanted.partition_count)
         overrides = MappingProxyType(dict(wanted.overrides))
         topic = Topic(name=name, id=self.new_id(), overrides=overrides, config=config, logs=[])
-        growth = self._growth(topic, wanted.partitions, there, now)
+        growth = self._prepare_increase(topic, wanted.partition_count, there, now)
         self._unified[unify_collision_characters(name)] = (
             name  # for the next one of the request, too
         )
@@ -340,38 +342,38 @@ class Topics:
 
         return replace(growth, undo=undo, done=done)
 
-    def grow(self, name: str, count: int, now: int) -> Topic:
+    def create_partitions(self, name: str, count: int, now: int) -> Topic:
         """Gives a topic more partitions, so that it has ``count``.
 
         :raises Refused: there is no such topic, it has as many or more, or the disk refuses
         """
-        return _single_outcome(self.grow_all({name: count}, now))
+        return _single_outcome(self.create_partitions_all({name: count}, now))
 
-    def grow_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
+    def create_partitions_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
         """Gives topics more partitions; gives each topic, or why it has no more than before."""
-        there = self._there()
+        there = self._folder_names()
 
         def growth(name: str, count: int) -> TopicChange[Topic]:
-            topic = self._of(name)
+            topic = self._existing_topic(name)
             check_partition_increase(topic, count)
-            return self._growth(topic, count, there, now)
+            return self._prepare_increase(topic, count, there, now)
 
         plans = [partial(growth, name, count) for name, count in counts.items()]
         return apply_changes(self._catalog, plans, _save_nothing_else)
 
-    def _growth(
+    def _prepare_increase(
         self, topic: Topic, count: int, there: frozenset[str], now: int
     ) -> TopicChange[Topic]:
         """Partitions up to this many; only the last one has a folder, to say how many there are."""
-        numbers = range(topic.partitions, count)
+        numbers = range(topic.partition_count, count)
         logs = [
-            make_empty_log(self._means, f"{topic.name}-{number}", topic.id, topic.config, now)
+            make_empty_log(self._context, f"{topic.name}-{number}", topic.id, topic.config, now)
             for number in numbers
         ]
         last = logs[-1].folder
         for log in logs:
             if log.folder in there:
-                self._clear_way(log.folder)
+                self._remove_leftover_folder(log.folder)
         try:
             create_partition_folder(self._disk, last, topic.id)
         except DiskError:
@@ -398,11 +400,11 @@ class Topics:
         self, settings: Mapping[str, Mapping[str, str]], now: int
     ) -> list[Topic | Refused]:
         """Gives topics other settings; gives each topic, or why it keeps its own."""
-        plans = [partial(self._configuration, *each) for each in settings.items()]
+        plans = [partial(self._prepare_config, *each) for each in settings.items()]
         return apply_changes(self._catalog, plans, _save_nothing_else)
 
-    def _configuration(self, name: str, overrides: Mapping[str, str]) -> TopicChange[Topic]:
-        topic = self._of(name)
+    def _prepare_config(self, name: str, overrides: Mapping[str, str]) -> TopicChange[Topic]:
+        topic = self._existing_topic(name)
         config = self.check_settings(overrides)
 
         def done() -> None:
@@ -411,7 +413,9 @@ class Topics:
             for log in topic.logs:
                 log.config = config
 
-        entry = TopicEntry(name=name, id=topic.id, partitions=topic.partitions, overrides=overrides)
+        entry = TopicEntry(
+            name=name, id=topic.id, partitions=topic.partition_count, overrides=overrides
+        )
         return TopicChange(topic=topic, name=name, entry=entry, undo=lambda: None, done=done)
 
     def delete(self, name: str, now: int) -> None:
@@ -423,36 +427,36 @@ class Topics:
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
         """Deletes topics with all their records; gives each, or why it is still there."""
-        asked, there = tuple(names), self._there()
-        self.housekeeping.stop_cleaning(frozenset(asked))
-        plans = [partial(self._deletion, name, there, now) for name in asked]
+        asked, there = tuple(names), self._folder_names()
+        self.log_manager.stop_compaction(frozenset(asked))
+        plans = [partial(self._prepare_deletion, name, there, now) for name in asked]
         return apply_changes(self._catalog, plans, _save_nothing_else)
 
-    def _deletion(self, name: str, there: frozenset[str], now: int) -> TopicChange[Topic]:
-        topic = self._of(name)
+    def _prepare_deletion(self, name: str, there: frozenset[str], now: int) -> TopicChange[Topic]:
+        topic = self._existing_topic(name)
         folders = {
             log.folder: deleted_folder_name(name, number, topic.id)
             for number, log in enumerate(topic.logs)
-            if log.offline is None and (log.made or log.folder in there)
+            if log.offline is None and (log.has_files or log.folder in there)
         }
         self._rename(folders)
 
         def done() -> None:
             del self._topics[name], self._by_id[topic.id]
             self._unified.pop(unify_collision_characters(name), None)
-            self.housekeeping.forget(name, topic.logs)
-            self.housekeeping.remove_later(folders.values(), now)
+            self.log_manager.forget_topic(name, topic.logs)
+            self.log_manager.schedule_removal(folders.values(), now)
             for deleted in self._deletion_watchers:
                 deleted(topic, now)
-            for number in range(topic.partitions):
-                self._tell(name, number)
+            for number in range(topic.partition_count):
+                self._notify_watchers(name, number)
 
         back = {deleted: folder for folder, deleted in folders.items()}
         return TopicChange(
             topic=topic, name=name, entry=None, undo=lambda: self._rename(back), done=done
         )
 
-    def journal(self, now: int) -> Topic:
+    def get_or_create_journal(self, now: int) -> Topic:
         """Returns the topic ``__consumer_offsets``; creates it on first use.
 
         :raises Refused: the disk refuses
@@ -472,21 +476,21 @@ class Topics:
         with refuse_disk_errors():
             return self._catalog.new_producer_id()
 
-    def _of(self, name: str) -> Topic:
+    def _existing_topic(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    def _there(self) -> frozenset[str]:
+    def _folder_names(self) -> frozenset[str]:
         """The names in the data folder."""
         with refuse_disk_errors():
-            return frozenset(self._disk.names(""))
+            return frozenset(self._disk.list_names(""))
 
-    def _clear_way(self, folder: str) -> None:
+    def _remove_leftover_folder(self, folder: str) -> None:
         """Removes an empty partition's folder that is of no topic."""
         self._remove_empty(folder)
-        if self._disk.names(folder):
+        if self._disk.list_names(folder):
             raise Refused(
                 Code.KAFKA_STORAGE_ERROR,
                 f"the folder {folder} is in the way: it is not of a topic in the catalogue",
@@ -513,17 +517,17 @@ class Topics:
 
     # The end
 
-    def housekeep(self, now: int) -> None:
+    def run_maintenance(self, now: int) -> None:
         """Does all that is done from time to time: retention, flushes, checkpoints, removals."""
-        self.housekeeping.run(now)
+        self.log_manager.run_all(now)
 
     def close(self, now: int) -> None:
         """Stops clean: everything is on the disk, and the next start need not scan the logs.
 
         :raises DiskError: that failed; the next start recovers
         """
-        self.housekeeping.close()
-        paths = {log.folder: log.unsynced() for _, _, log in self._logs()}
+        self.log_manager.close()
+        paths = {log.folder: log.paths_to_sync() for _, _, log in self._logs()}
         dirty = [path for unsynced in paths.values() for path in unsynced]
         bad = self._disk.sync_all([*dirty, ""]) if dirty else {}
         problem: DiskError | None = next(iter(bad.values()), None)
@@ -531,11 +535,11 @@ class Topics:
             problems = [bad[path] for path in (*paths[log.folder], "") if path in bad]
             try:
                 if paths[log.folder]:
-                    log.flushed(problems)
+                    log.on_paths_synced(problems)
                 log.close()
             except DiskError as error:  # the others are closed all the same
                 problem = problem or error
-        self.housekeeping.save_points()
+        self.log_manager.save_checkpoints()
         if problem is not None:
             raise problem
         failed = [log.folder for _, _, log in self._logs() if log.failed is not None]
@@ -544,7 +548,7 @@ class Topics:
                 f"the next start reads the logs, for some have failed: {list_first_names(failed)}"
             )
         else:
-            self._folder.mark_clean()
+            self._folder.mark_clean_shutdown()
 
 
 def _single_outcome(outcomes: list[Topic | Refused]) -> Topic:
@@ -611,7 +615,7 @@ def _save_changes(
         with refuse_disk_errors():
             try:
                 first(frozenset(change.name for change in changes))
-                catalog.change(
+                catalog.change_topics(
                     put=[change.entry for change in changes if change.entry is not None],
                     remove=[change.name for change in changes if change.entry is None],
                 )
@@ -653,7 +657,7 @@ def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
 
     :raises Refused: there is none
     """
-    found = topics.by_id(topic_id)
+    found = topics.get_by_id(topic_id)
     if found is None:
         shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
         raise Refused(Code.UNKNOWN_TOPIC_ID, f"there is no topic with the id {shown}")

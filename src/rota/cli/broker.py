@@ -237,7 +237,7 @@ def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
     if args.config_file:
         try:
             config.update(parse_properties(_read_text_file(args.config_file)))
-            idle.update(dict.fromkeys(parse_config(config).idle, args.config_file))
+            idle.update(dict.fromkeys(parse_config(config).ignored_keys, args.config_file))
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
     for each in args.config:
@@ -245,7 +245,7 @@ def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
         if not sign or not key.strip():
             args.error(f"--config {each!r}: not KEY=VALUE")
         config[key.strip()] = value.strip()
-    for key in parse_config(config).idle:
+    for key in parse_config(config).ignored_keys:
         idle.setdefault(key, "--config")
         del config[key]
     for where in dict.fromkeys(idle.values()):

@@ -30,7 +30,6 @@ from rota.cli.flags import (
     split_topics,
 )
 from rota.cli.render import count_noun, print_notice
-from rota.consumer.consumer import BlockingConsumer
 from rota.consumer.records import RebalanceListener
 from rota.engine.model.text import suggest_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
@@ -49,6 +48,7 @@ from rota.errors import (
 if TYPE_CHECKING:
     from types import FrameType
 
+    from rota.consumer.consumer import BlockingConsumer
     from rota.consumer.records import ConsumerRecord, Records
 
 DESCRIPTION = """\
@@ -259,7 +259,7 @@ class StartPosition:
     """
 
     end: str | None = None
-    number: int | None = None
+    offset: int | None = None
     #: Milliseconds since 1970.
     time: int | None = None
 
@@ -272,10 +272,10 @@ class StartPosition:
             return cls(time=_parse_time(text[1:]))
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdecimal() and len(digits) < 20:
-            return cls(number=int(text))
+            return cls(offset=int(text))
         raise ValueError(f"{text!r} is not earliest, latest, a number, or @ and a time")
 
-    def offsets(
+    def resolve_offsets(
         self, consumer: BlockingConsumer, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where to start each partition, and its end as it is now.
@@ -288,17 +288,17 @@ class StartPosition:
             found = consumer.offsets_for_times(dict.fromkeys(wanted, self.time))
             listed = {at: at_time.offset for at, at_time in found.items() if at_time is not None}
             return {at: listed.get(at, last[at]) for at in wanted}, last
-        if self.number is None:
+        if self.offset is None:
             return dict(first if self.end == EARLIEST else last), last
-        if self.number < 0:
-            return {at: max(first[at], last[at] + self.number) for at in wanted}, last
+        if self.offset < 0:
+            return {at: max(first[at], last[at] + self.offset) for at in wanted}, last
         for at in wanted:
-            if not first[at] <= self.number <= last[at]:
+            if not first[at] <= self.offset <= last[at]:
                 raise InputError(
-                    f"--offset {self.number}: {at.topic}-{at.partition} has offsets from "
+                    f"--offset {self.offset}: {at.topic}-{at.partition} has offsets from "
                     f"{first[at]} up to {last[at]}"
                 )
-        return dict.fromkeys(wanted, self.number), last
+        return dict.fromkeys(wanted, self.offset), last
 
 
 def _parse_time(text: str) -> int:
@@ -342,6 +342,8 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     The command commits positions itself, after the lines are written: an automatic commit could be
     ahead of them.
     """
+    from rota.consumer.consumer import BlockingConsumer  # noqa: PLC0415 (not for --help)
+
     has_group = bool(given.get("group.id"))
     wanted = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
     commits = wanted and has_group
@@ -367,9 +369,9 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
             commit_every=max(int(str(interval)), SHORTEST) / 1_000 if commits else None,
         )
         try:
-            reader.begin()
+            reader.subscribe_or_assign()
             with _wakeup_on_signals(consumer, told):
-                reader.read()
+                reader.read_until_end()
         except Interrupted:
             assert told, "nobody else wakes the consumer up"
         except KeyboardInterrupt:  # before the reading has begun, or again: at once
@@ -380,7 +382,7 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
             raise
         reader.finish()
     if not args.quiet:
-        reader.tell()
+        reader.print_totals()
     if told and told[0] == signal.SIGINT:
         raise KeyboardInterrupt
     return False
@@ -454,35 +456,35 @@ class RecordPrinter(RebalanceListener):
         self.args = args
         self.has_group = has_group
         self.consumer = consumer
-        self.show = show
+        self.show_progress = show
         self.printed = 0
         self.skipped = 0
         self.total: int | None = args.max_messages
         #: With ``--to-end``: of the partitions that are not yet there.
-        self.ends: dict[TopicPartition, int] | None = None
+        self.remaining_ends: dict[TopicPartition, int] | None = None
         #: When the last record came, or those before it could have; None: not yet of the group.
-        self._since: float | None = None if has_group else time.monotonic()
+        self._last_record_at: float | None = None if has_group else time.monotonic()
         #: How far each partition that is read has been printed.
-        self._done: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._printed_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Are all lines out of what was read? Then the consumer's positions are what is done.
-        self._is_out = True
+        self._all_lines_written = True
         self._commit_every = commit_every
         self._commit_at = math.inf
         #: Why the last commit has failed.
-        self._complaint: str | None = None
-        self._plan_commit()
+        self._last_commit_error: str | None = None
+        self._schedule_commit()
         layout = LineFormat(
             key=args.print_key,
             headers=args.print_headers,
             time=args.print_time,
-            place=args.print_place,
+            position=args.print_place,
             separator=ESCAPES.get(args.separator, args.separator),
         )
-        self._line = record_json_line if args.json else layout.line
+        self._format_line = record_json_line if args.json else layout.format_record
 
     # Where to read
 
-    def begin(self) -> None:
+    def subscribe_or_assign(self) -> None:
         """Subscribes, or assigns partitions and goes to where they start.
 
         :raises UnknownTopic: there is none of that name, or no such partition
@@ -503,21 +505,21 @@ class RecordPrinter(RebalanceListener):
             return
         partitions = list(_partitions_to_read(args.partition, names, known))
         start = args.offset or StartPosition(end=EARLIEST if args.from_beginning else LATEST)
-        at, last = start.offsets(consumer, partitions)
+        at, last = start.resolve_offsets(consumer, partitions)
         if not (args.offset or args.from_beginning or args.to_end or args.quiet):
             print_notice("only what is written from now on is read; --from-beginning reads all")
         consumer.assign(partitions)
         for partition, offset in at.items():
             consumer.seek(partition, offset)
         if args.to_end:
-            self.ends = {each: last[each] for each in partitions if at[each] < last[each]}
-            self._pause(set(partitions) - set(self.ends))
-            left = sum(end - at[each] for each, end in self.ends.items())
+            self.remaining_ends = {each: last[each] for each in partitions if at[each] < last[each]}
+            self._pause_partitions(set(partitions) - set(self.remaining_ends))
+            left = sum(end - at[each] for each, end in self.remaining_ends.items())
             self.total = left if self.total is None else min(left, self.total)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """From now on records may come."""
-        self._since = time.monotonic()
+        self._last_record_at = time.monotonic()
         if not self.args.quiet:
             print_notice(f"assigned: {_format_partitions(partitions)}")
 
@@ -528,77 +530,79 @@ class RecordPrinter(RebalanceListener):
         except GroupError as error:  # the group goes on all the same
             print_notice(f"not committed: {error}")
         for each in partitions:
-            self._done.pop(each, None)
+            self._printed_offsets.pop(each, None)
         if partitions and not self.args.quiet:
             print_notice(f"revoked: {_format_partitions(partitions)}")
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They are others' now, and what was printed of them will be read again."""
         for each in partitions:
-            self._done.pop(each, None)
+            self._printed_offsets.pop(each, None)
         print_notice(
             f"lost: {_format_partitions(partitions)}: what was read of them last will be read again"
         )
 
     # Reading
 
-    def read(self) -> None:
+    def read_until_end(self) -> None:
         """Polls and prints until one of the requested ends."""
         begun = time.monotonic()
-        while not self.is_over:
-            left = self._patience(begun) - time.monotonic()
+        while not self.is_done:
+            left = self._deadline(begun) - time.monotonic()
             if left <= 0:
                 return
             limit = self.args.max_messages
             most = None if limit is None else limit - self.printed
             try:
-                records = self.consumer.poll(self._pause_before(left), max_records=most)
+                records = self.consumer.poll(self._poll_timeout(left), max_records=most)
             except RecordError as error:
-                self._skip(error)
+                self._skip_record(error)
                 continue
             if records:
                 self._print(records)
-                self._since = time.monotonic()
-            self._look(records)
-            self._commit_in_time()
+                self._last_record_at = time.monotonic()
+            self._drop_finished_partitions(records)
+            self._commit_if_due()
 
-    def _pause_before(self, left: float) -> float:
+    def _poll_timeout(self, left: float) -> float:
         """How long a poll may wait: what is printed is committed also while no record comes."""
         return min(MAX_POLL_WAIT, left, max(self._commit_at - time.monotonic(), 0))
 
-    def _patience(self, begun: float) -> float:
+    def _deadline(self, begun: float) -> float:
         """Until when a record is waited for."""
         timeout: float | None = self.args.timeout
         if timeout is None:
             return math.inf
-        if self._since is None:  # a group may take its time for the first rebalance
+        if self._last_record_at is None:  # a group may take its time for the first rebalance
             return begun + max(timeout, FIRST_ASSIGNMENT_TIMEOUT)
-        return self._since + timeout
+        return self._last_record_at + timeout
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         """Is all printed that was asked for?"""
-        if self.ends is not None and not self.ends:
+        if self.remaining_ends is not None and not self.remaining_ends:
             return True
         return self.args.max_messages is not None and self.printed >= self.args.max_messages
 
     def _print(self, records: Records) -> None:
-        self._is_out = False
-        lines = list(map(self._line, self._wanted(records)))
+        self._all_lines_written = False
+        lines = list(map(self._format_line, self._records_before_ends(records)))
         sys.stdout.buffer.write(b"".join(lines))
         sys.stdout.buffer.flush()
         self.printed += len(lines)
-        self.show(self.printed, self.total)
+        self.show_progress(self.printed, self.total)
         for partition, some in records.by_partition.items():
             last = some[-1]
-            self._done[partition] = OffsetAndMetadata(last.offset + 1, "", last.leader_epoch)
-        self._is_out = True
+            self._printed_offsets[partition] = OffsetAndMetadata(
+                last.offset + 1, "", last.leader_epoch
+            )
+        self._all_lines_written = True
 
-    def _wanted(self, records: Records) -> Iterable[ConsumerRecord]:
+    def _records_before_ends(self, records: Records) -> Iterable[ConsumerRecord]:
         """With ``--to-end``, what was there at the start."""
-        if self.ends is None:
+        if self.remaining_ends is None:
             return records
-        ends = self.ends
+        ends = self.remaining_ends
         return (
             one
             for partition, some in records.by_partition.items()
@@ -606,22 +610,26 @@ class RecordPrinter(RebalanceListener):
             if one.offset < ends.get(partition, 0)
         )
 
-    def _look(self, records: Records) -> None:
+    def _drop_finished_partitions(self, records: Records) -> None:
         """Drops the partitions that have reached their end. It looks at positions, because
         transaction markers and compacted offsets may follow the last record.
         """
-        if self.ends is None:
+        if self.remaining_ends is None:
             return
-        looked = [each for each in records.by_partition if each in self.ends] or list(self.ends)
-        there = {each for each in looked if self.consumer.position(each) >= self.ends[each]}
-        self._pause(there)
+        looked = [each for each in records.by_partition if each in self.remaining_ends] or list(
+            self.remaining_ends
+        )
+        there = {
+            each for each in looked if self.consumer.position(each) >= self.remaining_ends[each]
+        }
+        self._pause_partitions(there)
         for each in there:
-            del self.ends[each]
+            del self.remaining_ends[each]
 
-    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def _pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         self.consumer.pause(*partitions)
 
-    def _skip(self, error: RecordError) -> None:
+    def _skip_record(self, error: RecordError) -> None:
         if not self.args.skip_undecodable:
             raise error
         print_notice(f"skipped: {error}")
@@ -630,25 +638,25 @@ class RecordPrinter(RebalanceListener):
 
     # Commits
 
-    def _plan_commit(self) -> None:
+    def _schedule_commit(self) -> None:
         if self._commit_every is not None:
             self._commit_at = time.monotonic() + self._commit_every
 
-    def _commit_in_time(self) -> None:
+    def _commit_if_due(self) -> None:
         if time.monotonic() < self._commit_at:
             return
-        self._plan_commit()
+        self._schedule_commit()
         if self.consumer.assignment:
             self._commit_at = math.inf  # one at a time
-            self.consumer.commit_async(callback=self._committed)
+            self.consumer.commit_async(callback=self._on_committed)
 
-    def _committed(self, _offsets: object, error: Exception | None) -> None:
-        self._plan_commit()
+    def _on_committed(self, _offsets: object, error: Exception | None) -> None:
+        self._schedule_commit()
         passing = error is None or isinstance(error, RebalanceInProgress)
         complaint = None if passing else str(error)
-        if complaint is not None and complaint != self._complaint:
+        if complaint is not None and complaint != self._last_commit_error:
             print_notice(f"not committed: {complaint}")
-        self._complaint = complaint
+        self._last_commit_error = complaint
 
     def finish(self) -> None:
         """Commits for the last time. If that fails, closing the consumer does not try again."""
@@ -659,8 +667,8 @@ class RecordPrinter(RebalanceListener):
 
     def commit(self, timeout: float | None = None) -> None:
         """Commits the offsets of the printed records."""
-        offsets = None if self._is_out else self._done
-        something = self.consumer.assignment if self._is_out else self._done
+        offsets = None if self._all_lines_written else self._printed_offsets
+        something = self.consumer.assignment if self._all_lines_written else self._printed_offsets
         if self._commit_every is None or not something:
             return
         try:
@@ -670,7 +678,7 @@ class RecordPrinter(RebalanceListener):
 
     # The end
 
-    def tell(self) -> None:
+    def print_totals(self) -> None:
         """How much it was."""
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         print_notice(f"{count_noun(self.printed, 'record')}{skipped}")
@@ -711,10 +719,10 @@ class LineFormat:
     key: bool = False
     headers: bool = False
     time: bool = False
-    place: bool = False
+    position: bool = False
     separator: str = _TAB
 
-    def line(self, record: ConsumerRecord) -> bytes:
+    def format_record(self, record: ConsumerRecord) -> bytes:
         """In the order of Kafka's own tool: time, place, headers, key, value."""
         parts = []
         if self.time:
@@ -722,7 +730,7 @@ class LineFormat:
                 TIMESTAMP_TYPES[record.timestamp_type] if record.timestamp >= 0 else "NoTimestamp"
             )
             parts.append(f"{kind}:{record.timestamp}".encode())
-        if self.place:
+        if self.position:
             parts.append(f"{record.topic}-{record.partition}@{record.offset}".encode())
         if self.headers:
             named = (name.encode() + b":" + _to_bytes(value) for name, value in record.headers)

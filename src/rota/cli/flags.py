@@ -45,7 +45,8 @@ def add_connection_flags(parser: argparse._ArgumentGroup) -> None:
 def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
     """Returns the settings from the file and the flags.
 
-    :raises InputError: the file is malformed :raises Unreachable: the file cannot be read
+    :raises InputError: the file is malformed
+    :raises Unreachable: the file cannot be read
     """
     from rota.client import config  # noqa: PLC0415 (for those who connect)
 
@@ -176,7 +177,7 @@ async def _connect_and_run(
     try:
         patience = min(timeout, CONNECT_TIMEOUT)
         with notice_when_slow(patience):
-            await client.refresh((), deadline=client.deadline(patience))
+            await client.refresh((), deadline=client.deadline_after(patience))
         return await ask(Admin(client, timeout))
     finally:
         await client.close()

@@ -182,8 +182,8 @@ def list_groups(args: argparse.Namespace) -> bool:
             )
 
     async def ask(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
-        listing = await admin.listing()
-        return listing, await admin.overviews(listing)
+        listing = await admin.list_groups()
+        return listing, await admin.describe_groups(listing)
 
     listing, found = run_with_admin(args, ask)
     wanted = {_normalize_state(each) for each in states}
@@ -211,9 +211,9 @@ def _check_complete(listing: GroupList) -> None:
     """Raises Unreachable if brokers did not answer: the groups found are printed first, and
     the exit code says that some are missing.
     """
-    if listing.silent:
+    if listing.unanswered:
         raise Unreachable(
-            f"the list is not complete, groups are missing: {'; '.join(listing.silent)}"
+            f"the list is not complete, groups are missing: {'; '.join(listing.unanswered)}"
         )
 
 
@@ -279,17 +279,17 @@ def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[Group
     async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupRow]]:
         listing = None
         if args.groups:
-            groups = [await admin.overview(each) for each in dict.fromkeys(args.groups)]
+            groups = [await admin.describe_group(each) for each in dict.fromkeys(args.groups)]
         else:
-            listing = await admin.listing()
-            groups = await admin.overviews(listing)
-        readable = [each for each in groups if each.kind != "share"]
-        standings = await admin.standings(readable)
+            listing = await admin.list_groups()
+            groups = await admin.describe_groups(listing)
+        readable = [each for each in groups if each.group_type != "share"]
+        standings = await admin.fetch_lags(readable)
         old: dict[str, list[TopicPartition]] = {}
         if limit is not None and limit.milliseconds is not None:
-            old = await admin.older(standings, limit.milliseconds)
+            old = await admin.find_older(standings, limit.milliseconds)
         if not args.no_time:
-            standings = await admin.aged(standings)
+            standings = await admin.add_ages(standings)
         return listing, [
             (each, standings.get(each.group, []), old.get(each.group, [])) for each in groups
         ]
@@ -299,12 +299,12 @@ def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[Group
 
 def _lag_json(group: GroupDescription, standings: Sequence[PartitionLag]) -> dict[str, object]:
     worst = worst_partition(standings)
-    ages = [each.age for each in standings if each.age is not None]
+    ages = [each.age_ms for each in standings if each.age_ms is not None]
     lag = total_lag(standings)
     return {
         "group": group.group,
         "state": group.state,
-        "type": group.kind,
+        "type": group.group_type,
         "members": None if group.members is None else len(group.members),
         "lag": lag,
         "lag_seconds": max(ages) / 1_000 if ages else 0 if lag == 0 else None,
@@ -362,7 +362,8 @@ def print_group_list(groups: Sequence[GroupDescription]) -> None:
         (
             each.group,
             each.state or UNKNOWN_CELL,
-            f"{each.kind or CLASSIC}{'' if each.reads else f' ({each.protocol_type})'}",
+            (each.group_type or CLASSIC)
+            + ("" if each.is_consumer_group else f" ({each.protocol_type})"),
             each.strategy or UNKNOWN_CELL,
             UNKNOWN_CELL if each.members is None else str(len(each.members)),
         )
@@ -398,15 +399,15 @@ def _shows_subscriptions(group: GroupDescription) -> bool:
     """Returns whether brokers tell the subscriptions: not while a classic group is gathering
     its members.
     """
-    return not group.classic or group.state != PREPARING_REBALANCE
+    return not group.is_classic or group.state != PREPARING_REBALANCE
 
 
 def group_headline(group: GroupDescription) -> str:
     """Describes a group in one line."""
     said = [f"{group.group}: {group.state or 'state unknown'}"]
-    if not group.classic:
-        said.append(GROUP_TYPES.get(group.kind, f"of type {group.kind}"))
-    if not group.reads:
+    if not group.is_classic:
+        said.append(GROUP_TYPES.get(group.group_type, f"of type {group.group_type}"))
+    if not group.is_consumer_group:
         said.append(f"of {group.protocol_type} workers")
     if group.strategy:
         said.append(f"strategy {group.strategy}")
@@ -492,7 +493,7 @@ def _print_partition_lags(standings: Iterable[PartitionLag], names: Mapping[str,
             each.partition.topic,
             str(each.partition.partition),
             _format_number(None if each.committed is None else each.committed.offset),
-            _format_number(each.end),
+            _format_number(each.log_end),
             _format_number(each.lag),
             UNKNOWN_CELL if each.lag is None else format_time_lag(each),
             names.get(each.owner or "", UNKNOWN_CELL),
@@ -506,7 +507,7 @@ def format_time_lag(standing: PartitionLag) -> str:
     """Returns the age of the first unread record as text."""
     if standing.lag is not None and standing.lag <= 0:
         return "0s"
-    return UNKNOWN_CELL if standing.age is None else format_age(standing.age)
+    return UNKNOWN_CELL if standing.age_ms is None else format_age(standing.age_ms)
 
 
 def format_age(age: int) -> str:
@@ -520,7 +521,7 @@ def format_age(age: int) -> str:
 def _total_lag_line(standings: Sequence[PartitionLag]) -> str:
     lag = total_lag(standings)
     said = ["lag not known" if lag is None else f"lag {lag:,} in all"]
-    ages = [each.age for each in standings if each.age is not None]
+    ages = [each.age_ms for each in standings if each.age_ms is not None]
     if ages:
         said.append(f"up to {format_age(max(ages))} behind")
     without = sum(each.committed is None for each in standings)
@@ -571,7 +572,7 @@ def _lag_row(
     group: GroupDescription, standings: Sequence[PartitionLag], *, full: bool
 ) -> tuple[str, ...]:
     worst = worst_partition(standings)
-    ages = [each.age for each in standings if each.age is not None]
+    ages = [each.age_ms for each in standings if each.age_ms is not None]
     lag = total_lag(standings)
     return (
         group.group,
@@ -616,7 +617,7 @@ def group_json(group: GroupDescription) -> dict[str, object]:
     return {
         "group": group.group,
         "state": group.state,
-        "type": group.kind or CLASSIC,
+        "type": group.group_type or CLASSIC,
         "protocol_type": group.protocol_type,
         "strategy": group.strategy,
         "epoch": group.epoch,
@@ -655,10 +656,10 @@ def partition_lag_json(standing: PartitionLag) -> dict[str, object]:
         "committed": None if committed is None else committed.offset,
         "metadata": None if committed is None else committed.metadata,
         "leader_epoch": None if committed is None else committed.leader_epoch,
-        "start": standing.start,
-        "end": standing.end,
+        "start": standing.log_start,
+        "end": standing.log_end,
         "lag": standing.lag,
-        "lag_seconds": None if standing.age is None else standing.age / 1_000,
+        "lag_seconds": None if standing.age_ms is None else standing.age_ms / 1_000,
         "owner": standing.owner,
         "problem": standing.problem,
     }

@@ -167,15 +167,15 @@ def reset_offsets(args: argparse.Namespace) -> bool:
 
     async def ask(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
         group = await (
-            admin.look(args.group)
+            admin.find_group(args.group)
             if args.new
-            else admin.overview(args.group, otherwise=NEW_GROUP_HINT)
+            else admin.describe_group(args.group, otherwise=NEW_GROUP_HINT)
         )
         _check_has_offsets(group)
         changes = await _find_changes(admin, args, target)
         if args.execute and not args.export:
             _check_empty(group, "reset")
-            await admin.commit(args.group, {each.partition: each.new for each in changes})
+            await admin.commit_offsets(args.group, {each.partition: each.new for each in changes})
         return group, changes
 
     group, changes = run_with_admin(args, ask)
@@ -235,13 +235,13 @@ def _read_text_file(path: str) -> str:
 async def _find_changes(
     admin: Admin, args: argparse.Namespace, target: ResetTarget
 ) -> list[OffsetChange]:
-    committed = await admin.committed(args.group)
+    committed = await admin.fetch_committed(args.group)
     if isinstance(target, FromFile):
         wanted = sorted(target.offsets)
         await _check_partitions_exist(admin, wanted)
     else:
         wanted = await _partitions_from_flags(admin, args, committed)
-    starts, ends = await admin.bounds(wanted)
+    starts, ends = await admin.fetch_bounds(wanted)
     silent = [str(each) for each in wanted if each not in starts or each not in ends]
     if silent:
         raise Unreachable(
@@ -249,7 +249,7 @@ async def _find_changes(
         )
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
-        times = await admin.at_time(wanted, target.at)
+        times = await admin.offsets_for_time(wanted, target.at)
     logs: dict[TopicPartition, LogBounds] = {
         each: LogBounds(start=starts[each], end=ends[each], at_time=times.get(each))
         for each in wanted
@@ -260,7 +260,7 @@ async def _find_changes(
 async def _check_partitions_exist(admin: Admin, places: Sequence[TopicPartition]) -> None:
     numbers: dict[str, tuple[int, ...] | None] = {}
     numbers.update(Partitions.of(places).by_topic())
-    select_partitions(numbers, (await admin.topics(numbers)).cluster().partitions)
+    select_partitions(numbers, (await admin.describe_topics(numbers)).cluster().partitions)
 
 
 async def _partitions_from_flags(
@@ -274,7 +274,7 @@ async def _partitions_from_flags(
             raise InputError(
                 f"--all-topics: group {args.group!r} has committed nothing; --topic names topics"
             )
-        counts = (await admin.known(each.topic for each in committed)).cluster().partitions
+        counts = (await admin.fetch_metadata(each.topic for each in committed)).cluster().partitions
         gone = [each for each in sorted(committed) if each.partition >= counts.get(each.topic, 0)]
         if gone:
             print_notice(
@@ -283,12 +283,12 @@ async def _partitions_from_flags(
             )
         return sorted({*committed} - {*gone})
     wanted = parse_topics(args.topic)
-    counts = (await admin.topics(wanted)).cluster().partitions
+    counts = (await admin.describe_topics(wanted)).cluster().partitions
     return select_partitions(wanted, counts)
 
 
 def _check_has_offsets(group: GroupDescription | None) -> None:
-    if group is not None and group.kind == "share":
+    if group is not None and group.group_type == "share":
         raise InputError(
             f"group {group.group!r} is a share group (KIP-932): it has no committed offsets; "
             "Kafka's own tool is kafka-share-groups"
@@ -366,11 +366,14 @@ def delete_groups(args: argparse.Namespace) -> bool:
     names = list(dict.fromkeys(args.groups))
 
     async def ask(admin: Admin) -> list[tuple[GroupDescription, int]]:
-        found = [(await admin.overview(each), len(await admin.committed(each))) for each in names]
+        found = [
+            (await admin.describe_group(each), len(await admin.fetch_committed(each)))
+            for each in names
+        ]
         if args.execute:
             for group, _ in found:
                 _check_empty(group, "deletion")
-            await admin.delete(names)
+            await admin.delete_groups(names)
         return found
 
     found = run_with_admin(args, ask)
@@ -403,9 +406,9 @@ def delete_offsets(args: argparse.Namespace) -> bool:
     wanted = parse_topics(args.topic)
 
     async def ask(admin: Admin) -> tuple[GroupDescription, dict[TopicPartition, int]]:
-        group = await admin.overview(args.group)
+        group = await admin.describe_group(args.group)
         _check_has_offsets(group)
-        committed = await admin.committed(args.group)
+        committed = await admin.fetch_committed(args.group)
         chosen = {
             place: found.offset
             for place, found in sorted(committed.items())

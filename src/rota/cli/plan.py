@@ -224,7 +224,7 @@ def run(args: argparse.Namespace) -> bool:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
         _print_json({**_plan_json(plan), **assignments, **_live_group_json(live, plan, args)})
     else:
-        names = {} if live is None else live.names
+        names = {} if live is None else live.short_names
         print_plan(plan, strategies, everything=args.all, names=names)
         print_notes(() if live is None else live.notes(args.add, plan.strategy))
         if plan.solver == "exact":
@@ -302,7 +302,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
     if live is not None:
         before = live.case
         after = _apply_changes(args, before, counts)
-        leaving = live.ids(args.remove)
+        leaving = live.resolve_members(args.remove)
     elif args.case is not None:
         if "=" in args.case and not Path(args.case).exists():
             args.error(f"{args.case!r} is not a case file: --partitions takes TOPIC=N,TOPIC=N")
@@ -420,7 +420,7 @@ def _live_group_json(
     if live is None:
         return {}
     notes = plan.notes + live.notes(args.add, plan.strategy)
-    return {"group": live.overview.group, "names": live.names, "notes": notes}
+    return {"group": live.overview.group, "names": live.short_names, "notes": notes}
 
 
 def _print_json(value: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import difflib
 import json
 from collections import Counter
@@ -234,7 +233,7 @@ class LiveGroup:
     case: Case
     overview: GroupDescription
     #: Short names of members.
-    names: Mapping[str, str]
+    short_names: Mapping[str, str]
 
     @property
     def strategies(self) -> list[str]:
@@ -255,24 +254,26 @@ class LiveGroup:
             "taken to come behind all others",
         )
 
-    def ids(self, given: Sequence[str]) -> list[str]:
+    def resolve_members(self, given: Sequence[str]) -> list[str]:
         """Returns the ids of members that are given by id, static id, short name, client id, or the
         beginning of one of these.
 
         :raises InputError: no member matches, or several do
         """
-        return [self._id(each) for each in given]
+        return [self._resolve_member(each) for each in given]
 
-    def _id(self, given: str) -> str:
+    def _resolve_member(self, given: str) -> str:
         members = self.overview.members or ()
         for fits in (_matches_exactly, _matches_prefix):
-            found = [each.id for each in members if fits(given, _member_names(each, self.names))]
+            found = [
+                each.id for each in members if fits(given, _member_names(each, self.short_names))
+            ]
             if len(found) == 1:
                 return found[0]
             if found:
-                names = list_first_names(sorted(self.names[each] for each in found))
+                names = list_first_names(sorted(self.short_names[each] for each in found))
                 raise InputError(f"--remove {given!r}: several members are called so: {names}")
-        known = ", ".join(sorted(self.names.values()))
+        known = ", ".join(sorted(self.short_names.values()))
         there = f"members are {known}" if known else "the group is empty"
         raise InputError(f"--remove {given!r}: no such member; {there}")
 
@@ -304,8 +305,8 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
         topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
         if not members:
             _check_members_join(args)
-            topics = {each.topic for each in await admin.committed(args.group)}
-        cluster = (await admin.known(topics)).cluster()
+            topics = {each.topic for each in await admin.fetch_committed(args.group)}
+        cluster = (await admin.fetch_metadata(topics)).cluster()
         if not members and not cluster.partitions:
             raise InputError(
                 f"group {args.group!r} is empty, and there is none of the topics that it has "
@@ -318,10 +319,12 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
 
 async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupDescription:
     """Waits until a rebalance is over: during it, brokers do not tell who owns what."""
+    import asyncio  # noqa: PLC0415 (a plan of a file needs no network)
+
     end = asyncio.get_running_loop().time() + patience
     while True:
-        group = await admin.overview(name)
-        if not group.classic or group.state == STABLE or group.state in STATES_WITHOUT_MEMBERS:
+        group = await admin.describe_group(name)
+        if not group.is_classic or group.state == STABLE or group.state in STATES_WITHOUT_MEMBERS:
             return group
         if asyncio.get_running_loop().time() + POLL_INTERVAL >= end:
             raise TimedOut(
@@ -334,13 +337,15 @@ async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupD
 def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
     name = f"group {group.group!r}"
     if group.members is None:
-        raise InputError(f"{name} is of type {group.kind}: its assignment cannot be looked at")
-    if not group.reads:
+        raise InputError(
+            f"{name} is of type {group.group_type}: its assignment cannot be looked at"
+        )
+    if not group.is_consumer_group:
         raise InputError(
             f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "
             "assignment can be planned"
         )
-    if not strategy_given and (group.members or not group.classic):
+    if not strategy_given and (group.members or not group.is_classic):
         _check_strategy(group)
     for each in group.members:
         if each.problem is not None:
@@ -357,7 +362,7 @@ def _check_members_join(args: argparse.Namespace) -> None:
 
 def _check_strategy(group: GroupDescription) -> None:
     name = f"group {group.group!r}"
-    if not group.classic:
+    if not group.is_classic:
         raise InputError(
             f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "
             "members; --strategy or --compare tells what a strategy of members would do"
@@ -375,7 +380,7 @@ def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
     members = group.members or ()
     told = [each.generation for each in members if each.generation is not None]
     # what members have now is of one generation, newer than any that they have joined with
-    generation = max(told) + 1 if told and group.classic else group.epoch
+    generation = max(told) + 1 if told and group.is_classic else group.epoch
     matched = sorted({topic for each in members for topic in each.assigned.names})
     return LiveGroup(
         case=Case(
@@ -393,6 +398,6 @@ def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
                 for each in members
             ),
         ),
-        names=short_member_names(members),
+        short_names=short_member_names(members),
         overview=group,
     )

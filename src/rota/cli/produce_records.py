@@ -43,8 +43,8 @@ SHOWN_FAILURES = 3
 def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     """Writes a record for every line, then waits until all are stored.
 
-    :raises Unreachable: some records could not be written; names the first of them :raises
-    InputError: a line is malformed; the lines before it are written
+    :raises Unreachable: some records could not be written; names the first of them
+    :raises InputError: a line is malformed; the lines before it are written
     """
     if args.topic is not None and (problem := find_topic_name_problem(args.topic)):
         raise InputError(f"--topic: {problem}")
@@ -55,17 +55,17 @@ def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     writer.connect()
     try:
         for place, line in _read_lines(args.files):
-            writer.put(place, _parse_line(args, place, line))
+            writer.produce(place, _parse_line(args, place, line))
     except BaseException:
         # what was accepted is written out, whatever stopped the reading
-        writer.finish()
+        writer.flush()
         if not args.quiet:
-            writer.tell()
+            writer.print_totals()
         raise
-    writer.finish()
+    writer.flush()
     if not args.quiet:
-        writer.tell()
-    writer.check()
+        writer.print_totals()
+    writer.raise_failures()
     return False
 
 
@@ -122,12 +122,12 @@ class RecordWriter:
         self.written = 0
         self.topics: set[str] = set()
         self.failures: list[str] = []
-        self._complaint: KafkaError | None = None
+        self._connection_error: KafkaError | None = None
         logger = logging.getLogger("rota.produce")  # librdkafka's own lines would go to stderr
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
         try:
-            self._producer = Producer({**config, "error_cb": self._note}, logger=logger)
+            self._producer = Producer({**config, "error_cb": self._on_error}, logger=logger)
         except (KafkaException, ValueError) as error:
             raise InputError(
                 f"librdkafka does not take these settings: {_error_text(error)}"
@@ -136,8 +136,8 @@ class RecordWriter:
     def connect(self) -> None:
         """Asks once for metadata, so that a connection problem is reported soon.
 
-        :raises Unreachable: no broker answers :raises AuthenticationFailed: the credentials are
-        rejected
+        :raises Unreachable: no broker answers
+        :raises AuthenticationFailed: the credentials are rejected
         """
         try:
             with notice_when_slow(CONNECT_TIMEOUT):
@@ -146,16 +146,16 @@ class RecordWriter:
             self._producer.poll(0)  # brings what the connections complain of
             reason = (
                 _error_text(error)
-                if self._complaint is None
-                else _strip_librdkafka_details(self._complaint)
+                if self._connection_error is None
+                else _strip_librdkafka_details(self._connection_error)
             )
-            code = None if self._complaint is None else self._complaint.code()
+            code = None if self._connection_error is None else self._connection_error.code()
             message = f"{self.servers}: {reason}"
             if code == KafkaError._AUTHENTICATION:
                 raise AuthenticationFailed(Code.SASL_AUTHENTICATION_FAILED, message) from error
             raise Unreachable(message) from error
 
-    def put(self, place: LineLocation, message: ProducerRecord) -> None:
+    def produce(self, place: LineLocation, message: ProducerRecord) -> None:
         """Gives a record to librdkafka; waits while its queue is full.
 
         :raises InputError: the record is not valid for that topic
@@ -174,7 +174,7 @@ class RecordWriter:
                     partition=-1 if message.partition is None else message.partition,
                     timestamp=message.timestamp or 0,
                     headers=list(message.headers),
-                    on_delivery=partial(self._delivered, place),
+                    on_delivery=partial(self._on_delivery, place),
                 )
             except BufferError:
                 self._producer.poll(0.1)
@@ -185,12 +185,12 @@ class RecordWriter:
                 self._producer.poll(0)
                 return
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Waits until the cluster has all, or ``delivery.timeout.ms`` is over."""
         while self._producer.flush(1.0):
             pass
 
-    def check(self) -> None:
+    def raise_failures(self) -> None:
         """Raises Unreachable if records could not be written."""
         if self.failures:
             named = "; ".join(self.failures[:SHOWN_FAILURES])
@@ -205,12 +205,12 @@ class RecordWriter:
                 f"{named}{more}"
             )
 
-    def tell(self) -> None:
+    def print_totals(self) -> None:
         """How much it was."""
         where = f" to {', '.join(sorted(self.topics))}" if self.topics else ""
         print_notice(f"{count_noun(self.written, 'record')} written{where}")
 
-    def _delivered(
+    def _on_delivery(
         self, place: LineLocation, error: KafkaError | None, _message: Delivered
     ) -> None:
         if error is None:
@@ -218,10 +218,13 @@ class RecordWriter:
         else:
             self.failures.append(f"{place}: {_strip_librdkafka_details(error)}")
 
-    def _note(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         # what all brokers together complain of says less than what one of them does
-        if self._complaint is None or self._complaint.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._complaint = error
+        if (
+            self._connection_error is None
+            or self._connection_error.code() == KafkaError._ALL_BROKERS_DOWN
+        ):
+            self._connection_error = error
 
 
 def _error_text(error: Exception) -> str:
@@ -258,11 +261,11 @@ DEFAULT_PRODUCER_SETTINGS: Mapping[str, object] = {
 
 
 def _integer_key(name: str, *, least: int = 0, most: int = MAX_INT) -> ConfigKey:
-    return ConfigKey(name=name, kind=KeyType.INT, least=least, most=most, about="")
+    return ConfigKey(name=name, kind=KeyType.INT, minimum=least, maximum=most, description="")
 
 
 def _string_key(name: str, *choices: str) -> ConfigKey:
-    return ConfigKey(name=name, kind=KeyType.STRING, choices=choices, about="")
+    return ConfigKey(name=name, kind=KeyType.STRING, choices=choices, description="")
 
 
 #: Of producers alone: with their names in librdkafka.
@@ -273,7 +276,7 @@ PRODUCER_KEYS: Mapping[str, tuple[ConfigKey, str]] = {
         (_integer_key("batch.size", least=1), ""),
         (_string_key("compression.type", *CODECS), ""),
         (_integer_key("delivery.timeout.ms"), ""),
-        (ConfigKey(name="enable.idempotence", kind=KeyType.BOOLEAN, about=""), ""),
+        (ConfigKey(name="enable.idempotence", kind=KeyType.BOOLEAN, description=""), ""),
         (_integer_key("linger.ms"), ""),
         (_integer_key("max.in.flight.requests.per.connection", least=1), ""),
         (_integer_key("max.request.size"), "message.max.bytes"),
@@ -317,8 +320,8 @@ REFUSED_KEYS: Mapping[str, str] = {
 def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """Returns the settings for librdkafka, and warnings.
 
-    :raises InputError: a setting is unknown, malformed or refused :raises Unreachable: a file that
-    a setting names cannot be read
+    :raises InputError: a setting is unknown, malformed or refused
+    :raises Unreachable: a file that a setting names cannot be read
     """
     values: dict[str, object] = {}
     found: dict[str, object] = dict(DEFAULT_PRODUCER_SETTINGS)
@@ -376,7 +379,7 @@ def _is_idempotent(found: Mapping[str, object], *, asked: bool) -> bool:
 
 def _is_producer_setting(name: str) -> bool:
     """Not a setting of consumers alone."""
-    if name in SHARED_KEYS or KEYS[name].fate is KeySupport.IDLE:
+    if name in SHARED_KEYS or KEYS[name].support is KeySupport.NO_EFFECT:
         return True
     return name.startswith(("ssl.", "sasl.", "security.", "config."))
 
@@ -394,17 +397,19 @@ def _security_settings(
         found["sasl.password"] = login.password
     if tls is not None:
         given = {
-            "ssl.ca.location": tls.authorities_file,
-            "ssl.ca.pem": tls.authorities,
-            "ssl.certificate.location": tls.identity_file,
-            "ssl.key.location": tls.identity_file,
-            "ssl.certificate.pem": tls.chain,
-            "ssl.key.pem": tls.key,
-            "ssl.key.password": tls.password,
+            "ssl.ca.location": tls.truststore_location,
+            "ssl.ca.pem": tls.truststore_certificates,
+            "ssl.certificate.location": tls.keystore_location,
+            "ssl.key.location": tls.keystore_location,
+            "ssl.certificate.pem": tls.keystore_certificate_chain,
+            "ssl.key.pem": tls.keystore_key,
+            "ssl.key.password": tls.key_password,
         }
         found |= {name: value for name, value in given.items() if value is not None}
-        found["ssl.endpoint.identification.algorithm"] = "https" if tls.checks_name else "none"
-        if tls.versions != TLS_VERSIONS:
+        found["ssl.endpoint.identification.algorithm"] = (
+            "https" if tls.verifies_host_name else "none"
+        )
+        if tls.enabled_protocols != TLS_VERSIONS:
             warnings.append("ssl.enabled.protocols: without effect in rota produce")
     return found
 

@@ -198,11 +198,11 @@ def report_progress() -> Iterator[ProgressCallback]:
     only once NOTICE_AFTER seconds have passed: then the current step and each later one.
     """
     word = _ProgressNotice()
-    notice = threading.Timer(NOTICE_AFTER, word.wonder)
+    notice = threading.Timer(NOTICE_AFTER, word.on_timer)
     notice.daemon = True
     notice.start()
     try:
-        yield word.begin
+        yield word.set_text
     finally:
         notice.cancel()
 
@@ -215,16 +215,16 @@ class _ProgressNotice:
         self._text: str | None = None
         self._is_late = False
 
-    def begin(self, text: str) -> None:
+    def set_text(self, text: str) -> None:
         with self._lock:
             self._text = text
-            self._say()
+            self._print_if_late()
 
-    def wonder(self) -> None:
+    def on_timer(self) -> None:
         with self._lock:
             self._is_late = True
-            self._say()
+            self._print_if_late()
 
-    def _say(self) -> None:
+    def _print_if_late(self) -> None:
         if self._is_late and self._text is not None:
             print_notice(f"{self._text} ...")

@@ -177,10 +177,10 @@ def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
         titles.append("lag")
         rows = [[*row, _format_lag(group.lag)] for row, group in zip(rows, shown, strict=True)]
     layout = _ColumnLayout([titles, *rows])
-    yield from _bold_lines([layout.line(titles), f"{layout.margin}verdict"])
+    yield from _bold_lines([layout.format_row(titles), f"{layout.indent}verdict"])
     for row, group in zip(rows, shown, strict=True):
-        yield Text(layout.line(row))
-        yield from map(Text, wrap_text(_format_verdict(group), layout.margin, f"{layout.margin}  "))
+        yield Text(layout.format_row(row))
+        yield from map(Text, wrap_text(_format_verdict(group), layout.indent, f"{layout.indent}  "))
     if len(groups) > len(shown):
         more = count_noun(len(groups) - len(shown), "more group")
         yield Text(f"{more}: the report has them all, --json too")
@@ -194,9 +194,9 @@ class _ColumnLayout:
         others = sum(self._widths) - self._widths[1] + len(COLUMN_GAP) * (len(self._widths) - 1)
         self._widths[1] = min(self._widths[1], max(TEXT_WIDTH - others, MIN_NAME_WIDTH))
         #: In front of a line that belongs to the one above.
-        self.margin = " " * self._widths[0] + COLUMN_GAP
+        self.indent = " " * self._widths[0] + COLUMN_GAP
 
-    def line(self, row: Sequence[str]) -> str:
+    def format_row(self, row: Sequence[str]) -> str:
         """Names to the left, numbers to the right."""
         cells = []
         for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
@@ -236,7 +236,7 @@ def _format_verdict(group: GroupStory) -> str:
     """The verdict, and what goes with it."""
     said = [group.verdict]
     if group.verdict == CHANGE:
-        said = [f"change {group.used} to {group.policy}{_format_saving(group)}"]
+        said = [f"change {group.policies_text} to {group.policy}{_format_saving(group)}"]
     elif group.verdict == KEEP:
         said = [f"keep {group.policies_used[-1]}"]
     if group.mark is EvidenceMark.SAMPLED:

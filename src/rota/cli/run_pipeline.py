@@ -129,10 +129,10 @@ def _demo_evidence(out: str, master: str, told: _TerminalProgress) -> Iterator[E
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top / DEMO_FOLDER
-    with store.lock_folder(top), told.long("simulating a day") as share:
+    with store.lock_folder(top), told.progress_bar("simulating a day") as share:
         shutil.rmtree(folder, ignore_errors=True)
         day = write_day(folder, progress=share)
-    told.say("simulating a day", f"{day.groups} groups, {day.records:,} records")
+    told.print_line("simulating a day", f"{day.groups} groups, {day.records:,} records")
     with serve_day(day, master) as cluster:
         yield EvidenceSources(
             cluster=cluster,
@@ -146,7 +146,7 @@ class _TerminalProgress:
     """On standard error: what is being done, and lines for what is done."""
 
     def __init__(self) -> None:
-        self._screen = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
         self._stack = ExitStack()
         self._since = time.monotonic()
 
@@ -160,32 +160,32 @@ class _TerminalProgress:
     def began(self, stage: PipelineStage) -> None:
         """Shows that something happens."""
         self._since = time.monotonic()
-        if self._screen.is_terminal:
+        if self._console.is_terminal:
             self._stack.close()
-            self._stack.enter_context(self._screen.status(f"{stage} ..."))
+            self._stack.enter_context(self._console.status(f"{stage} ..."))
 
     def ended(self, stage: PipelineStage, note: str) -> None:
         """Shows what came of it."""
         self._stack.close()
-        self.say(stage, note)
+        self.print_line(stage, note)
 
     def status(self, text: str) -> None:
         """What goes on until something else is said; nothing, where nobody looks."""
         self._stack.close()
-        if text and self._screen.is_terminal:
-            self._stack.enter_context(self._screen.status(text))
+        if text and self._console.is_terminal:
+            self._stack.enter_context(self._console.status(text))
 
-    def say(self, what: str, note: str) -> None:
+    def print_line(self, what: str, note: str) -> None:
         """A line about what is done."""
         seconds = time.monotonic() - self._since
-        self._screen.print(f"{what:<26} {seconds:6.1f} s  {note}".rstrip(), soft_wrap=True)
+        self._console.print(f"{what:<26} {seconds:6.1f} s  {note}".rstrip(), soft_wrap=True)
 
     @contextmanager
-    def long(self, what: str) -> Iterator[Callable[[float], None]]:
+    def progress_bar(self, what: str) -> Iterator[Callable[[float], None]]:
         """A bar for work that knows its share."""
         self._since = time.monotonic()
         with Progress(
-            console=self._screen, transient=True, disable=not self._screen.is_terminal
+            console=self._console, transient=True, disable=not self._console.is_terminal
         ) as bar:
             task = bar.add_task(what, total=1.0)
             yield lambda share: bar.update(task, completed=share)
@@ -255,14 +255,14 @@ class _PollProgress:
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
         self._status: Status | None = None
         self._begun = time.monotonic()
-        self._told: PollResult | None = None
+        self._last_polled: PollResult | None = None
 
     def __enter__(self) -> _PollProgress:
         every, length = (
             format_duration(round(seconds * 1000))
             for seconds in (self._plan.every, self._plan.length)
         )
-        self._say(
+        self._print_line(
             f"asking {self._servers} for its groups every {every} for {length}; "
             "Ctrl-C ends it and computes what there is"
         )
@@ -274,18 +274,19 @@ class _PollProgress:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
-        if self._told is not None:
+        if self._last_polled is not None:
             seconds = time.monotonic() - self._begun
-            self._say(
-                f"{'sampling groups':<26} {seconds:6.1f} s  {_format_poll_counts(self._told)}"
+            self._print_line(
+                f"{'sampling groups':<26} {seconds:6.1f} s  "
+                f"{_format_poll_counts(self._last_polled)}"
             )
 
     def round(self, polled: PollResult) -> None:
         """Shows what was seen so far."""
-        self._told = polled
+        self._last_polled = polled
         if polled.rounds == 1 and not polled.groups:
             named = f" like {' or '.join(self._plan.groups)}" if self._plan.groups else ""
-            self._say(f"there is no group{named} yet; one is waited for")
+            self._print_line(f"there is no group{named} yet; one is waited for")
         if self._status is not None:
             left = max(self._plan.length - (time.monotonic() - self._begun), 0)
             text = (
@@ -296,14 +297,14 @@ class _PollProgress:
 
     def lost(self, why: str) -> None:
         """Says that nobody answers."""
-        self._say(f"no answer since {datetime.now(UTC):%H:%M:%S}Z, it is tried again: {why}")
+        self._print_line(f"no answer since {datetime.now(UTC):%H:%M:%S}Z, it is tried again: {why}")
 
     def back(self, gap: PollGap) -> None:
         """Says that somebody does."""
         seconds = ((gap.end or gap.begin) - gap.begin) / 1000
-        self._say(f"answered again; nothing is known of {seconds:,.0f} s")
+        self._print_line(f"answered again; nothing is known of {seconds:,.0f} s")
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
 

@@ -153,7 +153,7 @@ class _SimulationProgress:
     """A bar on standard error, if that is a terminal and the work takes long."""
 
     def __init__(self, plays: int) -> None:
-        self._plays = plays
+        self._simulations = plays
         self._done = 0
         self._since = time.monotonic()
         self._update: Callable[[float], None] | None = None
@@ -181,7 +181,7 @@ class _SimulationProgress:
         from rich.progress import Progress  # noqa: PLC0415
 
         bar = self._stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        task = bar.add_task("simulating", total=self._plays)
+        task = bar.add_task("simulating", total=self._simulations)
         return lambda done: bar.update(task, completed=done)
 
 
@@ -245,7 +245,7 @@ def _simulation_title(simulation: Simulation) -> str:
     scenario, policy = simulation.scenario, simulation.policy
     partitions = sum(scenario.topics.values())
     first = sum(
-        members.joins + number * members.apart == 0
+        members.joins + number * members.join_interval == 0
         for members in scenario.members
         for number in range(len(members.names))
     )
@@ -666,12 +666,12 @@ def _process_cell(seen: Sequence[ProcessStateChange]) -> tuple[ProcessState, str
     if not seen:
         return ProcessState.IDLE, " "
     for doing in (ProcessState.GONE, ProcessState.ASLEEP):
-        if any(change.doing is doing for change in seen):
+        if any(change.state is doing for change in seen):
             return doing, STATE_MARKS[doing]
     last = seen[-1]
-    if last.doing is ProcessState.READING:
+    if last.state is ProcessState.READING:
         return ProcessState.READING, _count_digit(last.load)
-    return last.doing, STATE_MARKS[last.doing]
+    return last.state, STATE_MARKS[last.state]
 
 
 def _count_digit(number: int) -> str:
@@ -702,13 +702,16 @@ def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911 (one cas
             return f"slow {join_first_names(event.names)}{until}: {work} between polls"
         case RestartEvent():
             return (
-                f"restart {join_first_names(event.names)}, down for {format_duration(event.down)}"
+                f"restart {join_first_names(event.names)}, down for "
+                f"{format_duration(event.downtime)}"
             )
         case DeployEvent():
-            how = "with surge" if event.surge else f"each down for {format_duration(event.down)}"
+            how = (
+                "with surge" if event.surge else f"each down for {format_duration(event.downtime)}"
+            )
             said = (
                 f"deploy {join_first_names(event.names)}, {how}, "
-                f"{format_duration(event.between)} between"
+                f"{format_duration(event.interval)} between"
             )
             return said + _deploy_settings(event)
         case SubscribeEvent():
@@ -717,7 +720,7 @@ def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911 (one cas
             counts = [f"{topic} = {count}" for topic, count in event.partitions.items()]
             return f"partitions {join_first_names(counts)}"
         case CoordinatorDownEvent():
-            return f"coordinator_down for {format_duration(event.down)}"
+            return f"coordinator_down for {format_duration(event.downtime)}"
         case _:
             assert_never(event)
 

@@ -85,7 +85,7 @@ class GroupList:
 
     groups: Mapping[str, tuple[ListedGroup, BrokerMetadata]]
     #: Why brokers that did not answer did not; their groups are missing.
-    silent: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
 
 class Admin:
@@ -95,15 +95,15 @@ class Admin:
         """:param timeout: seconds for each request"""
         self._client = client
         self._timeout = timeout
-        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._in_flight_limit = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     @property
     def _deadline(self) -> float:
-        return self._client.deadline(self._timeout)
+        return self._client.deadline_after(self._timeout)
 
     # Groups
 
-    async def listing(self) -> GroupList:
+    async def list_groups(self) -> GroupList:
         """Lists the groups of all brokers; each broker lists those that it coordinates.
 
         :raises Unreachable: no broker has answered
@@ -122,7 +122,7 @@ class Admin:
                 groups.update({each.group: (each, node) for each in answer})
         if len(silent) == len(nodes):
             raise Unreachable("; ".join(silent) or "the cluster names no brokers")
-        return GroupList(groups=dict(sorted(groups.items())), silent=tuple(silent))
+        return GroupList(groups=dict(sorted(groups.items())), unanswered=tuple(silent))
 
     async def _listed_by(self, node: BrokerMetadata) -> tuple[ListedGroup, ...]:
         reply = cast(ListGroupsResult, await self._ask_node(node, ListGroups()))
@@ -130,12 +130,12 @@ class Admin:
             raise group_request_error(reply.code, f"broker {node.id} does not list its groups")
         return reply.groups
 
-    async def overviews(self, listing: GroupList) -> list[GroupDescription]:
+    async def describe_groups(self, listing: GroupList) -> list[GroupDescription]:
         """All of them, by name."""
         lots: dict[tuple[BrokerMetadata, str], list[str]] = {}
         for listed, node in listing.groups.values():
-            lots.setdefault((node, listed.kind or CLASSIC), []).append(listed.group)
-        found = await self._all(
+            lots.setdefault((node, listed.group_type or CLASSIC), []).append(listed.group)
+        found = await self._run_limited(
             lambda lot: self._described_by(*lot),
             [
                 (node, kind, names[start : start + GROUPS_PER_REQUEST])
@@ -159,7 +159,7 @@ class Admin:
             return [
                 group_description.describe_classic_group(each, where)
                 if each.code not in COORDINATOR_CODES
-                else await self.overview(each.group)
+                else await self.describe_group(each.group)
                 for each in reply.groups
                 if not each.code or each.code in COORDINATOR_CODES
             ]
@@ -179,17 +179,17 @@ class Admin:
             ]
         return []
 
-    async def overview(self, group: str, *, otherwise: str = "") -> GroupDescription:
+    async def describe_group(self, group: str, *, otherwise: str = "") -> GroupDescription:
         """One group, by name, from its coordinator.
 
         :param otherwise: what the error adds for a user who did not mean an existing group
         :raises InputError: there is none of this name; near ones are named
         :raises AuthorizationFailed: it must not be looked at
         """
-        found = await self.look(group)
+        found = await self.find_group(group)
         if found is not None:
             return found
-        groups = (await self.listing()).groups
+        groups = (await self.list_groups()).groups
         near = difflib.get_close_matches(group, groups, 3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if not groups:
@@ -198,25 +198,28 @@ class Admin:
             hint += f"{' ' if near else '; '}{otherwise}"
         raise InputError(f"there is no group {group!r}{hint}")
 
-    async def look(self, group: str) -> GroupDescription | None:
+    async def find_group(self, group: str) -> GroupDescription | None:
         """Describes one group, from its coordinator; None if it does not exist."""
-        coordinator = await self._client.coordinator(group, self._deadline)
+        coordinator = await self._client.find_coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
-        reply = cast(DescribeGroupsResult, await self._ask(group, DescribeGroups(groups=(group,))))
+        reply = cast(
+            DescribeGroupsResult,
+            await self._ask_coordinator(group, DescribeGroups(groups=(group,))),
+        )
         found = reply.groups[0]
         if not found.code and found.state != DEAD:
             return group_description.describe_classic_group(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
             raise group_request_error(found.code, f"group {group!r} cannot be described")
-        if (modern := await self._modern(group, where)) is not None:
+        if (modern := await self._describe_consumer_group(group, where)) is not None:
             return modern
-        listed = (await self.listing()).groups.get(group)
+        listed = (await self.list_groups()).groups.get(group)
         return None if listed is None else group_description.describe_listed_group(*listed)
 
-    async def _modern(self, group: str, where: str) -> GroupDescription | None:
+    async def _describe_consumer_group(self, group: str, where: str) -> GroupDescription | None:
         message = ConsumerGroupDescribeRequest(group_ids=[group])
         try:
-            response = await self._client.ask_coordinator(
+            response = await self._client.send_to_coordinator(
                 group, Api.CONSUMER_GROUP_DESCRIBE, message, self._deadline
             )
         except Refused:  # a broker without KIP-848 has none of its groups
@@ -232,24 +235,28 @@ class Admin:
 
     # Offsets
 
-    async def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def fetch_committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All that the group has committed."""
-        reply = cast(OffsetFetchResult, await self._ask(group, OffsetFetch(group=group)))
+        reply = cast(
+            OffsetFetchResult, await self._ask_coordinator(group, OffsetFetch(group=group))
+        )
         if reply.code:
             raise group_request_error(reply.code, f"the offsets of group {group!r} cannot be read")
         return {place: each for place, each in reply.offsets.items() if each is not None}
 
-    async def standings(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
+    async def fetch_lags(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
         """Returns the lag of every partition that a group has committed or is assigned."""
         listed = list(groups)
         names = [each.group for each in listed]
-        committed = dict(zip(names, await self._all(self.committed, names), strict=True))
+        committed = dict(
+            zip(names, await self._run_limited(self.fetch_committed, names), strict=True)
+        )
         owned = {
             each.group: group_description.owner_by_partition(each.members or ()) for each in listed
         }
         places: set[TopicPartition] = set()
         places.update(*committed.values(), *owned.values())
-        starts, ends = await self.bounds(places)
+        starts, ends = await self.fetch_bounds(places)
         return {
             each.group: group_description.compute_lags(
                 committed[each.group], owned[each.group], starts, ends
@@ -257,7 +264,7 @@ class Admin:
             for each in listed
         }
 
-    async def bounds(
+    async def fetch_bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Returns log start and end offsets, of partitions that exist and have a leader."""
@@ -276,7 +283,7 @@ class Admin:
             {place: found[0] for place, found in ends.items() if found is not None},
         )
 
-    async def at_time(
+    async def offsets_for_time(
         self, partitions: Iterable[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int | None]:
         """The first offset of each partition whose record is of this time or later."""
@@ -294,7 +301,7 @@ class Admin:
             for place, each in found.items()
         }
 
-    async def aged(
+    async def add_ages(
         self, standings: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
     ) -> dict[str, list[PartitionLag]]:
         """The same with the age of the first unread record, for those with the largest lag."""
@@ -307,10 +314,14 @@ class Admin:
         lots: dict[str, set[TopicPartition]] = {}
         for _, group, place in sorted(lags, reverse=True)[:most]:
             lots.setdefault(group, set()).add(place)
-        aged = await self._all(lambda group: self._ages(standings[group], lots[group]), lots)
+        aged = await self._run_limited(
+            lambda group: self._ages(standings[group], lots[group]), lots
+        )
         found = dict(zip(lots, aged, strict=True))
         return {
-            group: [replace(each, age=found.get(group, {}).get(each.partition)) for each in listed]
+            group: [
+                replace(each, age_ms=found.get(group, {}).get(each.partition)) for each in listed
+            ]
             for group, listed in standings.items()
         }
 
@@ -319,14 +330,14 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         behind = {each.partition: each for each in standings if each.partition in wanted}
         offsets = {p: each.committed.offset for p, each in behind.items() if each.committed}
-        ends = {p: each.end for p, each in behind.items() if each.end is not None}
+        ends = {p: each.log_end for p, each in behind.items() if each.log_end is not None}
         now = time.time_ns() // 1_000_000
         try:
             return await find_ages(offsets, ends, now, self._listed_offsets)
         except (Unreachable, Refused):  # the lag in records is known, and is worth to be told
             return {}
 
-    async def older(
+    async def find_older(
         self, standings: Mapping[str, Sequence[PartitionLag]], age: int
     ) -> dict[str, list[TopicPartition]]:
         """The partitions of each group whose first unread record is older than ``age``.
@@ -343,7 +354,7 @@ class Admin:
             if (offset := each.first_unread) is not None
         ]
         since = time.time_ns() // 1_000_000 - age
-        first = await self.at_time({place for _, place, _ in behind}, since)
+        first = await self.offsets_for_time({place for _, place, _ in behind}, since)
         found: dict[str, list[TopicPartition]] = {}
         for group, place, offset in behind:
             newer = first[place]
@@ -353,14 +364,14 @@ class Admin:
 
     # Topics
 
-    async def topics(self, names: Iterable[str]) -> ClusterMetadata:
+    async def describe_topics(self, names: Iterable[str]) -> ClusterMetadata:
         """What is known of topics.
 
         :raises UnknownTopic: one does not exist; near ones are named
         :raises AuthorizationFailed: one must not be looked at
         """
         wanted = sorted(set(names))
-        metadata = await self.known(wanted)
+        metadata = await self.fetch_metadata(wanted)
         for name in wanted:
             topic = metadata.topics.get(name)
             code = (
@@ -375,30 +386,31 @@ class Admin:
                 raise group_request_error(code, f"topic {name!r} cannot be looked at")
         return metadata
 
-    async def known(self, names: Iterable[str]) -> ClusterMetadata:
+    async def fetch_metadata(self, names: Iterable[str]) -> ClusterMetadata:
         """Returns the metadata of topics; missing ones are left out or have an error code."""
         return await self._client.refresh(sorted(set(names)), deadline=self._deadline)
 
     # Changes
 
-    async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Sets a group's offsets from outside; the group must have no members.
 
         :raises GroupError: not all were stored; the message names them and why
         """
         given = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
         reply = cast(
-            OffsetCommitResult, await self._ask(group, OffsetCommit(group=group, offsets=given))
+            OffsetCommitResult,
+            await self._ask_coordinator(group, OffsetCommit(group=group, offsets=given)),
         )
         check_codes(reply.codes, f"group {group!r}: not stored")
 
-    async def delete(self, groups: Iterable[str]) -> None:
+    async def delete_groups(self, groups: Iterable[str]) -> None:
         """Deletes groups and their offsets; they must have no members.
 
         :raises GroupError: not all were deleted; the message names them and why
         """
-        replies = await self._all(
-            lambda name: self._ask(name, DeleteGroups(groups=(name,))), list(groups)
+        replies = await self._run_limited(
+            lambda name: self._ask_coordinator(name, DeleteGroups(groups=(name,))), list(groups)
         )
         codes: dict[str, Code] = {}
         for reply in replies:
@@ -411,16 +423,16 @@ class Admin:
         :raises GroupError: not all were deleted; the message names them and why
         """
         request = OffsetDelete(group=group, partitions=tuple(partitions))
-        reply = cast(OffsetDeleteResult, await self._ask(group, request))
+        reply = cast(OffsetDeleteResult, await self._ask_coordinator(group, request))
         if reply.code:
             raise group_request_error(reply.code, f"offsets of group {group!r} cannot be deleted")
         check_codes(reply.codes, f"group {group!r}: not deleted")
 
     # Requests
 
-    async def _ask(self, group: str, request: GroupRequest) -> GroupResponse:
+    async def _ask_coordinator(self, group: str, request: GroupRequest) -> GroupResponse:
         api, message = encode_group_request(request)
-        response = await self._client.ask_coordinator(
+        response = await self._client.send_to_coordinator(
             group, api, message, self._deadline, most=MAX_VERSIONS.get(api)
         )
         return decode_group_response(request, response)
@@ -430,11 +442,11 @@ class Admin:
         response = await self._client.send(api, message, node=node.id, deadline=self._deadline)
         return decode_group_response(request, response)
 
-    async def _all(self, ask: Callable[[S], Awaitable[T]], about: Iterable[S]) -> list[T]:
+    async def _run_limited(self, ask: Callable[[S], Awaitable[T]], about: Iterable[S]) -> list[T]:
         """Runs a limited number of requests at a time: a cluster may have thousands of groups."""
 
         async def in_turn(one: S) -> T:
-            async with self._room:
+            async with self._in_flight_limit:
                 return await ask(one)
 
         return await run_all(in_turn(one) for one in about)
@@ -466,49 +478,49 @@ class AgeSearch:
     offset: int
     now: int
     #: A record up to the offset, and its time.
-    before: tuple[int, int]
+    record_before: tuple[int, int]
     #: One behind the offset, and its time: a hint where to look, no more.
-    behind: tuple[int, int]
+    record_after: tuple[int, int]
     #: It is not newer than that.
-    latest: int
-    asked: int = 0
+    latest_time: int
+    rounds: int = 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Is it known well enough?"""
-        earliest = self.before[1]
+        earliest = self.record_before[1]
         near = max(AGE_TOLERANCE_MS, (self.now - earliest) // AGE_TOLERANCE_DIVISOR)
-        return self.latest - earliest <= near or self.asked >= MAX_ROUNDS
+        return self.latest_time - earliest <= near or self.rounds >= MAX_ROUNDS
 
     @property
     def age(self) -> int:
         """How old the record is, or a little more."""
-        return max(self.now - self.before[1], 0)
+        return max(self.now - self.record_before[1], 0)
 
     @property
-    def guess(self) -> int:
+    def next_time(self) -> int:
         """The next time to ask for: by the rate of records, and every other time in the middle
         between the ages that it can have, which ends it whatever the rate is.
         """
-        (low, earliest), (high, later) = self.before, self.behind
+        (low, earliest), (high, later) = self.record_before, self.record_after
         guess = self.now - isqrt(
-            max(self.now - self.latest, AGE_TOLERANCE_MS) * (self.now - earliest)
+            max(self.now - self.latest_time, AGE_TOLERANCE_MS) * (self.now - earliest)
         )
-        if self.asked % 2 == 0 and high > low:
+        if self.rounds % 2 == 0 and high > low:
             guess = earliest + (later - earliest) * (self.offset - low) // (high - low)
-        return min(max(guess, earliest + 1), self.latest)
+        return min(max(guess, earliest + 1), self.latest_time)
 
-    def told(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
+    def with_answer(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
         """What is known after an answer."""
-        asked = replace(self, asked=self.asked + 1)
+        asked = replace(self, rounds=self.rounds + 1)
         if found is None:
-            return replace(asked, latest=time - 1)
+            return replace(asked, latest_time=time - 1)
         offset, stamp = found
         if offset > self.offset:
-            return replace(asked, latest=time - 1, behind=found)
+            return replace(asked, latest_time=time - 1, record_after=found)
         if offset == self.offset:  # all before it are older than what was asked for
-            return replace(asked, before=found, latest=stamp)
-        return replace(asked, before=found, latest=max(self.latest, stamp))
+            return replace(asked, record_before=found, latest_time=stamp)
+        return replace(asked, record_before=found, latest_time=max(self.latest_time, stamp))
 
 
 async def find_ages(
@@ -530,15 +542,19 @@ async def find_ages(
             found[partition] = max(now - oldest[1], 0)
         elif oldest is not None:
             searches[partition] = AgeSearch(
-                offset=offset, now=now, before=oldest, behind=(ends[partition], now), latest=now
+                offset=offset,
+                now=now,
+                record_before=oldest,
+                record_after=(ends[partition], now),
+                latest_time=now,
             )
     while searches:
-        open_ones = {each: one for each, one in searches.items() if not one.settled}
+        open_ones = {each: one for each, one in searches.items() if not one.is_settled}
         found.update({each: searches[each].age for each in searches.keys() - open_ones.keys()})
-        asked = {partition: search.guess for partition, search in open_ones.items()}
+        asked = {partition: search.next_time for partition, search in open_ones.items()}
         answers = await ask(asked) if asked else {}
         searches = {
-            partition: open_ones[partition].told(asked[partition], answers[partition])
+            partition: open_ones[partition].with_answer(asked[partition], answers[partition])
             for partition in open_ones.keys() & answers.keys()
         }
     return found

@@ -56,16 +56,19 @@ class ClusterClient:
         :param quiet: who uses it tells itself what cannot be reached: it is logged for debugging
         """
         self.config = config
-        self._means = ConnectionContext(config, quiet=quiet)
+        self._context = ConnectionContext(config, quiet=quiet)
         #: By the address and what it is for: a long poll must not hold up a heartbeat, and a
         #: broker serves one request of a connection at a time.
-        self._peers: dict[tuple[Address, str], BrokerEndpoint] = {}
+        self._endpoints: dict[tuple[Address, str], BrokerEndpoint] = {}
         self._refresher = MetadataRefresher(
-            partial(self.send, Api.METADATA), config, self._problems, self._begin_again
+            partial(self.send, Api.METADATA),
+            config,
+            self._connection_problems,
+            self._reset_connections,
         )
         self._coordinators = CoordinatorCache(self)
         #: Pauses between tries that a broker has answered with an error.
-        self.backoff = Backoff.of(config.retry_backoff, config.retry_backoff_max)
+        self.backoff = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._closed = False
 
     # What is known
@@ -76,9 +79,9 @@ class ClusterClient:
         return self._refresher.metadata
 
     @property
-    def on_metadata(self) -> list[Callable[[ClusterMetadata], None]]:
+    def metadata_listeners(self) -> list[Callable[[ClusterMetadata], None]]:
         """Called in the loop with every new snapshot."""
-        return self._refresher.callbacks
+        return self._refresher.listeners
 
     async def refresh(
         self, topics: Iterable[str] | None, *, deadline: float, create: bool = False
@@ -98,13 +101,13 @@ class ClusterClient:
 
     def request_refresh(self) -> None:
         """Renews the snapshot soon, not oftener than ``retry.backoff.ms`` allows."""
-        self._refresher.request()
+        self._refresher.request_refresh()
 
-    def watch(self, topics: Iterable[str] | None) -> None:
+    def watch_topics(self, topics: Iterable[str] | None) -> None:
         """Watches these topics and no others, from the next refresh on; None: all there are."""
-        self._refresher.watch(topics if topics is None else frozenset(topics))
+        self._refresher.watch_topics(topics if topics is None else frozenset(topics))
 
-    def deadline(self, timeout: float | None = None) -> float:
+    def deadline_after(self, timeout: float | None = None) -> float:
         """Returns the time this many seconds from now; None: ``default.api.timeout.ms``."""
         patience = self.config.api_timeout / 1000 if timeout is None else timeout
         return asyncio.get_running_loop().time() + patience
@@ -135,7 +138,9 @@ class ClusterClient:
         """
         if node is not None:
             connection = await self.connect(node, deadline=deadline)
-            return await self.ask(connection, api, request, deadline, most=most, timeout=timeout)
+            return await self.send_over(
+                connection, api, request, deadline, most=most, timeout=timeout
+            )
         failures, problem = 0, None
         while True:
             try:
@@ -145,17 +150,17 @@ class ClusterClient:
                     raise
                 raise TimedOut(str(problem)) from problem  # why there had to be another try
             try:
-                return await self.ask(
+                return await self.send_over(
                     connection, api, request, deadline, most=most, timeout=timeout
                 )
             except Unreachable as error:
                 failures, problem = failures + 1, error
-                pause = self.backoff.after(failures)
+                pause = self.backoff.pause_after(failures)
                 if asyncio.get_running_loop().time() + pause >= deadline:
                     raise
             await asyncio.sleep(pause)
 
-    async def ask(  # noqa: PLR0913, as send
+    async def send_over(  # noqa: PLR0913, as send
         self,
         connection: BrokerConnection,
         api: Api,
@@ -179,7 +184,7 @@ class ClusterClient:
                 f"{connection.name}: no answer to {api_name(api)} in the time given"
             ) from None
 
-    async def leader(self, tp: TopicPartition, deadline: float) -> int:
+    async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
         """The broker that leads a partition, as soon as one is known.
 
         :raises AuthorizationFailed: no permission for the topic
@@ -188,8 +193,8 @@ class ClusterClient:
         """
         failures = 0
         while (found := self.metadata.leader(tp)) is None:
-            problem = f"{tp} has no leader{self._told(tp.topic)}"
-            pause = self.backoff.after(failures)
+            problem = f"{tp} has no leader{self._topic_problem(tp.topic)}"
+            pause = self.backoff.pause_after(failures)
             if failures and asyncio.get_running_loop().time() + pause >= deadline:
                 raise TimedOut(f"{problem}, in the time given")
             await asyncio.sleep(pause)
@@ -200,7 +205,7 @@ class ClusterClient:
                 raise TimedOut(f"{problem}: {error}") from error
         return found
 
-    def _told(self, name: str) -> str:
+    def _topic_problem(self, name: str) -> str:
         """What is wrong with a topic, for who waits for it."""
         topic = self.metadata.topics.get(name)
         match Code.NONE if topic is None else topic.error:
@@ -217,11 +222,11 @@ class ClusterClient:
 
     # Coordinators
 
-    async def coordinator(self, group: str, deadline: float) -> CoordinatorNode:
+    async def find_coordinator(self, group: str, deadline: float) -> CoordinatorNode:
         """A group's coordinator, asked for if it is not known."""
         return await self._coordinators.find(group, deadline)
 
-    async def ask_coordinator(
+    async def send_to_coordinator(
         self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
     ) -> Message:
         """Sends a request to a group's coordinator; finds it again if it has moved or is
@@ -229,7 +234,7 @@ class ClusterClient:
 
         The request may be executed twice, so use it only for requests where that does no harm.
         """
-        return await self._coordinators.ask(group, api, request, deadline, most=most)
+        return await self._coordinators.send(group, api, request, deadline, most=most)
 
     def forget_coordinator(self, group: str) -> None:
         """It is asked for anew when it is needed again."""
@@ -248,28 +253,30 @@ class ClusterClient:
         known = self.metadata.brokers.get(node)
         if known is None:
             self.request_refresh()
-            raise Unreachable(f"broker {node} is not known: {self._known()}")
+            raise Unreachable(f"broker {node} is not known: {self._describe_brokers()}")
         try:
-            return await self.peer(known).connect(deadline)
+            return await self.endpoint(known).connect(deadline)
         except Unreachable:
             self.request_refresh()
             raise
 
-    def peer(self, node: BrokerMetadata, use: str = "") -> BrokerEndpoint:
+    def endpoint(self, node: BrokerMetadata, use: str = "") -> BrokerEndpoint:
         """Returns the endpoint of a broker from the metadata."""
-        hint = "" if node.address in self.config.bootstrap else ADVERTISED_HINT
-        return self._peer(node.address, use, f"broker {node.id} at {node.address}", hint)
+        hint = "" if node.address in self.config.bootstrap_servers else ADVERTISED_HINT
+        return self._endpoint(node.address, use, f"broker {node.id} at {node.address}", hint)
 
-    def _peer(self, address: Address, use: str, name: str, hint: str = "") -> BrokerEndpoint:
-        found = self._peers.get((address, use))
+    def _endpoint(self, address: Address, use: str, name: str, hint: str = "") -> BrokerEndpoint:
+        found = self._endpoints.get((address, use))
         if found is None:
-            found = self._peers[address, use] = BrokerEndpoint(address, self._means, name, hint)
+            found = self._endpoints[address, use] = BrokerEndpoint(
+                address, self._context, name, hint
+            )
         return found
 
     async def _connect_anywhere(self, deadline: float) -> BrokerConnection:
         open_ones = [
             each.connection
-            for (_, use), each in self._peers.items()
+            for (_, use), each in self._endpoints.items()
             if not use and each.connection is not None
         ]
         if open_ones:
@@ -291,26 +298,28 @@ class ClusterClient:
         """All that are known, then those of ``bootstrap.servers``, in case that all others are gone
         or have moved (KIP-899, KIP-1102). Those that failed last come last.
         """
-        found = [self.peer(node) for node in self.metadata.brokers.values()]
+        found = [self.endpoint(node) for node in self.metadata.brokers.values()]
         random.shuffle(found)  # clients that start together do not all ask the same
         first: list[BrokerEndpoint] = []
-        if not found or self.config.recovery == "rebootstrap":
-            for each in self.config.bootstrap:
-                peer = self._peer(each, "", f"{each} of bootstrap.servers")
+        if not found or self.config.metadata_recovery_strategy == "rebootstrap":
+            for each in self.config.bootstrap_servers:
+                peer = self._endpoint(each, "", f"{each} of bootstrap.servers")
                 first.append(peer)
             random.shuffle(first)
-        return sorted(dict.fromkeys(found + first), key=lambda each: each.ready_at)
+        return sorted(dict.fromkeys(found + first), key=lambda each: each.next_attempt_at)
 
-    def _begin_again(self) -> None:
-        for (_, use), each in self._peers.items():
+    def _reset_connections(self) -> None:
+        for (_, use), each in self._endpoints.items():
             if not use and each.connection is not None:
-                each.connection.finish()
+                each.connection.close_when_idle()
 
-    def _problems(self) -> str:
-        found = dict.fromkeys(each.trouble for (_, use), each in self._peers.items() if not use)
+    def _connection_problems(self) -> str:
+        found = dict.fromkeys(
+            each.problem_text for (_, use), each in self._endpoints.items() if not use
+        )
         return f": {'; '.join(found)}" if found else ""
 
-    def _known(self) -> str:
+    def _describe_brokers(self) -> str:
         brokers = ", ".join(
             f"{each.id} at {each.address}" for each in self.metadata.brokers.values()
         )
@@ -325,11 +334,11 @@ class ClusterClient:
         it is cancelled.
         """
         self._closed = True
-        self._refresher.stop()
-        for each in self._peers.values():
-            each.stop()
+        self._refresher.begin_close()
+        for each in self._endpoints.values():
+            each.begin_close()
         await self._refresher.close()
-        await asyncio.gather(*(each.close() for each in self._peers.values()))
+        await asyncio.gather(*(each.close() for each in self._endpoints.values()))
 
 
 def _combine_errors(failed: list[RotaError]) -> RotaError:
@@ -361,21 +370,27 @@ class BrokerEndpoint:
         self.address = address
         self.name = name
         self._hint = hint
-        self._means = means
+        self._context = means
         config = self._config = means.config
         self._connection: BrokerConnection | None = None
         self._opening: asyncio.Task[BrokerConnection] | None = None
         #: What is being opened.
-        self._under_way: BrokerConnection | None = None
-        self._pauses = Backoff.of(config.reconnect_backoff, config.reconnect_backoff_max)
-        self._patience = Backoff.of(config.connect_timeout, config.connect_timeout_max)
-        self._silence = Backoff.of(config.connect_timeout // 2, config.request_timeout)
+        self._opening_connection: BrokerConnection | None = None
+        self._reconnect_backoff = Backoff.from_milliseconds(
+            config.reconnect_backoff, config.reconnect_backoff_max
+        )
+        self._connect_timeout = Backoff.from_milliseconds(
+            config.connect_timeout, config.connect_timeout_max
+        )
+        self._silence_timeout = Backoff.from_milliseconds(
+            config.connect_timeout // 2, config.request_timeout
+        )
         self._failures = 0
         #: It was a Kafka's once.
-        self._met = False
+        self._was_kafka = False
         self._closed = False
         #: No try before this, by the loop's clock.
-        self.ready_at = 0.0
+        self.next_attempt_at = 0.0
         #: Why the last try failed.
         self.problem: RotaError | None = None
 
@@ -383,7 +398,7 @@ class BrokerEndpoint:
     def connection(self) -> BrokerConnection | None:
         """The connection, if it is open."""
         found = self._connection
-        return found if found is not None and found.usable else None
+        return found if found is not None and found.is_usable else None
 
     async def connect(self, deadline: float) -> BrokerConnection:
         """The connection, opened if need be: one try, after the pause that the last failure asks
@@ -404,42 +419,44 @@ class BrokerEndpoint:
             async with asyncio.timeout_at(deadline):
                 return await wait_for_shared(opening)
         except TimeoutError:
-            raise TimedOut(self.trouble) from self.problem
+            raise TimedOut(self.problem_text) from self.problem
         except asyncio.CancelledError:
             if not self._closed or _is_cancelled():
                 raise
             raise Unreachable(f"{self.name}: this client is closed") from None
 
     @property
-    def trouble(self) -> str:
+    def problem_text(self) -> str:
         """Why there is no connection, for a caller whose deadline is over."""
         if self.problem is not None:
             return str(self.problem)
-        if self._under_way is None:
+        if self._opening_connection is None:
             return f"{self.name}: no answer in the time given"
-        return str(self._under_way.late("in the time given"))
+        return str(self._opening_connection.timeout_error("in the time given"))
 
     async def _open(self) -> BrokerConnection:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self.ready_at - loop.time())
-        patience = self._patience.after(self._failures + 1)
+        await asyncio.sleep(self.next_attempt_at - loop.time())
+        patience = self._connect_timeout.pause_after(self._failures + 1)
         longest = self._config.request_timeout / 1000
-        made = self._under_way = BrokerConnection(self.address, self._means, self.name)
+        made = self._opening_connection = BrokerConnection(self.address, self._context, self.name)
         try:
             await made.establish(
                 loop.time() + max(patience, longest),
                 patience=patience,
                 # one that was a Kafka before may be a slow one now
-                silence=longest if self._met else self._silence.after(self._failures + 1),
+                silence=longest
+                if self._was_kafka
+                else self._silence_timeout.pause_after(self._failures + 1),
                 hint=self._hint,
             )
         except NotKafka as error:
-            if error.certain or not self._met:
+            if error.certain or not self._was_kafka:
                 raise
             # a proxy in front of a dead broker takes a connection, and closes it or says nothing
             raise Unreachable(f"{self.name}: the broker does not answer any more") from error
         finally:
-            self._under_way = None
+            self._opening_connection = None
         return made
 
     def _opened(self, task: asyncio.Task[BrokerConnection]) -> None:
@@ -449,18 +466,20 @@ class BrokerEndpoint:
         error = task.exception()
         if error is None:
             self._connection, self._failures, self.problem = task.result(), 0, None
-            self._met = True
+            self._was_kafka = True
             if self._closed:  # it was open just before it was to be given up
                 self._connection.close()
             return
         self._failures += 1
-        pause = self._pauses.after(self._failures)
-        self.ready_at = asyncio.get_running_loop().time() + pause
+        pause = self._reconnect_backoff.pause_after(self._failures)
+        self.next_attempt_at = asyncio.get_running_loop().time() + pause
         if self.problem is None or str(self.problem) != str(error):
-            LOGGER.log(self._means.level, "%s", error)  # not each time: it is tried again and again
+            LOGGER.log(
+                self._context.log_level, "%s", error
+            )  # not each time: it is tried again and again
         self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
 
-    def stop(self) -> None:
+    def begin_close(self) -> None:
         """Begins to close the connection, or the try to open it."""
         if self._closed:
             return  # a second cancellation would cut short what the first one set going
@@ -472,11 +491,11 @@ class BrokerEndpoint:
 
     async def close(self) -> None:
         """Closes it, and waits for that."""
-        self.stop()
+        self.begin_close()
         if self._opening is not None:
             await asyncio.wait([self._opening])
         if self._connection is not None:
-            await self._connection.abort()
+            await self._connection.close_and_wait()
 
 
 def _is_cancelled() -> bool:
@@ -500,11 +519,11 @@ class CoordinatorNode:
     group: str
     node: BrokerMetadata
     client: ClusterClient
-    peer: BrokerEndpoint
+    endpoint: BrokerEndpoint
 
     async def connect(self, deadline: float) -> BrokerConnection:
         """The connection, opened if need be."""
-        return await self.peer.connect(deadline)
+        return await self.endpoint.connect(deadline)
 
     async def send(
         self,
@@ -516,8 +535,10 @@ class CoordinatorNode:
         timeout: float | None = None,
     ) -> Message:
         """Asks it once, as :meth:`Client.send` asks a broker."""
-        connection = await self.peer.connect(deadline)
-        return await self.client.ask(connection, api, request, deadline, most=most, timeout=timeout)
+        connection = await self.endpoint.connect(deadline)
+        return await self.client.send_over(
+            connection, api, request, deadline, most=most, timeout=timeout
+        )
 
 
 class CoordinatorCache:
@@ -552,14 +573,14 @@ class CoordinatorCache:
             found = response.coordinators[0] if response.coordinators else response
             if found.error_code == Code.NONE:
                 node = BrokerMetadata(found.node_id, found.host, found.port)
-                peer = self._client.peer(node, "coordinator")
+                peer = self._client.endpoint(node, "coordinator")
                 self._known[group] = CoordinatorNode(group, node, self._client, peer)
                 break
             failures, code = failures + 1, found.error_code
-            await self._pause(group, code, failures, deadline)
+            await self._wait_before_retry(group, code, failures, deadline)
         return self._known[group]
 
-    async def ask(
+    async def send(
         self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
     ) -> Message:
         """Asks it, until it is the right one and answers."""
@@ -567,7 +588,7 @@ class CoordinatorCache:
         failures = 0
         while True:
             failures += 1
-            pause = self._client.backoff.after(failures)
+            pause = self._client.backoff.pause_after(failures)
             found = await self.find(group, deadline)
             try:
                 response = await found.send(api, request, deadline=deadline, most=most)
@@ -586,7 +607,9 @@ class CoordinatorCache:
                 return response
             await asyncio.sleep(pause)
 
-    async def _pause(self, group: str, code: int, failures: int, deadline: float) -> None:
+    async def _wait_before_retry(
+        self, group: str, code: int, failures: int, deadline: float
+    ) -> None:
         if code == Code.GROUP_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(
                 Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
@@ -596,7 +619,7 @@ class CoordinatorCache:
                 f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
                 code,
             )
-        pause = self._client.backoff.after(failures)
+        pause = self._client.backoff.pause_after(failures)
         if asyncio.get_running_loop().time() + pause >= deadline:
             raise _coordinator_timeout(group, code)
         await asyncio.sleep(pause)
@@ -619,7 +642,7 @@ def _collect_codes(part: Message, found: set[int]) -> None:
     if code is not None:
         found.add(code)
     for field in part.STRUCT.fields:
-        if field.struct is not None and field.array:
+        if field.struct is not None and field.is_array:
             for each in getattr(part, field.name) or ():
                 _collect_codes(each, found)
 

@@ -2,8 +2,9 @@
 
 ``read_settings`` takes a mapping such as ``{"bootstrap.servers": "host:9092"}`` and returns
 checked, typed values and the warnings about keys that have no effect. The keys themselves are in
-:mod:`rota.client.config_keys`, TLS and SASL in :mod:`rota.client.security_config`. The rest of this
-module parses single values: addresses, deserializers and Java's ``.properties`` files.
+:mod:`rota.client.config_keys`, TLS and SASL in
+:mod:`rota.client.security_config`. The rest of this module parses single values: addresses,
+    deserializers and Java's ``.properties`` files.
 """
 
 from __future__ import annotations
@@ -117,15 +118,15 @@ def require_mapping(given: object, keywords: Mapping[str, object]) -> Mapping[st
 def read_settings(given: Mapping[str, object]) -> Settings:
     """Parses and checks settings; a value of None counts as not given.
 
-    :raises InputError: a key is unknown, malformed, refused, or does not fit the others :raises
-    Unreachable: a file that a setting names cannot be read
+    :raises InputError: a key is unknown, malformed, refused, or does not fit the others
+    :raises Unreachable: a file that a setting names cannot be read
     """
     values = _parse_values(given)
     tls, login, warnings = security_config.read_security(values)
     warnings += check_supported(values)
     _fill_defaults(values)
     bootstrap = parse_addresses(_list_value(values, "bootstrap.servers"))
-    client = _build_config(ClientConfig, values, bootstrap=bootstrap, tls=tls, login=login)
+    client = _build_config(ClientConfig, values, bootstrap_servers=bootstrap, tls=tls, sasl=login)
     reading = _build_config(FetchConfig, values, **_reset_policy(values))
     member = _member_config(values)
     return Settings(
@@ -162,10 +163,10 @@ def check_supported(values: Mapping[str, object]) -> list[str]:
     warnings = []
     for name, value in values.items():
         key = KEYS[name]
-        if key.fate is KeySupport.REFUSED and value not in (key.default, "", ()):
-            raise InputError(f"{name}: {key.about}")
-        if key.fate is KeySupport.IDLE and value not in key.asks_nothing:
-            warnings.append(f"{name}: without effect: {key.about}")
+        if key.support is KeySupport.REFUSED and value not in (key.default, "", ()):
+            raise InputError(f"{name}: {key.description}")
+        if key.support is KeySupport.NO_EFFECT and value not in key.no_op_values:
+            warnings.append(f"{name}: without effect: {key.description}")
     return warnings
 
 
@@ -217,11 +218,11 @@ def _reset_policy(values: Mapping[str, object]) -> dict[str, object]:
     """``auto.offset.reset``, which may have a duration (KIP-1106)."""
     text = str(values.get("auto.offset.reset", LATEST))
     if text in {EARLIEST, LATEST, NO_RESET}:
-        return {"reset": text}
+        return {"auto_offset_reset": text}
     name, colon, length = text.partition(":")
     if name == BY_DURATION and colon:
         return {
-            "reset": name,
+            "auto_offset_reset": name,
             "reset_duration": duration.parse_iso_duration(length, "auto.offset.reset"),
         }
     known = (EARLIEST, LATEST, NO_RESET, BY_DURATION)

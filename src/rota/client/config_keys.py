@@ -2,9 +2,8 @@
 
 A key is honoured, has no effect in Rota (it is accepted, and named in a warning), or is refused
 with the reason and what to do instead. Keys that are fields of the configurations in
-:mod:`rota.engine.model.config` and :mod:`rota.engine.model.config` take their defaults and bounds
-    from there. The names that other clients use are listed last, so that an error can give Kafka's
-    name.
+:mod:`rota.engine.model.config` take their defaults and bounds from there. The names that other
+clients use are listed last, so that an error can give Kafka's name.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class KeySupport(enum.Enum):
     """What becomes of a setting."""
 
     HONOURED = "honoured"
-    IDLE = "without effect"
+    NO_EFFECT = "without effect"
     REFUSED = "refused"
 
 
@@ -68,18 +67,18 @@ class ConfigKey:
     name: str
     kind: KeyType
     default: object = None
-    fate: KeySupport = KeySupport.HONOURED
+    support: KeySupport = KeySupport.HONOURED
     #: What it does; or why it is without effect or refused, and what to do instead.
-    about: str
-    least: float | None = None
-    most: float | None = None
+    description: str
+    minimum: float | None = None
+    maximum: float | None = None
     choices: tuple[str, ...] = ()
     #: The case of letters does not count in ``choices``.
-    any_case: bool = False
+    ignores_case: bool = False
     #: Why ``choices`` are fewer than Kafka's.
     reason: str = ""
     #: Values that ask for what Rota does anyway.
-    asks_nothing: tuple[object, ...] = ()
+    no_op_values: tuple[object, ...] = ()
 
     def parse(self, value: object) -> object:
         """The value that is meant: texts are read as Kafka reads them.
@@ -135,7 +134,10 @@ class ConfigKey:
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest that a number may be."""
         least, most = _TYPE_RANGES[self.kind]
-        return least if self.least is None else self.least, most if self.most is None else self.most
+        return (
+            least if self.minimum is None else self.minimum,
+            most if self.maximum is None else self.maximum,
+        )
 
     def _string(self, value: object) -> str:
         if not isinstance(value, str):
@@ -145,12 +147,12 @@ class ConfigKey:
         if not self.choices:
             return value
         for each in self.choices:
-            if value == each or (self.any_case and value.lower() == each.lower()):
+            if value == each or (self.ignores_case and value.lower() == each.lower()):
                 return each
         known = ", ".join(map(repr, self.choices))
         why = f" ({self.reason})" if self.reason else ""
         meant = value.upper().replace("TLS", "SSL")  # SSL is what Kafka calls TLS
-        near = meant if meant in self.choices else value.upper() if self.any_case else value
+        near = meant if meant in self.choices else value.upper() if self.ignores_case else value
         hint = "" if self.reason else suggest_names(near, self.choices)
         raise InputError(f"{self.name}: {_show_value(value)} is not one of {known}{why}{hint}")
 
@@ -244,9 +246,9 @@ def _key_of_field(name: str, each: Field[Any]) -> ConfigKey:
     about, meta = _DESCRIPTIONS[name], each.metadata
     default = None if each.default is MISSING else each.default
     if name in {"client.id", "client.rack"}:
-        return ConfigKey(name=name, kind=KeyType.STRING, default="", about=about)
+        return ConfigKey(name=name, kind=KeyType.STRING, default="", description=about)
     if name == "auto.offset.reset":  # has its own syntax
-        return ConfigKey(name=name, kind=KeyType.STRING, default=default, about=about)
+        return ConfigKey(name=name, kind=KeyType.STRING, default=default, description=about)
     if "choices" in meta:
         any_case = name == "metadata.recovery.strategy"
         choices = meta["choices"]
@@ -255,8 +257,8 @@ def _key_of_field(name: str, each: Field[Any]) -> ConfigKey:
             kind=KeyType.STRING,
             default=default,
             choices=choices,
-            any_case=any_case,
-            about=about,
+            ignores_case=any_case,
+            description=about,
         )
     if "least" in meta:
         kind = KeyType.INT if meta["most"] == MAX_INT else KeyType.LONG
@@ -264,12 +266,12 @@ def _key_of_field(name: str, each: Field[Any]) -> ConfigKey:
             name=name,
             kind=kind,
             default=default,
-            least=meta["least"],
-            most=meta["most"],
-            about=about,
+            minimum=meta["least"],
+            maximum=meta["most"],
+            description=about,
         )
     kind = KeyType.BOOLEAN if isinstance(default, bool) else KeyType.STRING
-    return ConfigKey(name=name, kind=kind, default=default, about=about)
+    return ConfigKey(name=name, kind=kind, default=default, description=about)
 
 
 def _other_keys() -> Iterator[ConfigKey]:
@@ -278,7 +280,8 @@ def _other_keys() -> Iterator[ConfigKey]:
         name="bootstrap.servers",
         kind=KeyType.LIST,
         default=REQUIRED,
-        about="Where brokers are asked for all others: host:port, several with commas between.",
+        description="Where brokers are asked for all others: host:port, several with commas "
+        "between.",
     )
     yield ConfigKey(
         name="client.dns.lookup",
@@ -286,22 +289,23 @@ def _other_keys() -> Iterator[ConfigKey]:
         default="use_all_dns_ips",
         choices=("use_all_dns_ips",),
         reason="resolve_canonical_bootstrap_servers_only is for Kerberos, which Rota does not have",
-        about="Every address of a host's name is tried.",
+        description="Every address of a host's name is tried.",
     )
     yield ConfigKey(
         name="partition.assignment.strategy",
         kind=KeyType.LIST,
         default=("range", "cooperative-sticky"),
-        about="Strategies in order of preference: names, Java's class names, your own as "
+        description="Strategies in order of preference: names, Java's class names, your own as "
         "`package.module:Class`, classes or instances.",
     )
     yield ConfigKey(
         name="assign.budget.ms",
         kind=KeyType.INT,
         default=DEFAULT_BUDGET_MS,
-        least=0,
-        most=MAX_INT,
-        about="Rota's own: how long a strategy of the sticky family, on the group's leader, may "
+        minimum=0,
+        maximum=MAX_INT,
+        description="Rota's own: how long a strategy of the sticky family, on the group's "
+        "leader, may "
         "look for fewer moves.",
     )
     yield ConfigKey(
@@ -309,17 +313,18 @@ def _other_keys() -> Iterator[ConfigKey]:
         kind=KeyType.STRING,
         default="classic",
         choices=("classic",),
-        any_case=True,
+        ignores_case=True,
         reason="with 'consumer' the broker decides who gets what (KIP-848), not a strategy of the "
         "members: Rota's consumer speaks the classic protocol, which every Kafka serves",
-        about="`classic`. `consumer` is refused: there the broker assigns, not the members.",
+        description="`classic`. `consumer` is refused: there the broker assigns, not the members.",
     )
     for side in ("key", "value"):
         yield ConfigKey(
             name=f"{side}.deserializer",
             kind=KeyType.CLASS,
             default="bytes",
-            about=f"What makes a record's {side} out of bytes: a callable, `bytes`, `string`, "
+            description=f"What makes a record's {side} out of bytes: a callable, `bytes`, "
+            "`string`, "
             "`json`, `integer`, `long`... or the name of Java's class. Kafka has no default.",
         )
     for name in ("deserializer", "key.deserializer", "value.deserializer"):
@@ -327,14 +332,15 @@ def _other_keys() -> Iterator[ConfigKey]:
             name=f"{name}.encoding",
             kind=KeyType.STRING,
             default="UTF-8",
-            about="The encoding of texts for the deserializer `string`; of `key.`, `value.` and "
+            description="The encoding of texts for the deserializer `string`; of `key.`, "
+            "`value.` and "
             "neither, the one that says more counts.",
         )
     yield ConfigKey(
         name="interceptor.classes",
         kind=KeyType.LIST,
         default=(),
-        about="Subclasses of `rota.ConsumerInterceptor`: classes, instances or "
+        description="Subclasses of `rota.ConsumerInterceptor`: classes, instances or "
         "`package.module:Class`.",
     )
     yield ConfigKey(
@@ -342,8 +348,8 @@ def _other_keys() -> Iterator[ConfigKey]:
         kind=KeyType.STRING,
         default="PLAINTEXT",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        any_case=True,
-        about="Whether connections have TLS, and whether somebody logs in.",
+        ignores_case=True,
+        description="Whether connections have TLS, and whether somebody logs in.",
     )
     yield from _tls_keys()
     yield from _sasl_keys()
@@ -354,49 +360,52 @@ def _tls_keys() -> Iterator[ConfigKey]:
         yield ConfigKey(
             name=f"ssl.{store}.location",
             kind=KeyType.STRING,
-            about=f"The file that says {what}, in PEM.",
+            description=f"The file that says {what}, in PEM.",
         )
         yield ConfigKey(
             name=f"ssl.{store}.type",
             kind=KeyType.STRING,
             default="JKS",
-            about=f"`PEM`, where a {store} is given: JKS and PKCS12 are refused, with the command "
+            description=f"`PEM`, where a {store} is given: JKS and PKCS12 are refused, with "
+            "the command "
             "that converts them.",
         )
     yield ConfigKey(
         name="ssl.truststore.certificates",
         kind=KeyType.PASSWORD,
-        about="Certificates of those to trust, as PEM text. Without any: what the machine trusts.",
+        description="Certificates of those to trust, as PEM text. Without any: what the "
+        "machine trusts.",
     )
     yield ConfigKey(
         name="ssl.keystore.certificate.chain",
         kind=KeyType.PASSWORD,
-        about="This client's certificate and those above it, as PEM text.",
+        description="This client's certificate and those above it, as PEM text.",
     )
     yield ConfigKey(
         name="ssl.keystore.key",
         kind=KeyType.PASSWORD,
-        about="This client's private key, as PEM text.",
+        description="This client's private key, as PEM text.",
     )
     yield ConfigKey(
         name="ssl.key.password",
         kind=KeyType.PASSWORD,
-        about="What the private key is encrypted with.",
+        description="What the private key is encrypted with.",
     )
     yield ConfigKey(
         name="ssl.endpoint.identification.algorithm",
         kind=KeyType.STRING,
         default="https",
         choices=("https", ""),
-        any_case=True,
-        about="Whether the certificate must be for the host that is connected to; empty: any is "
+        ignores_case=True,
+        description="Whether the certificate must be for the host that is connected to; "
+        "empty: any is "
         "taken.",
     )
     yield ConfigKey(
         name="ssl.enabled.protocols",
         kind=KeyType.LIST,
         default=TLS_VERSIONS,
-        about="Versions of TLS that are accepted.",
+        description="Versions of TLS that are accepted.",
     )
 
 
@@ -405,12 +414,13 @@ def _sasl_keys() -> Iterator[ConfigKey]:
         name="sasl.mechanism",
         kind=KeyType.STRING,
         default="GSSAPI",
-        about="`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. Kafka's default, `GSSAPI`, is refused.",
+        description="`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`. Kafka's default, `GSSAPI`, "
+        "is refused.",
     )
     yield ConfigKey(
         name="sasl.jaas.config",
         kind=KeyType.PASSWORD,
-        about="Name and password, as a JAAS line of PlainLoginModule or ScramLoginModule.",
+        description="Name and password, as a JAAS line of PlainLoginModule or ScramLoginModule.",
     )
 
 
@@ -439,13 +449,13 @@ def _ignored_key(  # noqa: PLR0913 (a row of the table)
         name=name,
         kind=kind,
         default=default,
-        fate=KeySupport.IDLE,
-        about=why,
-        least=least,
-        most=most,
+        support=KeySupport.NO_EFFECT,
+        description=why,
+        minimum=least,
+        maximum=most,
         choices=choices,
-        any_case=any_case,
-        asks_nothing=asks_nothing,
+        ignores_case=any_case,
+        no_op_values=asks_nothing,
     )
 
 
@@ -631,7 +641,9 @@ def _refused_keys() -> Iterator[ConfigKey]:
             for name in ("client.callback.handler", "login.callback.handler", "login")
         ),
     ):
-        yield ConfigKey(name=name, kind=kind, default=default, fate=KeySupport.REFUSED, about=why)
+        yield ConfigKey(
+            name=name, kind=kind, default=default, support=KeySupport.REFUSED, description=why
+        )
 
 
 #: All keys by their names, in order.
@@ -751,7 +763,7 @@ def explain_unknown_key(key: str) -> str:
     if key in PRODUCER_KEYS:
         return f"{key}: is a setting of producers, not of consumers"
     if key.startswith("config.providers."):
-        return f"{key}: {KEYS['config.providers'].about}"
+        return f"{key}: {KEYS['config.providers'].description}"
     return (
         f"{quote_shortened(key)} is not a setting of Kafka's consumers{suggest_names(dotted, KEYS)}"
     )

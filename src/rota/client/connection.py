@@ -80,11 +80,11 @@ class ConnectionContext:
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
         #: At which failures to connect are logged.
-        self.level = logging.DEBUG if quiet else logging.WARNING
+        self.log_level = logging.DEBUG if quiet else logging.WARNING
         #: Where the bytes of all connections arrive for a moment.
-        self.scratch = bytearray(RECEIVE_BUFFER_BYTES)
+        self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         #: How TLS is spoken, if it is.
-        self.context = None if config.tls is None else login.make_tls_context(config.tls)
+        self.tls_context = None if config.tls is None else login.make_tls_context(config.tls)
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -92,7 +92,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, address: Address, means: ConnectionContext, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._means = means
+        self._context = means
         self._config = means.config
         self.address = address
         #: How errors call it.
@@ -100,18 +100,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         #: What the broker serves, by the API's key.
         self.versions: Mapping[int, Versions] = {}
         #: Done when the socket is closed.
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         #: Why it is closed.
         self._problem: str | None = None
         #: What has not come about yet; empty once requests may be sent.
         self._stage = "connection"
-        self._waiting: deque[InFlightRequest] = deque()
-        self._count = 0
+        self._in_flight: deque[InFlightRequest] = deque()
+        self._correlation_id = 0
         #: A request that needs a login, if any does, was answered.
-        self._served = False
+        self._has_answered = False
         self._frames = FrameReader(
-            MAX_FIRST_RESPONSE, means.scratch, LIMIT_TEXT, PREALLOCATED_BYTES
+            MAX_FIRST_RESPONSE, means.receive_buffer, LIMIT_TEXT, PREALLOCATED_BYTES
         )
         self._room = _EMPTY_VIEW
         #: Of the socket, where it may be read without TLS.
@@ -120,17 +120,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._was_large = False
         self._receiver: ReceiverThread | None = None
         #: The socket is the receiver's.
-        self._is_lent = False
+        self._is_socket_lent = False
         #: What has come first, until it is known to be a broker's.
-        self._head: bytes | None = b""
+        self._first_bytes: bytes | None = b""
         #: It was silent for so long that it was told that no more comes.
-        self._provoked = False
-        self._last = self._loop.time()
+        self._is_probed = False
+        self._last_activity = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         #: Until then the broker does not read what is sent (KIP-219).
-        self._muted = 0.0
+        self._muted_until = 0.0
         #: When the broker wants a new login.
-        self._expires = NEVER
+        self._session_expires_at = NEVER
         self._finishing = False
 
     # Life
@@ -168,15 +168,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout_at(deadline):
                 await self._connect(patience, hint)
-                await self._begin(deadline, silence)
+                await self._handshake(deadline, silence)
         except TimeoutError:
-            await self.abort()
-            raise self.late(f"within {self._loop.time() - begun:.3g} s", hint) from None
+            await self.close_and_wait()
+            raise self.timeout_error(f"within {self._loop.time() - begun:.3g} s", hint) from None
         except GeneratorExit:
             self.close()  # the event loop does not run any more, so nothing can be awaited
             raise
         except BaseException:
-            await self.abort()
+            await self.close_and_wait()
             raise
 
     async def _connect(self, patience: float, hint: str) -> None:
@@ -185,7 +185,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except Unreachable as error:
             raise Unreachable(self._named(f"{error}{hint}")) from error
         try:
-            context = self._means.context
+            context = self._context.tls_context
             if context is None:
                 await self._loop.create_connection(lambda: self, sock=opened)
                 return
@@ -206,66 +206,67 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 finally:
                     opened.close()
 
-    async def _begin(self, deadline: float, silence: float) -> None:
+    async def _handshake(self, deadline: float, silence: float) -> None:
         self._stage = "greeting"
-        provocation = self._loop.call_later(silence, self._provoke)
+        provocation = self._loop.call_later(silence, self._probe_silent_server)
         try:
             self.versions = await fetch_api_versions(self, deadline)
         finally:
             provocation.cancel()
-        self._head = None
-        if self._provoked:
+        self._first_bytes = None
+        if self._is_probed:
             raise Unreachable(self._named(f"the broker is slow: no answer within {silence:.3g} s"))
         self._frames.limit = MAX_RESPONSE_BYTES
-        if self._config.login is not None:
+        if self._config.sasl is not None:
             self._stage = "login"
             begun = self._loop.time()
-            lifetime = await log_in(self, self._config.login, deadline)
-            self._served = True
+            lifetime = await log_in(self, self._config.sasl, deadline)
+            self._has_answered = True
             if lifetime > 0:
-                # chance so that not all clients log in again at once, not for a secret
-                self._expires = begun + lifetime / 1000 * random.uniform(*REAUTHENTICATION_WINDOW)  # noqa: S311
+                # random, so that not all clients log in again at once
+                share = random.uniform(*REAUTHENTICATION_WINDOW)  # noqa: S311 (no secret)
+                self._session_expires_at = begun + lifetime / 1000 * share
         self._stage = ""
-        self._watch(self._rest_until)
+        self._set_timer(self._idle_deadline)
 
-    def _provoke(self) -> None:
-        if self._head or self._transport is None or not self._waiting:
+    def _probe_silent_server(self) -> None:
+        if self._first_bytes or self._transport is None or not self._in_flight:
             return  # it has begun to answer
-        self._provoked = True
+        self._is_probed = True
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.write(LINE_END)  # by TLS nobody can end one way alone
-        self._waiting[0].deadline = self._loop.time() + PROBE_TIMEOUT
-        self._watch(self._waiting[0].deadline)
+        self._in_flight[0].deadline = self._loop.time() + PROBE_TIMEOUT
+        self._set_timer(self._in_flight[0].deadline)
 
     def close(self) -> None:
         """Closes it; what is under way fails."""
-        self._fail("this client has closed the connection", now=False)
+        self._close_with_error("this client has closed the connection", now=False)
 
-    def finish(self) -> None:
+    def close_when_idle(self) -> None:
         """Closes the connection as soon as no request is in flight."""
         self._finishing = True
-        if not self._waiting:
+        if not self._in_flight:
             self.close()
 
-    async def abort(self) -> None:
+    async def close_and_wait(self) -> None:
         """Closes the connection, and waits until it is closed."""
         self.close()
-        if self._transport is not None and not self.gone.done():
-            await asyncio.wait([self.gone], timeout=CLOSE_TIMEOUT)
+        if self._transport is not None and not self.closed.done():
+            await asyncio.wait([self.closed], timeout=CLOSE_TIMEOUT)
             self._transport.abort()
-            await asyncio.wait([self.gone], timeout=CLOSE_TIMEOUT)
+            await asyncio.wait([self.closed], timeout=CLOSE_TIMEOUT)
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Requests may be sent."""
         return self._problem is None and not self._stage and not self._finishing
 
     @property
     def in_flight(self) -> int:
         """How many requests are not answered."""
-        return len(self._waiting)
+        return len(self._in_flight)
 
     # Requests
 
@@ -299,15 +300,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         version = highest_version(self.versions, api, most)
         pending = self._request(api, version, request, deadline)
         if large and self._was_large:
-            self._leave_to_thread()
+            self._receive_in_thread()
         return pending.future
 
-    def ask_raw(
+    def send_raw(
         self, api: Api, version: int, request: Message, deadline: float
     ) -> asyncio.Future[Bytes]:
         """Sends a request in a version that nobody has agreed on; gives the answer's frame."""
         pending = self._request(api, version, request, deadline)
-        pending.raw = True
+        pending.is_raw = True
         return pending.future
 
     def _request(
@@ -315,18 +316,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
     ) -> InFlightRequest:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
-        assert not self._is_lent, "a thread has the socket, which blocks: who writes would wait"
-        self._count = (self._count + 1) & 0x7FFFFFFF
-        head = RequestHeader(api, version, self._count, self._config.client_id, 0)
+        assert not self._is_socket_lent, (
+            "a thread has the socket, which blocks: who writes would wait"
+        )
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        head = RequestHeader(api, version, self._correlation_id, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = InFlightRequest(api, version, self._count, deadline, self._loop)
-        self._last = pending.sent
+        pending = InFlightRequest(api, version, self._correlation_id, deadline, self._loop)
+        self._last_activity = pending.sent_at
         # not for as long as any broker may say: an answer is due some day
-        muted = min(self._muted - pending.sent, self._config.request_timeout / 1000)
+        muted = min(self._muted_until - pending.sent_at, self._config.request_timeout / 1000)
         pending.deadline += max(0.0, muted)
-        self._waiting.append(pending)
+        self._in_flight.append(pending)
         self._transport.write(data)
-        self._watch(pending.deadline)
+        self._set_timer(pending.deadline)
         return pending
 
     # What the loop tells
@@ -334,43 +337,48 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected, and TLS agreed on."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
-        if self._means.context is None and hasattr(os, "readv"):
+        if self._context.tls_context is None and hasattr(os, "readv"):
             self._descriptor = transport.get_extra_info("socket").fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where bytes may arrive."""
-        self._room = self._frames.room()
+        self._room = self._frames.get_buffer()
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
-        self._last = self._loop.time()
+        self._last_activity = self._loop.time()
         if self._problem is not None:
             return
-        if self._head is not None:
-            self._head = (self._head + self._room[: min(nbytes, PROBE_BYTES)])[:PROBE_BYTES]
-            if len(self._head) >= 4 and (who := identify_server(self._head)) is not None:
-                self._fail(who, NotKafka)
+        if self._first_bytes is not None:
+            self._first_bytes = (self._first_bytes + self._room[: min(nbytes, PROBE_BYTES)])[
+                :PROBE_BYTES
+            ]
+            if (
+                len(self._first_bytes) >= 4
+                and (who := identify_server(self._first_bytes)) is not None
+            ):
+                self._close_with_error(who, NotKafka)
                 return
         self._room = _EMPTY_VIEW  # a view would keep the whole answer
-        self._frames.advance(nbytes)
-        self._read_on()
-        self._receive_all(iter(self._frames.next, None))
+        self._frames.buffer_updated(nbytes)
+        self._read_available()
+        self._handle_frames(iter(self._frames.next_frame, None))
 
-    def _read_on(self) -> None:
+    def _read_available(self) -> None:
         """Takes what is there of a frame that has begun: a turn of the loop for each piece of it
         costs more than the piece. How it ends, and errors, are left to the loop.
         """
-        while self._descriptor >= 0 and self._frames.missing:
+        while self._descriptor >= 0 and self._frames.missing_bytes:
             try:
-                count = os.readv(self._descriptor, [self._frames.room()])
+                count = os.readv(self._descriptor, [self._frames.get_buffer()])
             except OSError:
                 return
             if not count:
                 return
-            self._frames.advance(count)
+            self._frames.buffer_updated(count)
 
-    def _leave_to_thread(self) -> None:
+    def _receive_in_thread(self) -> None:
         """Lets a thread receive the next response, unless TLS is used or other requests are in
         flight.
 
@@ -378,15 +386,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         usual.
         """
         transport = self._transport
-        busy = len(self._waiting) > 1 or self._frames.held
+        busy = len(self._in_flight) > 1 or self._frames.buffered_bytes
         if transport is None or self._descriptor < 0 or busy or transport.get_write_buffer_size():
             return
         if self._receiver is None:
             self._receiver = self._make_receiver()
         if self._receiver is not None:
-            self._is_lent = True
+            self._is_socket_lent = True
             transport.pause_reading()
-            self._receiver.expect()
+            self._receiver.receive_next()
 
     def _make_receiver(self) -> ReceiverThread | None:
         frames = FrameReader(
@@ -405,70 +413,72 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _deliver(self, outcome: ReceiveResult) -> None:
         """Called in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self._delivered, outcome)
+            self._loop.call_soon_threadsafe(self._handle_result, outcome)
 
-    def _delivered(self, outcome: ReceiveResult) -> None:
+    def _handle_result(self, outcome: ReceiveResult) -> None:
         """The thread has done its work."""
-        self._is_lent = False
-        self._last = self._loop.time()
+        self._is_socket_lent = False
+        self._last_activity = self._loop.time()
         if self._problem is not None or self._transport is None:
             return
         self._transport.resume_reading()
         if isinstance(outcome, Bytes | FormatError):
-            self._receive_all([outcome])
+            self._handle_frames([outcome])
         elif outcome is None:
-            self._hang_up()
+            self._handle_disconnect()
         elif isinstance(outcome, OSError):
-            self._hang_up(f" ({outcome})")
+            self._handle_disconnect(f" ({outcome})")
         else:
-            self._fail(f"its answer cannot be received: {outcome!r}")
+            self._close_with_error(f"its answer cannot be received: {outcome!r}")
 
     def eof_received(self) -> bool:
         """The broker sends no more."""
-        self._hang_up()
+        self._handle_disconnect()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         if isinstance(exc, ssl.SSLError):
             # from TLS 1.3 on a broker refuses a client's certificate after the handshake
-            self._fail(str(login.handshake_error(exc, "TLS")), type(login.handshake_error(exc, "")))
+            self._close_with_error(
+                str(login.handshake_error(exc, "TLS")), type(login.handshake_error(exc, ""))
+            )
         else:
-            self._hang_up("" if exc is None else f" ({exc})")
+            self._handle_disconnect("" if exc is None else f" ({exc})")
         if self._receiver is not None:
             self._receiver.close()
         if self._timer is not None:
             self._timer.cancel()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
-    def _receive_all(self, frames: Iterable[Bytes | FormatError]) -> None:
+    def _handle_frames(self, frames: Iterable[Bytes | FormatError]) -> None:
         try:
             for frame in frames:
                 if isinstance(frame, FormatError):
                     raise frame
-                self._receive(frame)
+                self._handle_frame(frame)
         except FormatError as error:
-            self._fail(f"what came in is no answer: {error}")
-        if self._finishing and not self._waiting:
+            self._close_with_error(f"what came in is no answer: {error}")
+        if self._finishing and not self._in_flight:
             self.close()
 
-    def _receive(self, frame: Bytes) -> None:
-        if not self._waiting:
+    def _handle_frame(self, frame: Bytes) -> None:
+        if not self._in_flight:
             raise FormatError("nothing was asked")
-        pending = self._waiting[0]
+        pending = self._in_flight[0]
         correlation = int.from_bytes(frame[:4], "big", signed=True)
-        if len(frame) < 4 or correlation != pending.correlation:
+        if len(frame) < 4 or correlation != pending.correlation_id:
             raise FormatError(
-                f"an answer to request {correlation} where that to {pending.correlation} was due"
+                f"an answer to request {correlation} where that to {pending.correlation_id} was due"
             )
-        self._waiting.popleft()
+        self._in_flight.popleft()
         self._was_large = len(frame) >= LARGE_RESPONSE
-        if pending.raw:
+        if pending.is_raw:
             if not pending.future.done():
                 pending.future.set_result(frame)
             return
-        self._served = True
+        self._has_answered = True
         if pending.future.done():
             return  # who waited was cancelled
         try:
@@ -477,58 +487,58 @@ class BrokerConnection(asyncio.BufferedProtocol):
             pending.future.set_exception(FormatError(self._named(str(error))))
             raise
         if throttled := getattr(response, "throttle_time_ms", 0):
-            self._muted = self._last + throttled / 1000
+            self._muted_until = self._last_activity + throttled / 1000
         pending.future.set_result(response)
 
     # Ends
 
-    def _fail(
+    def _close_with_error(
         self, problem: str, make: Callable[[str], RotaError] = Unreachable, *, now: bool = True
     ) -> None:
         """Ends the connection; all that is under way fails."""
         if self._problem is None:
             self._problem = problem
-            for pending in self._waiting:
+            for pending in self._in_flight:
                 if not pending.future.done():
                     asked = "" if self._stage else f"; {api_name(pending.api)} was under way"
                     pending.future.set_exception(make(self._named(problem + asked)))
-            self._waiting.clear()
+            self._in_flight.clear()
         if self._transport is not None:
             if now:
                 self._transport.abort()
             else:
                 self._transport.close()
 
-    def _hang_up(self, reason: str = "") -> None:
+    def _handle_disconnect(self, reason: str = "") -> None:
         """Handles the broker closing the connection."""
         closed = f"the broker has closed the connection{reason}"
-        if self._provoked and not self._head:
-            self._tire()
-        elif self._head is not None:
+        if self._is_probed and not self._first_bytes:
+            self._fail_silent_server()
+        elif self._first_bytes is not None:
             cut = f"the connection is closed before anything is answered{reason}"
             text = f"{cut}: {WRONG_PORT_HINT}"
-            self._fail(text, partial(NotKafka, certain=False))
-        elif not self._served and self._config.login is None:
-            self._fail(
+            self._close_with_error(text, partial(NotKafka, certain=False))
+        elif not self._has_answered and self._config.sasl is None:
+            self._close_with_error(
                 f"{closed} after the greeting: it may want a login "
                 "(security.protocol SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.jaas.config)"
             )
         else:
-            self._fail(closed)
+            self._close_with_error(closed)
 
-    def _tire(self) -> None:
+    def _fail_silent_server(self) -> None:
         """The server says nothing, whatever it hears."""
-        when = f"within {self._loop.time() - self._last:.3g} s"
-        self._fail(silence_text(when), partial(NotKafka, certain=False))
+        when = f"within {self._loop.time() - self._last_activity:.3g} s"
+        self._close_with_error(silence_text(when), partial(NotKafka, certain=False))
 
-    def late(self, when: str, hint: str = "") -> Unreachable:
+    def timeout_error(self, when: str, hint: str = "") -> Unreachable:
         """Returns the error for a connection that was not established in time.
 
         :param when: such as ``within 3 s``
         """
         if self._stage == "connection":
             return TimedOut(self._named(f"no connection {when}{hint}"))
-        if self._stage == "greeting" and not self._head:
+        if self._stage == "greeting" and not self._first_bytes:
             return NotKafka(self._named(silence_text(when)), certain=False)
         return TimedOut(self._named(f"its {self._stage} was not complete {when}"))
 
@@ -538,48 +548,50 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # Time
 
     @property
-    def _rest_until(self) -> float:
+    def _idle_deadline(self) -> float:
         """When the connection ends by itself."""
         idle = self._config.idle_connection
-        rests = not self._waiting and idle >= 0
-        return min(self._expires, self._last + idle / 1000 if rests else NEVER)
+        rests = not self._in_flight and idle >= 0
+        return min(self._session_expires_at, self._last_activity + idle / 1000 if rests else NEVER)
 
-    def _watch(self, at: float) -> None:
+    def _set_timer(self, at: float) -> None:
         """Looks at the clock then, or before."""
         if at == NEVER or (self._timer is not None and self._timer.when() <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._look)
+        self._timer = self._loop.call_at(at, self._check_deadlines)
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         now = self._loop.time()
         due = now if self._timer is None else self._timer.when()
         self._timer = None
-        if self._waiting and now - due > TIMER_GRACE:
+        if self._in_flight and now - due > TIMER_GRACE:
             # the loop was at rest, or busy: what has come in meanwhile is read first
-            self._watch(now + TIMER_GRACE)
+            self._set_timer(now + TIMER_GRACE)
             return
-        late = next((each for each in self._waiting if each.deadline <= now), None)
+        late = next((each for each in self._in_flight if each.deadline <= now), None)
         if late is not None:
-            waited = now - late.sent
-            if self._provoked:
-                self._tire()
+            waited = now - late.sent_at
+            if self._is_probed:
+                self._fail_silent_server()
             else:
-                self._fail(f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut)
+                self._close_with_error(
+                    f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut
+                )
             return
-        if not self._stage and self._rest_until <= now:
-            self._expires = NEVER
-            self.finish()  # who needs it again opens a new one, and logs in anew
+        if not self._stage and self._idle_deadline <= now:
+            self._session_expires_at = NEVER
+            self.close_when_idle()  # who needs it again opens a new one, and logs in anew
         if self._problem is None:
-            ends = NEVER if self._finishing else self._rest_until
-            self._watch(min([ends, *(each.deadline for each in self._waiting)]))
+            ends = NEVER if self._finishing else self._idle_deadline
+            self._set_timer(min([ends, *(each.deadline for each in self._in_flight)]))
 
 
 class InFlightRequest:
     """A request in flight."""
 
-    __slots__ = ("api", "correlation", "deadline", "future", "raw", "sent", "version")
+    __slots__ = ("api", "correlation_id", "deadline", "future", "is_raw", "sent_at", "version")
 
     def __init__(
         self,
@@ -591,11 +603,11 @@ class InFlightRequest:
     ) -> None:
         self.api = api
         self.version = version
-        self.correlation = correlation
+        self.correlation_id = correlation
         self.deadline = deadline
-        self.sent = loop.time()
+        self.sent_at = loop.time()
         #: Its answer is given out as it came.
-        self.raw = False
+        self.is_raw = False
         self.future: asyncio.Future[Message] = loop.create_future()
 
 
@@ -604,7 +616,7 @@ class RawConnection(Protocol):
 
     name: str
 
-    def ask_raw(
+    def send_raw(
         self, api: Api, version: int, request: Message, deadline: float
     ) -> Awaitable[Bytes]:
         """The frame of the answer."""
@@ -648,7 +660,7 @@ async def fetch_api_versions(connection: RawConnection, deadline: float) -> dict
         client_software_version=importlib.import_module("rota").__version__,
     )
     while True:
-        frame = await connection.ask_raw(Api.API_VERSIONS, version, request, deadline)
+        frame = await connection.send_raw(Api.API_VERSIONS, version, request, deadline)
         # a version that the broker does not know is answered as version 0 is (KIP-511)
         refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
         try:
@@ -678,8 +690,8 @@ _CONNECTION_REFUSED = "the connection is refused: nothing listens there, or a fi
 async def open_socket(address: Address, config: ClientConfig, patience: float) -> socket.socket:
     """Opens a socket to one of the addresses of a host name.
 
-    :param patience: seconds for each address :raises Unreachable: the name is not known, or no
-    address answers; gives the reason for each
+    :param patience: seconds for each address
+    :raises Unreachable: the name is not known, or no address answers; gives the reason for each
     """
     targets = await resolve_address(address)
     ways = [partial(_connect_socket, target, config, patience) for target in targets]
@@ -865,18 +877,18 @@ class ReceiverThread:
         """
         self._socket = own
         self._process = os.getpid()
-        self._orders: SimpleQueue[bool] = SimpleQueue()
+        self._commands: SimpleQueue[bool] = SimpleQueue()
         self._thread = threading.Thread(
             target=_run_receiver,
-            args=(own, frames, self._orders, WeakMethod(deliver)),
+            args=(own, frames, self._commands, WeakMethod(deliver)),
             name=f"rota-receive-{name}",
             daemon=True,
         )
         self._thread.start()
 
-    def expect(self) -> None:
+    def receive_next(self) -> None:
         """Receives the next answer."""
-        self._orders.put(True)
+        self._commands.put(True)
 
     def close(self) -> None:
         """Ends the connection, if it is still there, and the thread."""
@@ -888,7 +900,7 @@ class ReceiverThread:
             self._end()
 
     def _end(self) -> None:
-        self._orders.put(False)
+        self._commands.put(False)
         with contextlib.suppress(OSError):  # the broker was first, or the thread
             self._socket.shutdown(socket.SHUT_RDWR)  # it may wait for an answer
 
@@ -913,12 +925,12 @@ def _receive_frame(own: socket.socket, frames: FrameReader) -> ReceiveResult:
     try:
         own.setblocking(True)
         try:
-            while (frame := frames.next()) is None:
-                room = frames.room()
+            while (frame := frames.next_frame()) is None:
+                room = frames.get_buffer()
                 count = own.recv_into(room, len(room), socket.MSG_WAITALL)
                 if not count:
                     return None
-                frames.advance(count)
+                frames.buffer_updated(count)
         finally:
             own.setblocking(False)
     except Exception as error:  # noqa: BLE001 nobody else would tell of it

@@ -69,7 +69,7 @@ class RequestedPartition(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
     #: That of the last record before the offset: the leader says where its log parts from it
     #: (KIP-595). Kafka's own consumers ask by OffsetForLeaderEpoch instead, and leave this out.
-    last_epoch: int = NO_LEADER_EPOCH
+    last_fetched_epoch: int = NO_LEADER_EPOCH
     #: ``max.partition.fetch.bytes``, if not the one that is set.
     max_bytes: int | None = None
 
@@ -79,30 +79,30 @@ class FetchedPartition(NamedTuple):
 
     partition: TopicPartition
     #: An error's; 0 is none.
-    code: int
+    error_code: int
     #: What was asked for.
     fetch_offset: int
     #: Record batches: of the answer's frame, which stays in memory as long as this.
     records: memoryview
     high_watermark: int
     #: Up to here transactions are decided; -1: not told.
-    last_stable: int
+    last_stable_offset: int
     #: The first offset there is; -1: not told.
-    log_start: int
+    log_start_offset: int
     #: Aborted transactions that reach into the records: producer id and first offset.
-    aborted: tuple[tuple[int, int], ...] = ()
+    aborted_transactions: tuple[tuple[int, int], ...] = ()
     #: Where to fetch from instead (KIP-392); -1: here.
-    preferred_replica: int = NO_REPLICA
+    preferred_read_replica: int = NO_REPLICA
     #: Where the leader's log parts from what the client read: epoch, and the epoch's end.
-    diverging: tuple[int, int] | None = None
+    diverging_epoch: tuple[int, int] | None = None
     #: With the codes 6 and 74: who leads now, and in which epoch (KIP-951), if it is told.
-    leader: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
 
 
 class PreparedFetch:
     """A Fetch request, and how to read its response."""
 
-    __slots__ = ("_wanted", "message", "most")
+    __slots__ = ("_wanted", "max_version", "message")
 
     def __init__(
         self, wanted: Mapping[tuple[object, int], RequestedPartition], message: Message
@@ -111,7 +111,7 @@ class PreparedFetch:
         #: Good for every version from ``LOWEST`` to :attr:`most`.
         self.message = message
         #: The highest version it may be sent in; None: any.
-        self.most = None if _all_have_ids(wanted) else LAST_VERSION_WITH_NAMES
+        self.max_version = None if _all_have_ids(wanted) else LAST_VERSION_WITH_NAMES
 
     def parse(self, response: Message) -> list[FetchedPartition]:
         """Returns the partitions in the order of the response; skips those not requested."""
@@ -137,8 +137,8 @@ def build_fetch(
 ) -> PreparedFetch:
     """Builds a request for partitions of one broker, in this order.
 
-    :param max_bytes: limit of the whole response, instead of ``fetch.max.bytes`` :param max_wait:
-    milliseconds, instead of ``fetch.max.wait.ms``
+    :param max_bytes: limit of the whole response, instead of ``fetch.max.bytes``
+    :param max_wait: milliseconds, instead of ``fetch.max.wait.ms``
     """
     make = FetchRequest.FetchPartition
     most = config.max_partition_bytes
@@ -230,21 +230,25 @@ def read_batches(
     A portion may be empty and still be progress: all its records were left out or compacted away. A
     batch that is cut at the end is ignored.
 
-    :param check: verify checksums (``check.crcs``) :param committed_only: leave out aborted
-    transactions (``read_committed``) :param control: include control records :raises RecordError:
-    the next batch is damaged or has an unsupported format; the records before it are returned first
+    :param check: verify checksums (``check.crcs``)
+    :param committed_only: leave out aborted transactions (``read_committed``)
+    :param control: include control records
+    :raises RecordError: the next batch is damaged or has an unsupported format; the records before
+        it are returned first
     """
-    answer = _BatchReader(fetched, fetched.aborted if committed_only else (), control=control)
+    answer = _BatchReader(
+        fetched, fetched.aborted_transactions if committed_only else (), control=control
+    )
     view, at = fetched.records, 0
     while at < len(view):
         columns = decode_batches(view[at:], at=at, check=check, portion=portion, may_end_cut=True)
-        at = columns.upto
-        problem = answer.problem(columns)
+        at = columns.end_position
+        problem = answer.first_problem(columns)
         sound = columns if problem is None else _batches_before(columns, problem)
         if len(sound.batches):
-            yield answer.batch(sound)
+            yield answer.make_batch(sound)
         if problem is not None:
-            raise answer.error(problem, columns)
+            raise answer.make_error(problem, columns)
         del columns, sound  # not while the next are decoded
 
 
@@ -262,54 +266,56 @@ class _BatchReader:
         self.transactions = _AbortedTransactions(aborted)
         self.empty = True
 
-    def problem(self, columns: RecordColumns) -> BatchProblem | None:
+    def first_problem(self, columns: RecordColumns) -> BatchProblem | None:
         """The first that cannot be passed over."""
         for problem in columns.problems:
             nothing = self.empty and not len(columns.batches)
-            if problem.flaw is not BatchProblemKind.CUT or nothing:
+            if problem.kind is not BatchProblemKind.CUT or nothing:
                 return problem
         return None
 
-    def batch(self, columns: RecordColumns) -> Batch:
+    def make_batch(self, columns: RecordColumns) -> Batch:
         """The records of these batches that concern a consumer."""
         self.empty = False
         batches = columns.batches
         keep = columns.offset >= self.position
-        drop = self.transactions.aborted(batches)
+        drop = self.transactions.find_aborted(batches)
         if not self.control:
             drop |= batches.control
         if drop.any():
             keep &= ~drop[columns.batch]
         if not keep.all():
-            columns = columns.only(keep)
+            columns = columns.select(keep)
         offset = columns.offset
         if (offset[1:] <= offset[:-1]).any():  # no broker sends that; nothing is handed out twice
-            columns = columns.only(np.append(True, offset[1:] > np.maximum.accumulate(offset)[:-1]))
+            columns = columns.select(
+                np.append(True, offset[1:] > np.maximum.accumulate(offset)[:-1])
+            )
         last = int(columns.offset.max(initial=-1))
         self.position = max(self.position, int(batches.last_offset.max()) + 1, last + 1)
         self.epoch = int(batches.leader_epoch[-1])
         return Batch(self.source, columns, slice(0, len(columns)), self.position, self.epoch)
 
-    def error(self, problem: BatchProblem, columns: RecordColumns) -> RecordError:
+    def make_error(self, problem: BatchProblem, columns: RecordColumns) -> RecordError:
         """What is wrong, where, and how to go on behind it."""
-        behind = max(self._behind(problem, columns), self.position + 1)
+        behind = max(self._offset_after(problem, columns), self.position + 1)
         offset = self.position
-        if problem.flaw in FLAWS_WITH_HEADER:
+        if problem.kind in FLAWS_WITH_HEADER:
             base = read_batch_header(self.view, problem.position).base_offset
             offset = base if offset < base < behind else offset
         text = problem.text
-        if problem.flaw is BatchProblemKind.CUT:
+        if problem.kind is BatchProblemKind.CUT:
             text += ", and nothing whole before it (max.partition.fetch.bytes)"
         return RecordError(*self.source, offset, text, next_offset=behind)
 
-    def _behind(self, problem: BatchProblem, columns: RecordColumns) -> int:
+    def _offset_after(self, problem: BatchProblem, columns: RecordColumns) -> int:
         """The offset behind what is damaged, as far as it can be known."""
         after = columns.batches.position > problem.position
         if after.any():  # it proved itself by its checksum, which a damaged head does not
             return int(columns.batches.base_offset[after][0])
-        if problem.flaw in FLAWS_WITH_HEADER:
+        if problem.kind in FLAWS_WITH_HEADER:
             return read_batch_header(self.view, problem.position).last_offset + 1
-        if problem.flaw is BatchProblemKind.OLD:
+        if problem.kind is BatchProblemKind.OLD:
             return _last_old_offset(self.view, problem) + 1
         return self.position + 1
 
@@ -318,12 +324,12 @@ class _AbortedTransactions:
     """Knows of each producer whether what it writes at a place of the log was aborted."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        self._ahead = sorted(aborted, key=itemgetter(1), reverse=True)
+        self._not_started = sorted(aborted, key=itemgetter(1), reverse=True)
         self._producers = np.array(sorted({producer for producer, _ in aborted}), dtype=np.int64)
         #: Producers with a transaction that has begun and will be aborted.
-        self._open: set[int] = set()
+        self._aborted_producers: set[int] = set()
 
-    def aborted(self, batches: BatchColumns) -> BoolArray:
+    def find_aborted(self, batches: BatchColumns) -> BoolArray:
         """Which batches of data come from aborted transactions."""
         drop = np.zeros(len(batches), dtype=np.bool_)
         if not len(self._producers):
@@ -333,18 +339,18 @@ class _AbortedTransactions:
         columns = (batches.producer_id, batches.last_offset, batches.control, batches.marker)
         lists = [column[rows].tolist() for column in columns]
         for row, producer, last, control, marker in zip(rows.tolist(), *lists, strict=True):
-            while self._ahead and self._ahead[-1][1] <= last:
-                self._open.add(self._ahead.pop()[0])
+            while self._not_started and self._not_started[-1][1] <= last:
+                self._aborted_producers.add(self._not_started.pop()[0])
             if not control:
-                drop[row] = producer in self._open
+                drop[row] = producer in self._aborted_producers
             elif marker == ControlRecordType.ABORT:
-                self._open.discard(producer)
+                self._aborted_producers.discard(producer)
         return drop
 
 
 def _batches_before(columns: RecordColumns, problem: BatchProblem) -> RecordColumns:
     """The batches before what is damaged."""
-    return columns.of_first(int(np.searchsorted(columns.batches.position, problem.position)))
+    return columns.first_batches(int(np.searchsorted(columns.batches.position, problem.position)))
 
 
 def _last_old_offset(view: memoryview, problem: BatchProblem) -> int:
@@ -445,24 +451,24 @@ class Batch:
         return self.columns.batches.leader_epoch[self.columns.batch[self.rows]]
 
     @property
-    def key_pieces(self) -> BytesColumn:
+    def key_column(self) -> BytesColumn:
         """The records' keys, still in the broker's answer."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.key_start[rows], columns.key_size[rows])
 
     @property
-    def value_pieces(self) -> BytesColumn:
+    def value_column(self) -> BytesColumn:
         """The records' values, still there."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.value_start[rows], columns.value_size[rows])
 
     def keys(self) -> list[bytes | None]:
         """The records' keys."""
-        return self.key_pieces.cut(0, len(self))
+        return self.key_column.slice_rows(0, len(self))
 
     def values(self) -> list[bytes | None]:
         """The records' values."""
-        return self.value_pieces.cut(0, len(self))
+        return self.value_column.slice_rows(0, len(self))
 
     def headers(self) -> Sequence[Headers]:
         """The records' headers. What is no UTF-8 in a name is replaced by U+FFFD, as in Kafka."""
@@ -521,7 +527,7 @@ class Batch:
 
 def slice_buffer(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> list[bytes | None]:
     """Pieces of a buffer; None where a size is negative."""
-    return BytesColumn(buffer, start, size).cut(0, len(size))
+    return BytesColumn(buffer, start, size).slice_rows(0, len(size))
 
 
 class BytesColumn:
@@ -541,7 +547,7 @@ class BytesColumn:
         if not self._runs and not null.all():
             self._bounds = start.tolist(), (start + size).tolist()
 
-    def cut(self, begin: int, behind: int) -> list[bytes | None]:
+    def slice_rows(self, begin: int, behind: int) -> list[bytes | None]:
         """Those of the rows from one to before another."""
         found: list[bytes | None] = []
         if self._bounds is not None:
@@ -550,8 +556,8 @@ class BytesColumn:
             found += [data[a:b] if a <= b else None for a, b in pairs]
         elif self._runs:
             for run in self._runs:
-                if run.first < behind and begin < run.behind:
-                    run.cut(self._buffer.view, begin, behind, found)
+                if run.first < behind and begin < run.stop:
+                    run.slice_rows(self._buffer.view, begin, behind, found)
         else:
             found += [None] * (behind - begin)
         return found
@@ -562,12 +568,14 @@ class _UniformRun(NamedTuple):
 
     first: int
     #: Rows, from one to before the other.
-    behind: int
+    stop: int
     start: int
     size: int
-    between: int
+    gap: int
 
-    def cut(self, view: memoryview, begin: int, behind: int, found: list[bytes | None]) -> None:
+    def slice_rows(
+        self, view: memoryview, begin: int, behind: int, found: list[bytes | None]
+    ) -> None:
         """Adds those from one row to before another."""
         first, stop, start, size, between = self
         stop = min(stop, behind)

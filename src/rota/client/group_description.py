@@ -60,7 +60,7 @@ class GroupDescription:
 
     group: str
     #: ``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: it is not told.
-    kind: str = CLASSIC
+    group_type: str = CLASSIC
     state: str = ""
     protocol_type: str = ""
     strategy: str = ""
@@ -71,12 +71,12 @@ class GroupDescription:
     members: tuple[MemberDescription, ...] | None = ()
 
     @property
-    def classic(self) -> bool:
+    def is_classic(self) -> bool:
         """Is its assignment made by a leader among its members?"""
-        return self.kind in {CLASSIC, ""}
+        return self.group_type in {CLASSIC, ""}
 
     @property
-    def reads(self) -> bool:
+    def is_consumer_group(self) -> bool:
         """Are its members consumers? Connect's workers and others use groups too."""
         return self.protocol_type in {CONSUMER_PROTOCOL_TYPE, ""}
 
@@ -87,45 +87,45 @@ class PartitionLag:
 
     partition: TopicPartition
     committed: OffsetAndMetadata | None
-    start: int | None
+    log_start: int | None
     #: None: the partition does not exist, or cannot be asked.
-    end: int | None
+    log_end: int | None
     #: A member's id.
     owner: str | None = None
     #: Milliseconds since the first record that was not read, or a little more; None: not known.
-    age: int | None = None
+    age_ms: int | None = None
 
     @property
     def lag(self) -> int | None:
         """The number of offsets from the committed one to the log's end; None if unknown."""
-        if self.committed is None or self.end is None:
+        if self.committed is None or self.log_end is None:
             return None
-        return self.end - self.committed.offset
+        return self.log_end - self.committed.offset
 
     @property
     def uncommitted(self) -> int:
         """The number of records in a partition without a committed offset; else 0."""
-        if self.committed is not None or self.start is None or self.end is None:
+        if self.committed is not None or self.log_start is None or self.log_end is None:
             return 0
-        return self.end - self.start
+        return self.log_end - self.log_start
 
     @property
     def first_unread(self) -> int | None:
         """The first offset that may not have been read; None: there is none."""
         if self.committed is None:
-            return self.start if self.uncommitted else None
+            return self.log_start if self.uncommitted else None
         return self.committed.offset if self.lag is not None and self.lag > 0 else None
 
     @property
     def problem(self) -> str | None:
         """What is wrong with the committed offset, if anything."""
-        if self.end is None:
+        if self.log_end is None:
             return "the partition does not exist or cannot be asked"
-        if self.committed is None or self.start is None:
+        if self.committed is None or self.log_start is None:
             return None
-        if self.committed.offset < self.start:
-            return f"{self.start - self.committed.offset} of the records behind it are deleted"
-        if self.committed.offset > self.end:
+        if self.committed.offset < self.log_start:
+            return f"{self.log_start - self.committed.offset} of the records behind it are deleted"
+        if self.committed.offset > self.log_end:
             return "it is behind the end: the topic has lost records, or was made anew"
         return None
 
@@ -154,7 +154,7 @@ def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDesc
     """A group of which no more is known than the list says."""
     return GroupDescription(
         group=found.group,
-        kind=found.kind or CLASSIC,
+        group_type=found.group_type or CLASSIC,
         state=found.state,
         protocol_type=found.protocol_type,
         coordinator=f"{node.id} ({node.address})",
@@ -210,7 +210,7 @@ def describe_consumer_group(found: Message, coordinator: str) -> GroupDescriptio
     """Out of ConsumerGroupDescribe (KIP-848)."""
     return GroupDescription(
         group=found.group_id,
-        kind="consumer",
+        group_type="consumer",
         state=found.group_state,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         strategy=found.assignor_name,
@@ -251,8 +251,8 @@ def compute_lags(
         PartitionLag(
             partition=partition,
             committed=committed.get(partition),
-            start=starts.get(partition),
-            end=ends.get(partition),
+            log_start=starts.get(partition),
+            log_end=ends.get(partition),
             owner=owned_by.get(partition),
         )
         for partition in sorted({*committed, *owned_by})

@@ -88,8 +88,8 @@ class RequestCodec(NamedTuple):
     """How to encode a kind of request, and how to decode its response."""
 
     api: Api
-    write: Callable[[Any], Message]
-    read: Callable[[Any, Message], GroupResponse]
+    encode: Callable[[Any], Message]
+    decode: Callable[[Any, Message], GroupResponse]
 
 
 _CODES_BY_NUMBER = {int(code): code for code in Code}
@@ -127,7 +127,7 @@ def encode_group_request(request: GroupRequest) -> tuple[Api, Message]:
 
 def decode_group_response(request: GroupRequest, response: Message) -> GroupResponse:
     """Decodes a response into a reply."""
-    return REQUEST_CODECS[type(request)].read(request, response)
+    return REQUEST_CODECS[type(request)].decode(request, response)
 
 
 def parse_error_code(number: int) -> Code:
@@ -286,7 +286,7 @@ def _fetch_offsets_request(request: OffsetFetch) -> Message:
                 topics=_fetch_offsets_topics(request, group.OffsetFetchRequestTopics),
             )
         ],
-        require_stable=request.stable,
+        require_stable=request.require_stable,
     )
 
 
@@ -410,7 +410,7 @@ def _list_reply(_request: ListGroups, response: Message) -> ListGroupsResult:
                 group=each.group_id,
                 protocol_type=each.protocol_type,
                 state=each.group_state,
-                kind=each.group_type.lower(),
+                group_type=each.group_type.lower(),
             )
             for each in sorted(response.groups, key=lambda one: str(one.group_id))
         ),
@@ -476,8 +476,8 @@ def group_request_error(code: Code, what: str) -> RotaError:
 def check_codes(codes: Mapping[T, Code], what: str) -> None:
     """Checks that all error codes are 0.
 
-    :raises GroupError: some are not; the message names the items and reasons :raises
-    AuthorizationFailed: the same, for lack of permission
+    :raises GroupError: some are not; the message names the items and reasons
+    :raises AuthorizationFailed: the same, for lack of permission
     """
     failed: dict[Code, list[str]] = {}
     for name, code in codes.items():

@@ -98,20 +98,20 @@ def make_tls_context(tls: TlsConfig) -> ssl.SSLContext:
     :raises InputError: it has not what is needed
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    spoken = [_SSL_VERSIONS[each] for each in tls.versions]
+    spoken = [_SSL_VERSIONS[each] for each in tls.enabled_protocols]
     made.minimum_version, made.maximum_version = min(spoken), max(spoken)
-    made.check_hostname = tls.checks_name
+    made.check_hostname = tls.verifies_host_name
     _load_trusted(made, tls)
-    if tls.identity_file is not None:
-        _read_pem(tls.identity_file, "ssl.keystore.location")
-        source = f"ssl.keystore.location: {tls.identity_file}"
-        _load_identity(made, tls.identity_file, tls.password, source)
-    elif tls.chain is not None or tls.key is not None:
-        if tls.chain is None or tls.key is None:
+    if tls.keystore_location is not None:
+        _read_pem(tls.keystore_location, "ssl.keystore.location")
+        source = f"ssl.keystore.location: {tls.keystore_location}"
+        _load_identity(made, tls.keystore_location, tls.key_password, source)
+    elif tls.keystore_certificate_chain is not None or tls.keystore_key is not None:
+        if tls.keystore_certificate_chain is None or tls.keystore_key is None:
             raise InputError("ssl.keystore.certificate.chain and ssl.keystore.key go together")
-        with _temporary_file(f"{tls.key}\n{tls.chain}") as path:
+        with _temporary_file(f"{tls.keystore_key}\n{tls.keystore_certificate_chain}") as path:
             _load_identity(
-                made, path, tls.password, "ssl.keystore.certificate.chain, ssl.keystore.key"
+                made, path, tls.key_password, "ssl.keystore.certificate.chain, ssl.keystore.key"
             )
     return made
 
@@ -141,11 +141,11 @@ def handshake_error(error: OSError, name: str) -> Unreachable:
 
 
 def _load_trusted(made: ssl.SSLContext, tls: TlsConfig) -> None:
-    if tls.authorities is not None:
-        source, text = "ssl.truststore.certificates", tls.authorities
-    elif tls.authorities_file is not None:
-        source = f"ssl.truststore.location: {tls.authorities_file}"
-        text = _read_pem(tls.authorities_file, "ssl.truststore.location")
+    if tls.truststore_certificates is not None:
+        source, text = "ssl.truststore.certificates", tls.truststore_certificates
+    elif tls.truststore_location is not None:
+        source = f"ssl.truststore.location: {tls.truststore_location}"
+        text = _read_pem(tls.truststore_location, "ssl.truststore.location")
     else:
         made.load_default_certs()
         return
@@ -218,10 +218,10 @@ _SERVER_FINAL_MESSAGE = re.compile(
 class SaslClient(Protocol):
     """A login under way, at the client."""
 
-    def first(self) -> bytes:
+    def first_message(self) -> bytes:
         """What to send first."""
 
-    def step(self, data: bytes) -> bytes | None:
+    def next_message(self, data: bytes) -> bytes | None:
         """What to send next; None: the login is done.
 
         :raises FormatError: this is not how the broker should answer
@@ -234,11 +234,11 @@ class PlainSaslClient:
     def __init__(self, login: SaslConfig) -> None:
         self._login = login
 
-    def first(self) -> bytes:
+    def first_message(self) -> bytes:
         """All there is to say."""
         return f"\0{self._login.username}\0{self._login.password}".encode()
 
-    def step(self, data: bytes) -> bytes | None:
+    def next_message(self, data: bytes) -> bytes | None:
         """The broker has taken it."""
         return None
 
@@ -251,31 +251,31 @@ class ScramSaslClient:
         self._password = login.password.encode()
         name = login.username.replace("=", "=3D").replace(",", "=2C")
         self._nonce = nonce
-        self._bare = f"n={name},r={nonce}"
+        self._client_first_bare = f"n={name},r={nonce}"
         #: What proves that the broker knows the password.
-        self._signature: bytes | None = None
+        self._server_signature: bytes | None = None
 
-    def first(self) -> bytes:
+    def first_message(self) -> bytes:
         """Without channel binding, as Kafka wants it."""
-        return f"n,,{self._bare}".encode()
+        return f"n,,{self._client_first_bare}".encode()
 
-    def step(self, data: bytes) -> bytes | None:
+    def next_message(self, data: bytes) -> bytes | None:
         """Answers the challenge, then checks the broker's own proof."""
         text = data.decode("utf-8", "replace")
-        if self._signature is None:
-            return self._answer(text)
+        if self._server_signature is None:
+            return self._answer_challenge(text)
         found = _SERVER_FINAL_MESSAGE.fullmatch(text)
         if found is None:
             raise FormatError("the broker's last message is not SCRAM's")
         if found["error"] is not None:
             raise FormatError(f"the broker says {found['error']!r}")
-        if not hmac.compare_digest(_decode_base64(found["proof"]), self._signature):
+        if not hmac.compare_digest(_decode_base64(found["proof"]), self._server_signature):
             raise FormatError(
                 "the broker cannot prove that it knows the password: it is not whom it seems to be"
             )
         return None
 
-    def _answer(self, challenge: str) -> bytes:
+    def _answer_challenge(self, challenge: str) -> bytes:
         found = _SERVER_FIRST_MESSAGE.fullmatch(challenge)
         if found is None:
             raise FormatError("the broker's challenge is not SCRAM's")
@@ -293,11 +293,11 @@ class ScramSaslClient:
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         stored = hashlib.new(self._hash, client_key).digest()
         final = f"c=biws,r={found['nonce']}"
-        said = f"{self._bare},{challenge},{final}".encode()
+        said = f"{self._client_first_bare},{challenge},{final}".encode()
         signature = hmac.digest(stored, said, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = hmac.digest(salted, b"Server Key", self._hash)
-        self._signature = hmac.digest(server_key, said, self._hash)
+        self._server_signature = hmac.digest(server_key, said, self._hash)
         return f"{final},p={base64.b64encode(proof).decode()}".encode()
 
 
@@ -331,7 +331,7 @@ async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float)
     name = connection.name
     await _choose_mechanism(connection, login, deadline)
     exchange = make_sasl_client(login, secrets.token_urlsafe(24))
-    said: bytes | None = exchange.first()
+    said: bytes | None = exchange.first_message()
     while True:
         response = await connection.send(
             Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=said), deadline=deadline
@@ -343,7 +343,7 @@ async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float)
                 f"{name}: user {login.username!r} is refused by {login.mechanism}: {reason}",
             )
         try:
-            said = exchange.step(bytes(response.auth_bytes))
+            said = exchange.next_message(bytes(response.auth_bytes))
         except FormatError as error:
             raise AuthenticationFailed(
                 Code.SASL_AUTHENTICATION_FAILED, f"{name}: {login.mechanism}: {error}"

@@ -182,26 +182,26 @@ class MetadataRefresher:
         :param problems: what has come of the last tries to reach brokers
         :param begin_again: forgets the connections to those known
         """
-        self._begin_again = begin_again
+        self._reset_connections = begin_again
         self.metadata = ClusterMetadata()
-        self.callbacks: list[Callable[[ClusterMetadata], None]] = []
+        self.listeners: list[Callable[[ClusterMetadata], None]] = []
         self._ask = ask
         self._config = config
         self._problems = problems
         self._watched: frozenset[str] | None = frozenset()
-        self._round: _RefreshRequest | None = None
-        self._pauses = Backoff.of(config.retry_backoff, config.retry_backoff_max)
+        self._current_request: _RefreshRequest | None = None
+        self._pauses = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
         #: When the last request was answered or given up.
-        self._renewed = 0.0
+        self._last_attempt = 0.0
         #: When the last was answered.
-        self._answered = 0.0
+        self._last_success = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._background: asyncio.Task[None] | None = None
         self._closed = False
 
-    def watch(self, topics: frozenset[str] | None) -> None:
+    def watch_topics(self, topics: frozenset[str] | None) -> None:
         """Watches these and no others."""
         self._watched = topics
         if topics is not None:
@@ -218,10 +218,10 @@ class MetadataRefresher:
         create = create and self._config.create_topics
         loop = self._loop = asyncio.get_running_loop()
         while True:
-            under_way = self._round
+            under_way = self._current_request
             if under_way is None:
                 wanted = self._watched if topics is not None else None
-                under_way = self._round = _RefreshRequest(wanted, create, deadline)
+                under_way = self._current_request = _RefreshRequest(wanted, create, deadline)
                 under_way.task = asyncio.ensure_future(self._run(under_way))
                 under_way.task.add_done_callback(_retrieve_error)
             task = under_way.task
@@ -257,58 +257,64 @@ class MetadataRefresher:
         try:
             response = await self._ask(request, deadline=under_way.deadline)
         except RotaError:
-            self._lost(loop.time())
+            self._rebootstrap_if_due(loop.time())
             raise
         finally:
-            self._round = None
-            self._renewed = loop.time()
+            self._current_request = None
+            self._last_attempt = loop.time()
         self._failures = 0
-        self._answered = self._renewed
-        self._take(merge_response(self.metadata, response, whole=topics is None))
+        self._last_success = self._last_attempt
+        self._set_metadata(merge_response(self.metadata, response, whole=topics is None))
         if response.error_code == REBOOTSTRAP_REQUIRED:
-            self._answered = 0.0
-            self._lost(self._renewed)
+            self._last_success = 0.0
+            self._rebootstrap_if_due(self._last_attempt)
 
-    def _lost(self, now: float) -> None:
+    def _rebootstrap_if_due(self, now: float) -> None:
         """Starts again from ``bootstrap.servers`` (KIP-1102).
 
         If no metadata was received for ``metadata.recovery.rebootstrap.trigger.ms``, or a broker
         asks for it.
         """
-        late = self._answered + self._config.recovery_trigger / 1000 <= now
-        if late and self._config.recovery == "rebootstrap" and self.metadata.brokers:
+        late = self._last_success + self._config.rebootstrap_trigger / 1000 <= now
+        if (
+            late
+            and self._config.metadata_recovery_strategy == "rebootstrap"
+            and self.metadata.brokers
+        ):
             LOGGER.warning("the cluster is looked for anew, by bootstrap.servers")
             self.metadata = replace(self.metadata, brokers=MappingProxyType({}))
-            self._begin_again()
+            self._reset_connections()
 
-    def _take(self, metadata: ClusterMetadata) -> None:
+    def _set_metadata(self, metadata: ClusterMetadata) -> None:
         self.metadata = metadata
-        self._arm()
-        for callback in list(self.callbacks):
+        self._set_timer()
+        for callback in list(self.listeners):
             try:
                 callback(metadata)
             except Exception:
                 LOGGER.exception("a listener of metadata has failed")
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         """Renews what is known when it is old."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed:
             age = self._config.metadata_max_age / 1000
-            self._timer = asyncio.get_running_loop().call_later(age, self.request)
+            self._timer = asyncio.get_running_loop().call_later(age, self.request_refresh)
 
-    def request(self) -> None:
+    def request_refresh(self) -> None:
         """Renews the snapshot soon; nothing happens if that is under way."""
         if self._background is None and not self._closed:
             loop = self._loop or asyncio.get_running_loop()  # it may be at rest
-            self._background = loop.create_task(self._renew())
+            self._background = loop.create_task(self._refresh_in_background())
 
-    async def _renew(self) -> None:
+    async def _refresh_in_background(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while not self._closed:
-                pause = self._renewed + self._pauses.after(self._failures + 1) - loop.time()
+                pause = (
+                    self._last_attempt + self._pauses.pause_after(self._failures + 1) - loop.time()
+                )
                 await asyncio.sleep(pause)
                 patience = self._config.request_timeout / 1000
                 try:
@@ -318,14 +324,14 @@ class MetadataRefresher:
                     self._failures += 1
                     LOGGER.warning("the cluster's metadata is not renewed: %s", error)
                     if is_permanent(error):
-                        self._arm()  # who needs it before meets the error itself
+                        self._set_timer()  # who needs it before meets the error itself
                         return
                 else:
                     return
         finally:
             self._background = None
 
-    def stop(self) -> None:
+    def begin_close(self) -> None:
         """Cancels what is under way."""
         if self._closed:
             return
@@ -337,12 +343,15 @@ class MetadataRefresher:
 
     async def close(self) -> None:
         """Ends what is under way, and waits for that."""
-        self.stop()
+        self.begin_close()
         if left := self._under_way():
             await asyncio.wait(left)
 
     def _under_way(self) -> list[asyncio.Task[None]]:
-        tasks = [self._background, None if self._round is None else self._round.task]
+        tasks = [
+            self._background,
+            None if self._current_request is None else self._current_request.task,
+        ]
         return [each for each in tasks if each is not None]
 
 

@@ -49,11 +49,11 @@ class ListedOffset(NamedTuple):
 class EpochEndOffset(NamedTuple):
     """The end offset of the last epoch not above the requested one; -1: the leader has none."""
 
-    epoch: int
-    end: int
+    leader_epoch: int
+    end_offset: int
 
     @classmethod
-    def whole(cls, epoch: int) -> EpochEndOffset:
+    def without_end(cls, epoch: int) -> EpochEndOffset:
         """An epoch without an end: who cannot tell is believed to have all of it."""
         return cls(epoch, 2**63 - 1)
 
@@ -62,7 +62,7 @@ class OffsetQuery(NamedTuple):
     """A query for one partition, with the leader epoch that the client knows."""
 
     #: A timestamp, or an epoch.
-    what: int
+    target: int
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -72,15 +72,15 @@ class LeaderResponse(Generic[T]):
 
     found: dict[TopicPartition, T] = field(default_factory=dict)
     #: To be asked again after a look who leads now, with the error code.
-    again: dict[TopicPartition, int] = field(default_factory=dict)
-    refused: dict[TopicPartition, RotaError] = field(default_factory=dict)
+    retriable: dict[TopicPartition, int] = field(default_factory=dict)
+    errors: dict[TopicPartition, RotaError] = field(default_factory=dict)
 
-    def refuse(self, partition: TopicPartition, code: int, doing: str) -> None:
+    def add_error(self, partition: TopicPartition, code: int, doing: str) -> None:
         """Notes an error code."""
         if code in RETRIABLE_CODES:
-            self.again[partition] = code
+            self.retriable[partition] = code
         else:
-            self.refused[partition] = partition_error(code, partition, doing)
+            self.errors[partition] = partition_error(code, partition, doing)
 
 
 async def send_list_offsets(
@@ -102,7 +102,7 @@ async def send_list_offsets(
                     make(
                         partition_index=each.partition,
                         current_leader_epoch=looks[each].leader_epoch,
-                        timestamp=looks[each].what,
+                        timestamp=looks[each].target,
                     )
                     for each in partitions
                 ],
@@ -119,7 +119,7 @@ async def send_list_offsets(
             if answer.error_code in {Code.NONE, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT}:
                 result.found[partition] = _read_offset(answer)
             else:
-                result.refuse(partition, answer.error_code, "to list offsets of")
+                result.add_error(partition, answer.error_code, "to list offsets of")
     return result
 
 
@@ -137,7 +137,7 @@ async def send_offset_for_leader_epoch(
                     make(
                         partition=each.partition,
                         current_leader_epoch=looks[each].leader_epoch,
-                        leader_epoch=looks[each].what,
+                        leader_epoch=looks[each].target,
                     )
                     for each in partitions
                 ],
@@ -158,7 +158,7 @@ async def send_offset_for_leader_epoch(
             if answer.error_code == Code.NONE:
                 result.found[partition] = EpochEndOffset(answer.leader_epoch, answer.end_offset)
             else:
-                result.refuse(partition, answer.error_code, "to validate the position in")
+                result.add_error(partition, answer.error_code, "to validate the position in")
     return result
 
 
@@ -237,7 +237,7 @@ async def _refresh_metadata(
 ) -> None:
     """Gets the metadata, if they are missing or were wrong: then after a pause."""
     if failures:
-        pause = client.backoff.after(failures)
+        pause = client.backoff.pause_after(failures)
         if asyncio.get_running_loop().time() + pause >= deadline:
             raise _timeout_error(trouble)
         await asyncio.sleep(pause)
@@ -263,10 +263,10 @@ def _merge_response(
         return {each: before.get(each) or result for each in looks}
     if isinstance(result, BaseException):
         raise result
-    for error in result.refused.values():
+    for error in result.errors.values():
         raise error
     found |= result.found
-    return {each: result.again.get(each) for each in looks if each not in result.found}
+    return {each: result.retriable.get(each) for each in looks if each not in result.found}
 
 
 def _group_by_leader(

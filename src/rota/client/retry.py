@@ -36,25 +36,25 @@ JITTER = 0.2
 class Backoff:
     """Exponential backoff with jitter: doubles with every failure, up to a maximum; in seconds."""
 
-    first: float
-    most: float
+    initial: float
+    maximum: float
 
     @classmethod
-    def of(cls, first: int, most: int) -> Backoff:
+    def from_milliseconds(cls, first: int, most: int) -> Backoff:
         """From Kafka's settings, in milliseconds."""
         return cls(first / 1000, most / 1000)
 
-    def after(self, failures: int) -> float:
+    def pause_after(self, failures: int) -> float:
         """The pause after so many failures in a row, as Kafka has it: none without a failure, and
         never longer than the longest, which holds from the first on if it is shorter than that.
         """
         if failures < 1:
             return 0.0
-        if self.most <= self.first:
-            return self.most
-        exponent = min(failures - 1, math.log2(self.most / max(self.first, 0.001)))
-        planned = self.first * math.pow(2, exponent)
-        return min(self.most, add_jitter(planned))
+        if self.maximum <= self.initial:
+            return self.maximum
+        exponent = min(failures - 1, math.log2(self.maximum / max(self.initial, 0.001)))
+        planned = self.initial * math.pow(2, exponent)
+        return min(self.maximum, add_jitter(planned))
 
 
 def add_jitter(pause: float) -> float:
@@ -130,8 +130,8 @@ async def first_success(
     The other attempts are cancelled. All have ended when this returns.
 
     :param discard: closes a result that nobody gets: that of a second attempt that succeeded at the
-    same moment, or of the first if the caller is cancelled while the others end :raises Exception:
-    an error that is not a RotaError, at once
+        same moment, or of the first if the caller is cancelled while the others end
+    :raises Exception: an error that is not a RotaError, at once
     """
     if len(ways) == 1:
         try:

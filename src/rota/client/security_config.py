@@ -2,8 +2,8 @@
 
 User and password come from a JAAS line, as in Kafka's ``sasl.jaas.config``::
 
-org.apache.kafka.common.security.plain.PlainLoginModule required
-    username="alice" password="...";
+    org.apache.kafka.common.security.plain.PlainLoginModule required
+        username="alice" password="...";
 
 No error message shows a value of that line, because it may be the password.
 """
@@ -34,8 +34,8 @@ def read_security(
 
     Removes settings that ``security.protocol`` does not use.
 
-    :raises InputError: settings contradict each other, or are not supported :raises Unreachable: a
-    file cannot be read
+    :raises InputError: settings contradict each other, or are not supported
+    :raises Unreachable: a file cannot be read
     """
     protocol = str(values.get("security.protocol", "PLAINTEXT"))
     warnings = []
@@ -82,14 +82,14 @@ def _read_tls(values: Mapping[str, object]) -> TlsConfig:
     _check_exclusive("ssl.keystore.location", identity, "ssl.keystore.key", key)
     _check_exclusive("ssl.truststore.location", trusted, "ssl.truststore.certificates", authorities)
     return TlsConfig(
-        authorities=authorities,
-        authorities_file=trusted,
-        chain=chain,
-        key=key,
-        identity_file=identity,
-        password=_text_value("ssl.key.password", values),
-        checks_name=values.get("ssl.endpoint.identification.algorithm", "https") != "",
-        versions=versions,
+        truststore_certificates=authorities,
+        truststore_location=trusted,
+        keystore_certificate_chain=chain,
+        keystore_key=key,
+        keystore_location=identity,
+        key_password=_text_value("ssl.key.password", values),
+        verifies_host_name=values.get("ssl.endpoint.identification.algorithm", "https") != "",
+        enabled_protocols=versions,
     )
 
 

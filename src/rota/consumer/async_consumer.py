@@ -71,7 +71,7 @@ class Consumer:
         :raises InputError: a setting is missing, unknown or wrong; names it
         """
         self.core = ConsumerCore(require_mapping(config, keywords), call or call_in_loop)
-        self._flow = self.core.flow
+        self._flow = self.core.polled
 
     # What to read
 
@@ -86,15 +86,17 @@ class Consumer:
         the group.
 
         Replaces the previous subscription and its listener. The next polls join the group; until
-        then :attr:`assignment` does not change. A missing topic is logged, and read once it exists.
+        then
+        :attr:`assignment` does not change. A missing topic is logged, and read once it exists.
 
         :param pattern: a Python regular expression; new topics are found when the metadata is
-        refreshed (``metadata.max.age.ms``) :param listener: called inside polls when partitions are
-        assigned, revoked or lost :raises InputError: neither topics nor a pattern are given, or
-        both; there is no ``group.id``; partitions are assigned by hand
+            refreshed (``metadata.max.age.ms``)
+        :param listener: called inside polls when partitions are assigned, revoked or lost
+        :raises InputError: neither topics nor a pattern are given, or both; there is no
+            ``group.id``; partitions are assigned by hand
         """
         self.core.check_open()
-        membership = self.core.need_group("subscribe")
+        membership = self.core.require_group("subscribe")
         names = arguments.parse_topics(topics)
         arguments.check_listener(listener)
         if bool(names) == (pattern is not None):
@@ -102,7 +104,7 @@ class Consumer:
         if self.core.assigned:
             raise InputError("subscribe: partitions are assigned by hand; unsubscribe() first")
         text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-        membership.driver.tell(Subscribed(names, text))
+        membership.driver.handle_event(Subscribed(names, text))
         membership.listener = NO_LISTENER if listener is None else listener
         self.core.is_subscribed = True
 
@@ -153,19 +155,20 @@ class Consumer:
         ``max.poll.interval.ms``. Returned records count as handed out: the next commit without
         offsets covers them.
 
-        :param timeout: in seconds; 0 returns only records that are already buffered :param
-        max_records: the largest number of records to return, instead of ``max.poll.records``
-        :raises InputError: nothing is subscribed or assigned; another poll is running :raises
-        RecordError: the next record cannot be decoded; seek behind it, or it is raised again
-        :raises NoOffset: there is no valid position, and ``auto.offset.reset`` is ``none`` :raises
-        Unreachable: no broker was reached for ``default.api.timeout.ms`` :raises GroupError: the
-        group refuses this member: ``Fenced``, ``InconsistentProtocol``... :raises Refused: no
-        permission, a wrong password or an invalid topic name :raises Interrupted: :meth:`wakeup`
-        was called
+        :param timeout: in seconds; 0 returns only records that are already buffered
+        :param max_records: the largest number of records to return, instead of ``max.poll.records``
+        :raises InputError: nothing is subscribed or assigned; another poll is running
+        :raises RecordError: the next record cannot be decoded; seek behind it, or it is raised
+            again
+        :raises NoOffset: there is no valid position, and ``auto.offset.reset`` is ``none``
+        :raises Unreachable: no broker was reached for ``default.api.timeout.ms``
+        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
+        :raises Refused: no permission, a wrong password or an invalid topic name
+        :raises Interrupted: :meth:`wakeup` was called
         """
         self.core.check_poll(timeout, max_records)
-        await self.core.fill(timeout, max_records)
-        return self.core.hand_out(max_records)
+        await self.core.fill_records(timeout, max_records)
+        return self.core.take_records(max_records)
 
     async def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """Returns fetched records as columns, a batch for each partition's response.
@@ -176,7 +179,7 @@ class Consumer:
         """
         self.core.check_poll(timeout)
         await self.core.fill_with_batches(timeout)
-        return self.core.flow.take_batches()
+        return self.core.polled.take_batches()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
@@ -191,12 +194,12 @@ class Consumer:
         """The next record of such a loop. A generator would take longer for each: what it yields is
         an exception's value on its way, and one that is a tuple costs Python an exception.
         """
-        for record in self._flow.rest:
+        for record in self._flow.remaining:
             return record
         core = self.core
         while not core.is_closing:
-            await core.fill(POLL_TIMEOUT)
-            for record in self._flow.rest:
+            await core.fill_records(POLL_TIMEOUT)
+            for record in self._flow.remaining:
                 return record
         raise StopAsyncIteration
 
@@ -212,14 +215,16 @@ class Consumer:
         it returns.
 
         :param offsets: the next offsets to read, such as ``{("orders", 0): 18}``: one behind the
-        last record that was processed; numbers, or :class:`rota.OffsetAndMetadata` with metadata
+            last record that was processed; numbers, or :class:`rota.OffsetAndMetadata` with
+            metadata
         :raises CommitFailed: the group has gone on without this member, or it has not joined; the
-        message says which deadline was missed and what to set :raises RebalanceInProgress: poll
-        first :raises TimedOut: the offsets could not be stored in time; names the last reason
-        :raises GroupError: the commit was refused :raises Exception: the error that the callback of
-        an earlier commit raised
+            message says which deadline was missed and what to set
+        :raises RebalanceInProgress: poll first
+        :raises TimedOut: the offsets could not be stored in time; names the last reason
+        :raises GroupError: the commit was refused
+        :raises Exception: the error that the callback of an earlier commit raised
         """
-        self.core.need_group("commit_sync")
+        self.core.require_group("commit_sync")
         await self.core.commit(arguments.parse_offsets(offsets), timeout)
 
     def commit_async(
@@ -230,38 +235,39 @@ class Consumer:
         Callbacks of completed commits run in order, in the next call of poll, commit or close. A
         failed commit without a callback is logged.
 
-        :param offsets: as in :meth:`commit_sync` :param callback: called as ``callback(offsets,
-        error)`` with the offsets by partition and None, or the reason why they were not stored
+        :param offsets: as in :meth:`commit_sync`
+        :param callback: called as ``callback(offsets, error)`` with the offsets by partition and
+            None, or the reason why they were not stored
         """
-        membership = self.core.need_group("commit_async")
+        membership = self.core.require_group("commit_async")
         arguments.check_callback(callback)
         membership.commit_async(arguments.parse_offsets(offsets), callback)
-        membership.attend_to_commits_now()
+        membership.handle_commit_commands_now()
 
     async def committed(
         self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the committed offsets of partitions; None where nothing is committed.
 
-        :raises TimedOut: the coordinator did not answer in time :raises AuthorizationFailed: no
-        permission for the group
+        :raises TimedOut: the coordinator did not answer in time
+        :raises AuthorizationFailed: no permission for the group
         """
-        self.core.need_group("committed")
+        self.core.require_group("committed")
         wanted = parse_partitions("committed", partitions)
-        return await self.core.until_interrupted(self.core.fetch_committed(wanted, timeout))
+        return await self.core.run_interruptibly(self.core.fetch_committed(wanted, timeout))
 
     # Positions
 
     async def position(self, partition: PartitionLike, timeout: float | None = None) -> int:
         """Returns the offset of the next record to be handed out, also in the middle of a loop.
 
-        :raises InputError: the partition is not assigned :raises TimedOut: the position could not
-        be found in time
+        :raises InputError: the partition is not assigned
+        :raises TimedOut: the position could not be found in time
         """
-        [at] = self.core.of_assignment("position", [partition])
-        deadline = self.core.client.deadline(timeout)
-        while at not in (found := self.core.consumed(at)):
-            self.core.advance()
+        [at] = self.core.require_assigned("position", [partition])
+        deadline = self.core.client.deadline_after(timeout)
+        while at not in (found := self.core.consumed_positions(at)):
+            self.core.start_requests()
             await self.core.fetcher.wait_for_positions([at], deadline)
         return found[at].offset
 
@@ -270,10 +276,10 @@ class Consumer:
 
         :raises InputError: the partition is not assigned, or the offset is negative
         """
-        [at] = self.core.of_assignment("seek", [partition])
+        [at] = self.core.require_assigned("seek", [partition])
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        with self.core.lock():
-            self.core.flow.drop([at])
+        with self.core.member_lock():
+            self.core.polled.drop_partitions([at])
             self.core.fetcher.seek(at, wanted)
 
     def seek_to_beginning(self, *partitions: PartitionLike) -> None:
@@ -290,9 +296,9 @@ class Consumer:
         partitions: tuple[PartitionLike, ...],
         seek: Callable[[tuple[TopicPartition, ...]], None],
     ) -> None:
-        wanted = self.core.of_assignment(name, partitions or self.assignment)
-        with self.core.lock():
-            self.core.flow.drop(wanted)
+        wanted = self.core.require_assigned(name, partitions or self.assignment)
+        with self.core.member_lock():
+            self.core.polled.drop_partitions(wanted)
             seek(tuple(wanted))
 
     def pause(self, *partitions: PartitionLike) -> None:
@@ -300,11 +306,11 @@ class Consumer:
 
         A rebalance that takes the partition away also ends the pause. Keep polling meanwhile.
         """
-        self.core.pause(self.core.of_assignment("pause", partitions))
+        self.core.pause(self.core.require_assigned("pause", partitions))
 
     def resume(self, *partitions: PartitionLike) -> None:
         """Hands out records of these partitions again."""
-        self.core.fetcher.resume(self.core.of_assignment("resume", partitions))
+        self.core.fetcher.resume(self.core.require_assigned("resume", partitions))
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
@@ -316,11 +322,11 @@ class Consumer:
 
         Sends no request: the end is that of the last fetch. Returns None before the first.
         """
-        [at] = self.core.of_assignment("lag", [partition])
+        [at] = self.core.require_assigned("lag", [partition])
         fetched, known = self.core.fetcher.position(at), self.core.fetcher.lag(at)
         if fetched is None or known is None:
             return None
-        return known + fetched - self.core.consumed(at)[at].offset
+        return known + fetched - self.core.consumed_positions(at)[at].offset
 
     # Look-ups
 
@@ -346,25 +352,28 @@ class Consumer:
 
         The result has ``offset``, ``timestamp`` and ``leader_epoch``.
 
-        :param times: milliseconds since 1970, such as ``{("orders", 0): 1700000000000}`` :raises
-        InputError: a time is not a whole number from 0 up :raises UnknownTopic: a partition does
-        not exist :raises TimedOut: not all leaders have answered in time
+        :param times: milliseconds since 1970, such as ``{("orders", 0): 1700000000000}``
+        :raises InputError: a time is not a whole number from 0 up
+        :raises UnknownTopic: a partition does not exist
+        :raises TimedOut: not all leaders have answered in time
         """
         return await self._list(arguments.parse_times(times), timeout)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """Returns the partition numbers of a topic; none if the topic does not exist."""
         self.core.check_open()
-        asked = self.core.client.refresh((topic,), deadline=self.core.client.deadline(timeout))
-        found = await self.core.until_interrupted(asked)
+        asked = self.core.client.refresh(
+            (topic,), deadline=self.core.client.deadline_after(timeout)
+        )
+        found = await self.core.run_interruptibly(asked)
         known = found.topics.get(topic)
         return () if known is None else tuple(range(len(known.partitions)))
 
     async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """Returns all visible topics, internal ones too, with their number of partitions."""
         self.core.check_open()
-        asked = self.core.client.refresh(None, deadline=self.core.client.deadline(timeout))
-        found = await self.core.until_interrupted(asked)
+        asked = self.core.client.refresh(None, deadline=self.core.client.deadline_after(timeout))
+        found = await self.core.run_interruptibly(asked)
         return {name: len(topic.partitions) for name, topic in sorted(found.topics.items())}
 
     async def _ends(
@@ -378,16 +387,16 @@ class Consumer:
     ) -> dict[TopicPartition, ListedOffset | None]:
         self.core.check_open()
         config = self.core.settings.read
-        deadline = self.core.client.deadline(timeout)
+        deadline = self.core.client.deadline_after(timeout)
         asked = list_offsets(self.core.client, wanted, config.isolation, deadline=deadline)
-        return await self.core.until_interrupted(asked)
+        return await self.core.run_interruptibly(asked)
 
     # The group
 
     @property
     def group_metadata(self) -> GroupMetadata:
         """The member's group, generation and ids; the generation is -1 outside of one."""
-        driver = self.core.need_group("group_metadata").driver
+        driver = self.core.require_group("group_metadata").driver
         member = self.core.settings.member
         assert member is not None
         with driver.lock:
@@ -403,7 +412,7 @@ class Consumer:
 
         :param reason: appears in the broker's log
         """
-        self.core.need_group("enforce_rebalance").driver.tell(RejoinRequested(reason))
+        self.core.require_group("enforce_rebalance").driver.handle_event(RejoinRequested(reason))
 
     def wakeup(self) -> None:
         """Interrupts the call that waits now, or the next one that would wait.
@@ -422,8 +431,8 @@ class Consumer:
         partitions wait for it until the session times out. A second call does nothing.
 
         :param timeout: seconds for the commit and for leaving; then everything is closed all the
-        same :raises Exception: the error that a listener or callback raised, after everything is
-        closed
+            same
+        :raises Exception: the error that a listener or callback raised, after everything is closed
         """
         await self.core.close(timeout)
 

@@ -76,12 +76,14 @@ class BlockingConsumer:
         the group.
 
         Replaces the previous subscription and its listener. The next polls join the group; until
-        then :attr:`assignment` does not change. A missing topic is logged, and read once it exists.
+        then
+        :attr:`assignment` does not change. A missing topic is logged, and read once it exists.
 
         :param pattern: a Python regular expression; new topics are found when the metadata is
-        refreshed (``metadata.max.age.ms``) :param listener: called inside polls when partitions are
-        assigned, revoked or lost :raises InputError: neither topics nor a pattern are given, or
-        both; there is no ``group.id``; partitions are assigned by hand
+            refreshed (``metadata.max.age.ms``)
+        :param listener: called inside polls when partitions are assigned, revoked or lost
+        :raises InputError: neither topics nor a pattern are given, or both; there is no
+            ``group.id``; partitions are assigned by hand
         """
         self._consumer.subscribe(topics, pattern=pattern, listener=listener)
 
@@ -121,20 +123,21 @@ class BlockingConsumer:
         ``max.poll.interval.ms``. Returned records count as handed out: the next commit without
         offsets covers them.
 
-        :param timeout: in seconds; 0 returns only records that are already buffered :param
-        max_records: the largest number of records to return, instead of ``max.poll.records``
-        :raises InputError: nothing is subscribed or assigned; another poll is running :raises
-        RecordError: the next record cannot be decoded; seek behind it, or it is raised again
-        :raises NoOffset: there is no valid position, and ``auto.offset.reset`` is ``none`` :raises
-        Unreachable: no broker was reached for ``default.api.timeout.ms`` :raises GroupError: the
-        group refuses this member: ``Fenced``, ``InconsistentProtocol``... :raises Refused: no
-        permission, a wrong password or an invalid topic name :raises Interrupted: :meth:`wakeup`
-        was called
+        :param timeout: in seconds; 0 returns only records that are already buffered
+        :param max_records: the largest number of records to return, instead of ``max.poll.records``
+        :raises InputError: nothing is subscribed or assigned; another poll is running
+        :raises RecordError: the next record cannot be decoded; seek behind it, or it is raised
+            again
+        :raises NoOffset: there is no valid position, and ``auto.offset.reset`` is ``none``
+        :raises Unreachable: no broker was reached for ``default.api.timeout.ms``
+        :raises GroupError: the group refuses this member: ``Fenced``, ``InconsistentProtocol``...
+        :raises Refused: no permission, a wrong password or an invalid topic name
+        :raises Interrupted: :meth:`wakeup` was called
         """
         self._core.check_poll(timeout, max_records)
-        if not self._core.fill_now(max_records):
-            self._loop.run(self._core.fill(timeout, max_records))
-        return self._core.hand_out(max_records)
+        if not self._core.fill_records_now(max_records):
+            self._loop.run(self._core.fill_records(timeout, max_records))
+        return self._core.take_records(max_records)
 
     def poll_batches(self, timeout: float = POLL_TIMEOUT) -> list[Batch]:
         """Returns fetched records as columns, a batch for each partition's response.
@@ -146,7 +149,7 @@ class BlockingConsumer:
         self._core.check_poll(timeout)
         if not self._core.fill_with_batches_now():
             self._loop.run(self._core.fill_with_batches(timeout))
-        return self._core.flow.take_batches()
+        return self._core.polled.take_batches()
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, until the consumer is closed.
@@ -165,9 +168,9 @@ class BlockingConsumer:
         """Yields the remaining records, then those of each further poll."""
         core = self._core
         while not core.is_closing:
-            yield core.flow.rest
-            if not (core.is_closing or core.fill_now()):
-                self._loop.run(core.fill(POLL_TIMEOUT))
+            yield core.polled.remaining
+            if not (core.is_closing or core.fill_records_now()):
+                self._loop.run(core.fill_records(POLL_TIMEOUT))
 
     def commit_sync(
         self, offsets: OffsetsArgument | None = None, timeout: float | None = None
@@ -179,12 +182,14 @@ class BlockingConsumer:
         it returns.
 
         :param offsets: the next offsets to read, such as ``{("orders", 0): 18}``: one behind the
-        last record that was processed; numbers, or :class:`rota.OffsetAndMetadata` with metadata
+            last record that was processed; numbers, or :class:`rota.OffsetAndMetadata` with
+            metadata
         :raises CommitFailed: the group has gone on without this member, or it has not joined; the
-        message says which deadline was missed and what to set :raises RebalanceInProgress: poll
-        first :raises TimedOut: the offsets could not be stored in time; names the last reason
-        :raises GroupError: the commit was refused :raises Exception: the error that the callback of
-        an earlier commit raised
+            message says which deadline was missed and what to set
+        :raises RebalanceInProgress: poll first
+        :raises TimedOut: the offsets could not be stored in time; names the last reason
+        :raises GroupError: the commit was refused
+        :raises Exception: the error that the callback of an earlier commit raised
         """
         self._loop.run(self._consumer.commit_sync(offsets, timeout))
 
@@ -196,8 +201,9 @@ class BlockingConsumer:
         Callbacks of completed commits run in order, in the next call of poll, commit or close. A
         failed commit without a callback is logged.
 
-        :param offsets: as in :meth:`commit_sync` :param callback: called as ``callback(offsets,
-        error)`` with the offsets by partition and None, or the reason why they were not stored
+        :param offsets: as in :meth:`commit_sync`
+        :param callback: called as ``callback(offsets, error)`` with the offsets by partition and
+            None, or the reason why they were not stored
         """
         self._consumer.commit_async(offsets, callback)
 
@@ -206,16 +212,16 @@ class BlockingConsumer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the committed offsets of partitions; None where nothing is committed.
 
-        :raises TimedOut: the coordinator did not answer in time :raises AuthorizationFailed: no
-        permission for the group
+        :raises TimedOut: the coordinator did not answer in time
+        :raises AuthorizationFailed: no permission for the group
         """
         return self._loop.run(self._consumer.committed(partitions, timeout))
 
     def position(self, partition: PartitionLike, timeout: float | None = None) -> int:
         """Returns the offset of the next record to be handed out, also in the middle of a loop.
 
-        :raises InputError: the partition is not assigned :raises TimedOut: the position could not
-        be found in time
+        :raises InputError: the partition is not assigned
+        :raises TimedOut: the position could not be found in time
         """
         return self._loop.run(self._consumer.position(partition, timeout))
 
@@ -279,9 +285,10 @@ class BlockingConsumer:
 
         The result has ``offset``, ``timestamp`` and ``leader_epoch``.
 
-        :param times: milliseconds since 1970, such as ``{("orders", 0): 1700000000000}`` :raises
-        InputError: a time is not a whole number from 0 up :raises UnknownTopic: a partition does
-        not exist :raises TimedOut: not all leaders have answered in time
+        :param times: milliseconds since 1970, such as ``{("orders", 0): 1700000000000}``
+        :raises InputError: a time is not a whole number from 0 up
+        :raises UnknownTopic: a partition does not exist
+        :raises TimedOut: not all leaders have answered in time
         """
         return self._loop.run(self._consumer.offsets_for_times(times, timeout))
 
@@ -322,10 +329,10 @@ class BlockingConsumer:
         partitions wait for it until the session times out. A second call does nothing.
 
         :param timeout: seconds for the commit and for leaving; then everything is closed all the
-        same :raises Exception: the error that a listener or callback raised, after everything is
-        closed
+            same
+        :raises Exception: the error that a listener or callback raised, after everything is closed
         """
-        if not (self._core.is_closing or self._core.home.is_forked):
+        if not (self._core.is_closing or self._core.fork_check.is_forked):
             try:
                 self._loop.run(self._consumer.close(timeout))
             finally:
@@ -359,8 +366,8 @@ class PrivateEventLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._home = ForkCheck()
-        self._errands: deque[tuple[Callable[[], object], asyncio.Future[None]]] = deque()
+        self._fork_check = ForkCheck()
+        self._outside_calls: deque[tuple[Callable[[], object], asyncio.Future[None]]] = deque()
         self._owner = threading.RLock()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -384,7 +391,7 @@ class PrivateEventLoop:
     async def call_outside(self, function: Callable[[], object]) -> None:
         """For a call that the loop runs: a function is called while the loop stands still."""
         future = self._loop.create_future()
-        self._errands.append((function, future))
+        self._outside_calls.append((function, future))
         self._loop.stop()
         await future
 
@@ -396,7 +403,7 @@ class PrivateEventLoop:
             self._loop.close()
 
     def _check(self) -> None:
-        self._home.check()
+        self._fork_check.check()
         if self._loop.is_closed():
             raise InputError("this consumer is closed")
         try:
@@ -411,15 +418,17 @@ class PrivateEventLoop:
         try:
             while not task.done():
                 self._loop.run_forever()
-                while self._errands:
-                    self._run_errand(*self._errands.popleft())
+                while self._outside_calls:
+                    self._run_outside_call(*self._outside_calls.popleft())
         finally:
             task.remove_done_callback(stop)
 
     def _stop(self, _: object) -> None:
         self._loop.stop()
 
-    def _run_errand(self, function: Callable[[], object], future: asyncio.Future[None]) -> None:
+    def _run_outside_call(
+        self, function: Callable[[], object], future: asyncio.Future[None]
+    ) -> None:
         if future.done():
             return  # who asked for it was cancelled
         try:

@@ -68,24 +68,24 @@ class CoordinatorClient:
     ) -> None:
         self._config = config
         self._group = group
-        self._tell = tell
+        self._report_event = tell
         self._client = ClusterClient(config, quiet=True)  # the complaint below tells, or the error
         self._search: asyncio.Task[None] | None = None
         #: A task that nobody holds may be collected before it is done.
-        self._others: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._connection: BrokerConnection | None = None
         #: Joins and syncs under way, which wait for the other members.
-        self._waits: set[int] = set()
+        self._rebalance_requests: set[int] = set()
         #: Searches that failed, one after the other.
         self._failures = 0
-        self._complaint = RateLimitedWarning(f"group {group!r}: no coordinator")
+        self._warning = RateLimitedWarning(f"group {group!r}: no coordinator")
         self._loop = asyncio.get_running_loop()
 
     # The member's requests
 
-    def find(self) -> None:
+    def find_coordinator(self) -> None:
         """Looks for the coordinator; whatever was sent to the one before has been given up."""
-        self._hang_up()
+        self._close_connection()
         if self._search is not None:
             self._search.cancel()
         self._search = self._run(self._find())
@@ -98,31 +98,31 @@ class CoordinatorClient:
         deadline = self._loop.time() + patience
         try:
             self._client.forget_coordinator(self._group)
-            found = await self._client.coordinator(self._group, deadline)
+            found = await self._client.find_coordinator(self._group, deadline)
             self._connection = await found.connect(deadline)
         except RotaError as error:
             self._failures = min(self._failures + 1, 30)
             if is_final(error):
-                self._tell(CoordinatorNotFound(error))
+                self._report_event(CoordinatorNotFound(error))
             else:
-                self._complaint.make(error)
-                self._tell(CoordinatorNotFound(why=str(error)))
+                self._warning.warn(error)
+                self._report_event(CoordinatorNotFound(why=str(error)))
         except Exception:
-            self._tell(CoordinatorNotFound())  # else the member would wait for ever
+            self._report_event(CoordinatorNotFound())  # else the member would wait for ever
             raise
         else:
             self._failures = 0
-            self._complaint.settle()
+            self._warning.clear()
             LOGGER.debug("group %r: its coordinator is %s", self._group, self._connection.name)
-            self._tell(CoordinatorFound())
+            self._report_event(CoordinatorFound())
 
-    def send(self, number: int, request: GroupRequest) -> None:
+    def send_request(self, number: int, request: GroupRequest) -> None:
         """Sends a request, and reports the reply or the failure as an event."""
         connection = self._connection
         if connection is None:
-            self._tell(RequestFailed(number))
+            self._report_event(RequestFailed(number))
             return
-        if isinstance(request, LeaveGroup) and self._waits:
+        if isinstance(request, LeaveGroup) and self._rebalance_requests:
             self._run(self._leave_group(number, request, connection))
             return
         self._trace(f"number {number} goes to {connection.name}", request)
@@ -139,7 +139,7 @@ class CoordinatorClient:
             self._fail(number, InputError(f"it cannot be sent: {error}"))
             return
         if isinstance(request, (JoinGroup, SyncGroup)):
-            self._waits.add(number)
+            self._rebalance_requests.add(number)
         answer.add_done_callback(partial(self._answered, connection, number, request))
 
     async def _leave_group(
@@ -154,20 +154,20 @@ class CoordinatorClient:
         except RotaError as error:
             self._fail(number, error)
         except Exception:
-            self._tell(RequestFailed(number))
+            self._report_event(RequestFailed(number))
             raise
         else:
             if connection is self._connection:
-                self._tell(ResponseReceived(number, reply))
+                self._report_event(ResponseReceived(number, reply))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
-        self._others.add(task)
+        self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._others.discard(task)
+        self._tasks.discard(task)
         if not task.cancelled():
             task.result()  # what it raised is raised here, where the loop tells of it
 
@@ -186,7 +186,7 @@ class CoordinatorClient:
         request: GroupRequest,
         answer: asyncio.Future[Message],
     ) -> None:
-        self._waits.discard(number)
+        self._rebalance_requests.discard(number)
         # looked at in any case: asyncio complains of an error that nobody has seen
         if answer.cancelled() or (answer.exception() and connection is not self._connection):
             return  # given up, and the member knows
@@ -195,11 +195,11 @@ class CoordinatorClient:
         except RotaError as error:
             self._fail(number, error)
         except Exception:
-            self._tell(RequestFailed(number))  # else the member would wait for ever
+            self._report_event(RequestFailed(number))  # else the member would wait for ever
             raise
         else:
             self._trace(f"number {number} is answered", reply)
-            self._tell(ResponseReceived(number, reply))
+            self._report_event(ResponseReceived(number, reply))
 
     def _trace(self, what: str, about: GroupRequest | GroupResponse) -> None:
         if LOGGER.isEnabledFor(logging.DEBUG):
@@ -209,19 +209,21 @@ class CoordinatorClient:
 
     def _fail(self, number: int, error: RotaError) -> None:
         if is_final(error):
-            self._tell(RequestFailed(number, error))
+            self._report_event(RequestFailed(number, error))
         else:
             LOGGER.info("group %r: a request got no answer: %s", self._group, error)
-            self._tell(RequestFailed(number, why=str(error)))
+            self._report_event(RequestFailed(number, why=str(error)))
 
     # The application's questions
 
-    async def ask(self, request: GroupRequest, deadline: float) -> GroupResponse:
+    async def ask_until_answered(self, request: GroupRequest, deadline: float) -> GroupResponse:
         """Sends a request until it is answered with something else than a retriable error.
 
         :raises RotaError: there is no such answer in time
         """
-        pauses = Backoff.of(self._config.retry_backoff, self._config.retry_backoff_max)
+        pauses = Backoff.from_milliseconds(
+            self._config.retry_backoff, self._config.retry_backoff_max
+        )
         failures = 0
         problem: str | RotaError | None = None
         while True:
@@ -241,19 +243,19 @@ class CoordinatorClient:
                 if code in MOVED_CODES:
                     self._client.forget_coordinator(self._group)
             failures += 1
-            pause = pauses.after(failures)
+            pause = pauses.pause_after(failures)
             if self._loop.time() + pause >= deadline:
                 kind = type(request).__name__
                 raise TimedOut(f"group {self._group!r}: {kind} got no answer in time: {problem}")
             await asyncio.sleep(pause)
 
     async def _ask_once(self, request: GroupRequest, deadline: float) -> GroupResponse:
-        found = await self._client.coordinator(self._group, deadline)
-        peer = self._client.peer(found.node) if self._waits else found.peer
+        found = await self._client.find_coordinator(self._group, deadline)
+        peer = self._client.endpoint(found.node) if self._rebalance_requests else found.endpoint
         connection = await peer.connect(deadline)
         api, message = encode_group_request(request)
         _check_version(connection, api, request)
-        answer = await self._client.ask(
+        answer = await self._client.send_over(
             connection, api, message, deadline, most=MAX_VERSIONS.get(api)
         )
         return decode_group_response(request, answer)
@@ -262,14 +264,14 @@ class CoordinatorClient:
 
     async def close(self) -> None:
         """Closes all connections."""
-        for task in self._others:
+        for task in self._tasks:
             task.cancel()
-        self._hang_up()
+        self._close_connection()
         await self._client.close()
 
-    def _hang_up(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
-        self._waits.clear()
+        self._rebalance_requests.clear()
         if connection is not None:
             connection.close()
 
@@ -323,7 +325,7 @@ class RateLimitedWarning:
         self._last_told = 0.0
         self._failures = 0
 
-    def make(self, error: Exception) -> None:
+    def warn(self, error: Exception) -> None:
         """Logs a failure, if a warning is due."""
         now = time.monotonic()
         self._failures += 1
@@ -340,7 +342,7 @@ class RateLimitedWarning:
                 error,
             )
 
-    def settle(self) -> None:
+    def clear(self) -> None:
         """Logs the recovery."""
         if self._since is not None:
             _WARNING_LOGGER.info(

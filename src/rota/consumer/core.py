@@ -66,15 +66,15 @@ class ConsumerCore:
         for warning in settings.warnings:
             LOGGER.warning("%s", warning)
         self.settings = settings
-        self.home = ForkCheck()
-        self.bell = Waker()
+        self.fork_check = ForkCheck()
+        self.waker = Waker()
         self.client = ClusterClient(settings.client)
-        self.topics = WatchedTopics(self.client, self._metadata_updated, self.bell.ring)
+        self.topics = WatchedTopics(self.client, self._metadata_updated, self.waker.wake)
         self.fetcher = Fetcher(
             self.client,
             settings.read,
             None if settings.member is None else self.fetch_committed,
-            self.bell.ring_here,
+            self.waker.wake_in_loop,
             key_deserializer=settings.key_deserializer,
             value_deserializer=settings.value_deserializer,
         )
@@ -84,18 +84,18 @@ class ConsumerCore:
                 settings.client,
                 settings.member,
                 settings.strategies,
-                self.consumed,
-                self.bell.ring,
+                self.consumed_positions,
+                self.waker.wake,
             )
             self.membership = GroupMembership(
                 driver,
                 self.fetcher,
                 settings.interceptors,
                 call,
-                want_metadata=self.topics.want,
-                wake=self.bell.ring,
+                want_metadata=self.topics.set_topics,
+                wake=self.waker.wake,
             )
-        self.flow = PolledRecords()
+        self.polled = PolledRecords()
         self.is_subscribed = False
         #: By the application itself.
         self.assigned: frozenset[TopicPartition] = frozenset()
@@ -105,7 +105,7 @@ class ConsumerCore:
         self._commit_due = 0
         self._is_polling = False
         #: When others in the loop had their turn, by its clock.
-        self._turn = 0.0
+        self._last_turn = 0.0
         #: Only what a listener does while the consumer says good-bye is still allowed.
         self.is_closing = False
         self.is_closed = False
@@ -131,123 +131,126 @@ class ConsumerCore:
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
         """Assigns partitions by hand."""
         self._commit_assigned()  # first, for it covers what was handed out of what is dropped
-        with self.lock():
-            self.flow.drop(self.assigned - wanted)
+        with self.member_lock():
+            self.polled.drop_partitions(self.assigned - wanted)
             self.assigned = wanted
             self.fetcher.assign(tuple(sorted(wanted)))
-        self.topics.want(tuple(sorted({each.topic for each in wanted})))
+        self.topics.set_topics(tuple(sorted({each.topic for each in wanted})))
 
     async def unsubscribe(self) -> None:
         """Leaves the group, and waits until the listener has been called."""
         membership = self.membership
         assert membership is not None
-        with self.lock():
-            self.flow.stop()  # positions stay: the last commit covers what was handed out
+        with self.member_lock():
+            # positions stay: the last commit covers what was handed out
+            self.polled.drop_remaining()
         self._is_leaving = True
-        membership.driver.tell(Unsubscribed())
+        membership.driver.handle_event(Unsubscribed())
         if is_in_listener():
             return  # the member goes on when the listener is done
         while True:
-            await membership.attend()
+            await membership.handle_commands()
             if not membership.driver.machine.is_unsubscribing:
                 break
-            await self.bell.wait(FOREVER, lambda: membership.is_due)
-        self._leave()
+            await self.waker.wait(FOREVER, lambda: membership.has_commands)
+        self._finish_unsubscribe()
 
-    def _leave(self) -> None:
+    def _finish_unsubscribe(self) -> None:
         """Ends the subscription once the group is left."""
         self._is_leaving = self.is_subscribed = False
-        self.flow.fill(Records({}))
+        self.polled.set_records(Records({}))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out no more of these; what a loop has not come to is fetched again later."""
-        with self.lock():
-            unread = self.flow.unread()
+        with self.member_lock():
+            unread = self.polled.remaining_positions()
             for at in partitions:
                 if at in unread:
-                    self.flow.drop([at])
+                    self.polled.drop_partitions([at])
                     self.fetcher.seek(at, unread[at])
             self.fetcher.pause(partitions)
 
     # Polling
 
-    async def fill(self, timeout: float, max_records: int | None = None) -> None:
+    async def fill_records(self, timeout: float, max_records: int | None = None) -> None:
         """Polls for records unless some are left; waits for the timeout at most, in seconds."""
-        is_early = asyncio.get_running_loop().time() < self._turn + LOOP_TURN_INTERVAL
-        if not self.flow.is_empty or (is_early and self.fill_now(max_records)):
+        is_early = asyncio.get_running_loop().time() < self._last_turn + LOOP_TURN_INTERVAL
+        if not self.polled.is_empty or (is_early and self.fill_records_now(max_records)):
             return
-        self._clear()
-        most = self._most(max_records)
-        prepare = partial(self.fetcher.prepare, most)
-        if await self._poll(timeout, prepare, partial(self._take, most)):
-            self._intercept()
+        self._drop_handed_out()
+        most = self._max_records(max_records)
+        prepare = partial(self.fetcher.prepare_records, most)
+        if await self._poll(timeout, prepare, partial(self._fill_from_fetcher, most)):
+            self._run_interceptors()
 
-    def fill_now(self, max_records: int | None = None) -> bool:
+    def fill_records_now(self, max_records: int | None = None) -> bool:
         """Like :meth:`fill_records` without the event loop; False if that is not possible now."""
-        if not self.flow.is_empty:
+        if not self.polled.is_empty:
             return True
-        self._clear()
-        most = self._most(max_records)
-        is_filled = self._poll_now(partial(self.fetcher.prepare, most), partial(self._take, most))
+        self._drop_handed_out()
+        most = self._max_records(max_records)
+        is_filled = self._poll_now(
+            partial(self.fetcher.prepare_records, most), partial(self._fill_from_fetcher, most)
+        )
         if is_filled:
-            self._intercept()
+            self._run_interceptors()
         return is_filled
 
-    def hand_out(self, max_records: int | None = None) -> Records:
+    def take_records(self, max_records: int | None = None) -> Records:
         """Takes the polled records for the application."""
-        return self.flow.take(self._most(max_records))
+        return self.polled.take_records(self._max_records(max_records))
 
     async def fill_with_batches(self, timeout: float) -> None:
         """Fills the flow with columns, unless some are left there."""
-        if not self.flow.has_batches:
-            self._give_back()
+        if not self.polled.has_batches:
+            self._return_unread()
             await self._poll(timeout, _prepare_nothing, self._take_batches)
 
     def fill_with_batches_now(self) -> bool:
         """The same without a loop, if it can be done at once."""
-        if self.flow.has_batches:
+        if self.polled.has_batches:
             return True
-        self._give_back()
+        self._return_unread()
         return self._poll_now(_prepare_nothing, self._take_batches)
 
-    def _most(self, max_records: int | None) -> int:
-        return self.settings.read.max_records if max_records is None else max_records
+    def _max_records(self, max_records: int | None) -> int:
+        return self.settings.read.max_poll_records if max_records is None else max_records
 
     async def _poll(
         self, timeout: float, prepare: Callable[[], None], take: Callable[[], bool]
     ) -> bool:
         """Waits for something to take; returns whether something was taken."""
-        with self._alone():
+        with self._one_poll():
             if not (self.is_subscribed or self.assigned):
                 raise InputError("poll: nothing to read: subscribe or assign first")
             loop = asyncio.get_running_loop()
             deadline = loop.time() + timeout
-            self._tell_poll(PollBegan())
+            self._send_poll_event(PollBegan())
             try:
                 await asyncio.sleep(0)  # others in the loop have their turn, the sockets too
-                self._turn = loop.time()
+                self._last_turn = loop.time()
                 while True:
-                    await self.attend()
+                    await self.handle_commands()
                     prepare()
                     if self._take_in_poll(take):
                         return True
-                    if self.is_closing or (loop.time() >= deadline and self._ends_in_peace()):
+                    if self.is_closing or (loop.time() >= deadline and self._end_poll()):
                         return False
-                    await self.bell.wait(deadline, self._is_due)
+                    await self.waker.wait(deadline, self._has_work)
             finally:
-                self._tell_poll(PollEnded())
+                self._send_poll_event(PollEnded())
 
     def _poll_now(self, prepare: Callable[[], None], take: Callable[[], bool]) -> bool:
-        if self.fetcher.is_hungry or not self.fetcher.has_records:
+        if self.fetcher.needs_start or not self.fetcher.has_records:
             return False
-        with self._alone():
-            self._tell_poll(PollBegan())
+        with self._one_poll():
+            self._send_poll_event(PollBegan())
             try:
                 prepare()
-                if self._is_due_but_for_records() or not self._take_in_poll(take):
+                if self._has_urgent_work() or not self._take_in_poll(take):
                     return False  # the poll goes on in the loop
             except BaseException:
-                self._tell_poll(PollEnded())
+                self._send_poll_event(PollEnded())
                 raise
             return True
 
@@ -256,51 +259,51 @@ class ConsumerCore:
         cover what the application has not seen. Nothing is taken if the member has said something
         meanwhile: it may be that a partition is to be withheld, or another's.
         """
-        with self.lock():
+        with self.member_lock():
             if not self._may_take() or not take():
                 return False
-            self._tell_poll(PollEnded())
+            self._send_poll_event(PollEnded())
             return True
 
-    def _ends_in_peace(self) -> bool:
+    def _end_poll(self) -> bool:
         """Ends the poll, unless the member has said something meanwhile: it may be given partitions
         that the listener, who hears of them in a poll, has not been told of.
         """
-        with self.lock():
-            if self.membership is not None and self.membership.is_due:
+        with self.member_lock():
+            if self.membership is not None and self.membership.has_commands:
                 return False
-            self._tell_poll(PollEnded())
+            self._send_poll_event(PollEnded())
             return True
 
-    def _take(self, most: int) -> bool:
-        return bool(self.fetcher.take(most, self.flow.fill))
+    def _fill_from_fetcher(self, most: int) -> bool:
+        return bool(self.fetcher.take_records(most, self.polled.set_records))
 
-    def _clear(self) -> None:
+    def _drop_handed_out(self) -> None:
         """Lets go of what was handed out, before new records are made: the collector has less to
         look through. Columns that are left come again, as records.
         """
-        if self.flow.has_batches:
-            self._give_back()
+        if self.polled.has_batches:
+            self._return_unread()
         else:
-            self.flow.fill(Records({}))
+            self.polled.set_records(Records({}))
 
-    def _give_back(self) -> None:
+    def _return_unread(self) -> None:
         """What is left comes again, in the other form. Before a poll: it may revoke something."""
-        with self.lock():
-            for at, offset in self.flow.unread().items():
+        with self.member_lock():
+            for at, offset in self.polled.remaining_positions().items():
                 self.fetcher.seek(at, offset)
-            self.flow.fill(Records({}))
+            self.polled.set_records(Records({}))
 
     def _take_batches(self) -> bool:
-        return bool(self.fetcher.take_batches(self.flow.fill_with_batches))
+        return bool(self.fetcher.take_batches(self.polled.set_batches))
 
-    def _intercept(self) -> None:
+    def _run_interceptors(self) -> None:
         """Lets interceptors see what is in the flow, and change it."""
         for interceptor in self.settings.interceptors:
-            seen = call_interceptor("on_consume", interceptor.on_consume, self.flow.whole)
+            seen = call_interceptor("on_consume", interceptor.on_consume, self.polled.all_records)
             if seen is not None:
-                with self.lock():
-                    self.flow.fill(seen)
+                with self.member_lock():
+                    self.polled.set_records(seen)
 
     # Committing
 
@@ -310,15 +313,15 @@ class ConsumerCore:
         assert membership is not None
         wait = self.settings.client.api_timeout / 1000 if timeout is None else timeout
         number = membership.begin_commit(offsets, membership.driver.now() + int(wait * 1000))
-        await membership.attend_to_commits()
-        while not membership.has_ended(number):
+        await membership.handle_commit_commands()
+        while not membership.has_commit_ended(number):
             self.check_interrupted()
-            await self.bell.wait(FOREVER, self._has_commit_news)
-            await membership.attend_to_commits()
+            await self.waker.wait(FOREVER, self._has_commit_news)
+            await membership.handle_commit_commands()
 
     def _has_commit_news(self) -> bool:
         membership = self.membership
-        return self._is_interrupted or (membership is not None and membership.has_commit_news)
+        return self._is_interrupted or (membership is not None and membership.has_commit_commands)
 
     # Inside
 
@@ -333,7 +336,7 @@ class ConsumerCore:
             LOGGER.warning("poll(timeout=%s) waits so many seconds, not milliseconds", timeout)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _one_poll(self) -> Iterator[None]:
         """One poll at a time, and none inside a listener."""
         self.check_open()
         if self._is_polling or self.is_closing:
@@ -344,47 +347,47 @@ class ConsumerCore:
         finally:
             self._is_polling = False
 
-    async def attend(self) -> None:
+    async def handle_commands(self) -> None:
         """Handles the member's commands, commits if that is due, and starts new requests."""
         if self.membership is not None:
-            await self.membership.attend()
+            await self.membership.handle_commands()
             if self._is_leaving and not self.membership.driver.machine.is_unsubscribing:
-                self._leave()
+                self._finish_unsubscribe()
         if self.assigned:
             self._commit_if_due()
-        self.advance()
+        self.start_requests()
 
-    def advance(self) -> None:
+    def start_requests(self) -> None:
         """Starts requests that can be started: metadata, positions, fetches.
 
         :raises RotaError: the topics cannot be read, or no broker was ever reached
         """
         self.check_interrupted()
-        self.topics.check()
-        self.topics.advance()
-        self.fetcher.advance()
+        self.topics.raise_problem()
+        self.topics.start_refresh()
+        self.fetcher.start_requests()
 
     def _may_take(self) -> bool:
         membership = self.membership
-        return membership is None or not (membership.is_due or membership.is_listening)
+        return membership is None or not (membership.has_commands or membership.is_listener_running)
 
-    def _is_due(self) -> bool:
+    def _has_work(self) -> bool:
         has_records = self.fetcher.has_records and self._may_take()
-        return has_records or self.is_closing or self._is_due_but_for_records()
+        return has_records or self.is_closing or self._has_urgent_work()
 
-    def _is_due_but_for_records(self) -> bool:
+    def _has_urgent_work(self) -> bool:
         membership = self.membership
-        has_mail = membership is not None and membership.is_due
-        return has_mail or self._is_interrupted or self.topics.in_trouble
+        has_mail = membership is not None and membership.has_commands
+        return has_mail or self._is_interrupted or self.topics.has_problem
 
-    async def until_interrupted(self, question: Coroutine[Any, Any, T]) -> T:
+    async def run_interruptibly(self, question: Coroutine[Any, Any, T]) -> T:
         """Returns the result of a request, unless ``wakeup`` interrupts it."""
         task = asyncio.ensure_future(question)
-        task.add_done_callback(lambda _: self.bell.ring())
+        task.add_done_callback(lambda _: self.waker.wake())
         try:
             while not task.done():
                 self.check_interrupted()
-                await self.bell.wait(FOREVER, lambda: task.done() or self._is_interrupted)
+                await self.waker.wait(FOREVER, lambda: task.done() or self._is_interrupted)
             return task.result()
         finally:
             task.cancel()
@@ -399,11 +402,11 @@ class ConsumerCore:
         """:raises InputError: the consumer is closed
         :raises RotaError: this process is a fork of the consumer's own
         """
-        self.home.check()
+        self.fork_check.check()
         if self.is_closed:
             raise InputError("this consumer is closed")
 
-    def need_group(self, name: str) -> GroupMembership:
+    def require_group(self, name: str) -> GroupMembership:
         """Returns the membership, for a method that needs a group.
 
         :raises InputError: there is no ``group.id``
@@ -413,7 +416,9 @@ class ConsumerCore:
             raise InputError(f"{name}: this consumer has no group.id")
         return self.membership
 
-    def of_assignment(self, name: str, partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
+    def require_assigned(
+        self, name: str, partitions: Iterable[PartitionLike]
+    ) -> list[TopicPartition]:
         """Parses the partitions that a method was given.
 
         :raises InputError: one of them is not assigned to this consumer
@@ -426,26 +431,28 @@ class ConsumerCore:
                 raise InputError(f"{name}: {each} is not assigned to this consumer")
         return wanted
 
-    def lock(self) -> contextlib.AbstractContextManager[object]:
+    def member_lock(self) -> contextlib.AbstractContextManager[object]:
         """The lock under which the member sees records taken and positions moved as one step."""
         return contextlib.nullcontext() if self.membership is None else self.membership.driver.lock
 
-    def _tell_poll(self, event: PollBegan | PollEnded) -> None:
+    def _send_poll_event(self, event: PollBegan | PollEnded) -> None:
         if self.is_subscribed and self.membership is not None:
-            self.membership.driver.tell(event)
+            self.membership.driver.handle_event(event)
 
     def _metadata_updated(self, metadata: ClusterMetadata) -> None:
         if self.is_subscribed and self.membership is not None:
-            self.membership.driver.tell(MetadataUpdated(metadata.cluster()))
+            self.membership.driver.handle_event(MetadataUpdated(metadata.cluster()))
 
-    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed_positions(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the positions after the records that were handed out.
 
         Of all assigned partitions, or only of those named.
         """
         mine = self.assignment
-        positions = {at: each for at, each in self.fetcher.consumed(*only).items() if at in mine}
-        self.flow.correct(positions)
+        positions = {
+            at: each for at, each in self.fetcher.consumed_positions(*only).items() if at in mine
+        }
+        self.polled.rewind_positions(positions)
         return positions
 
     async def fetch_committed(
@@ -473,28 +480,29 @@ class ConsumerCore:
 
     def _commit_assigned(self) -> None:
         if self._commits_assigned and self.membership is not None:
-            positions = self.consumed()
+            positions = self.consumed_positions()
             if positions:
                 self.membership.commit_async(positions, None)
 
     def interrupt(self) -> None:
         """Interrupts a call that waits, from any thread."""
         self._is_interrupted = True
-        self.bell.ring()
+        self.waker.wake()
 
     async def close(self, timeout: float) -> None:
         """Leaves the group, then closes everything, whatever goes wrong.
 
         :raises InputError: it is called inside a listener
         """
-        if self.is_closing or self.home.is_forked:
+        if self.is_closing or self.fork_check.is_forked:
             return  # a fork shares its parent's sockets: to close them here would hurt it
         if is_in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
-        self.bell.ring()  # for a poll that waits in another task
-        with self.lock():
-            self.flow.stop()  # positions stay: the last commit covers what was handed out
+        self.waker.wake()  # for a poll that waits in another task
+        with self.member_lock():
+            # positions stay: the last commit covers what was handed out
+            self.polled.drop_remaining()
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
@@ -504,7 +512,7 @@ class ConsumerCore:
             stack.push_async_callback(self.fetcher.close)
             if self.membership is not None:
                 stack.callback(self.membership.driver.stop)
-                await self._say_goodbye(self.membership, timeout)
+                await self._leave_group(self.membership, timeout)
 
     def _set_closed(self) -> None:
         self.is_closed = True
@@ -514,7 +522,11 @@ class ConsumerCore:
         """Nobody can use the consumer any more. If it is not closed, at least its thread ends:
         else a member would live on that nobody polls.
         """
-        if self.is_closing or self.home.is_forked or not (self.is_subscribed or self.assigned):
+        if (
+            self.is_closing
+            or self.fork_check.is_forked
+            or not (self.is_subscribed or self.assigned)
+        ):
             return
         warnings.warn(f"unclosed consumer {self}", ResourceWarning, stacklevel=3)
         if self.membership is not None and self.membership.driver.is_started:
@@ -532,8 +544,8 @@ class ConsumerCore:
             return f"{group}, closed"
         return f"{group}, {len(self.assignment)} partitions"
 
-    async def _say_goodbye(self, membership: GroupMembership, timeout: float) -> None:
-        commits = self._commits_assigned and bool(self.consumed())
+    async def _leave_group(self, membership: GroupMembership, timeout: float) -> None:
+        commits = self._commits_assigned and bool(self.consumed_positions())
         if not (membership.driver.is_started or commits):
             return
         until = membership.driver.now() + int(timeout * 1000)
@@ -542,16 +554,16 @@ class ConsumerCore:
         membership.begin_close(until)
         error: Exception | None = None
         # a little longer than the member itself may take, to hear of its end
-        deadline = self.client.deadline(timeout + 1)
+        deadline = self.client.deadline_after(timeout + 1)
         loop = asyncio.get_running_loop()
-        while not membership.is_finished and loop.time() < deadline:
+        while not membership.has_left and loop.time() < deadline:
             try:
-                await membership.attend()
+                await membership.handle_commands()
             except Exception as raised:  # noqa: BLE001 (told when all is closed)
                 error = error or raised
             else:
-                if not membership.is_finished:
-                    await self.bell.wait(deadline, lambda: membership.is_due)
+                if not membership.has_left:
+                    await self.waker.wait(deadline, lambda: membership.has_commands)
         if error is not None:
             raise error
 
@@ -579,34 +591,34 @@ class WatchedTopics:
         self._wanted: tuple[str, ...] | None = ()
         self._is_due = False
         self._task: asyncio.Task[None] | None = None
-        self._trouble: RotaError | None = None
+        self._problem: RotaError | None = None
         #: Topics that were said not to exist.
-        self._missed: set[str] = set()
-        client.on_metadata.append(self._updated)
+        self._reported_missing: set[str] = set()
+        client.metadata_listeners.append(self._updated)
 
-    def want(self, topics: tuple[str, ...] | None) -> None:
+    def set_topics(self, topics: tuple[str, ...] | None) -> None:
         """Sets the topics; None: all."""
         self._wanted = topics
         self._is_due = True
 
-    def advance(self) -> None:
+    def start_refresh(self) -> None:
         """Asks for what is wanted and not there yet. To be called within the loop."""
         if self._is_due and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._refresh())
 
-    def check(self) -> None:
+    def raise_problem(self) -> None:
         """Raises the current problem, once.
 
         :raises RotaError: no broker was ever reached, no permission, an invalid topic name
         """
-        trouble, self._trouble = self._trouble, None
+        trouble, self._problem = self._problem, None
         if trouble is not None:
             raise trouble
 
     @property
-    def in_trouble(self) -> bool:
+    def has_problem(self) -> bool:
         """There is a problem to raise."""
-        return self._trouble is not None
+        return self._problem is not None
 
     async def close(self) -> None:
         """Cancels the refresh that is running."""
@@ -619,38 +631,38 @@ class WatchedTopics:
         config = self._client.config
         while self._is_due:
             self._is_due = False
-            deadline = self._client.deadline()
-            self._client.watch(self._wanted)
+            deadline = self._client.deadline_after()
+            self._client.watch_topics(self._wanted)
             create = config.create_topics and self._wanted is not None
             try:
                 await self._client.refresh(self._wanted, deadline=deadline, create=create)
             except Unreachable as error:
                 self._is_due = True
                 if not self._client.metadata.brokers:
-                    self._tell(error)
+                    self._report_problem(error)
                     return
                 LOGGER.warning("no metadata for now: %s", error)
             except RotaError as error:
                 self._is_due = True
-                self._tell(error)
+                self._report_problem(error)
                 return
 
     def _updated(self, metadata: ClusterMetadata) -> None:
         wanted = self._wanted or ()
         found = {name: metadata.topics[name].error for name in wanted if name in metadata.topics}
         missing = [name for name, code in found.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
-        if new := [name for name in missing if name not in self._missed]:
+        if new := [name for name in missing if name not in self._reported_missing]:
             LOGGER.warning(
                 "no such topic: %s; it is read as soon as there is one", list_first_names(new)
             )
-        self._missed = set(missing)
+        self._reported_missing = set(missing)
         problem = _topic_error(found)
         if problem is not None:
-            self._tell(problem)
+            self._report_problem(problem)
         self._on_update(metadata)
 
-    def _tell(self, trouble: RotaError) -> None:
-        self._trouble = trouble
+    def _report_problem(self, trouble: RotaError) -> None:
+        self._problem = trouble
         self._wake()
 
 
@@ -690,13 +702,13 @@ class Waker:
             if timer is not None:
                 timer.cancel()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes all who wait, from any thread and from signal handlers."""
         loop = self._loop
         if self._waiting and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self.ring_here)
+            loop.call_soon_threadsafe(self.wake_in_loop)
 
-    def ring_here(self) -> None:
+    def wake_in_loop(self) -> None:
         """Wakes all who wait, at once; for the loop's own thread."""
         for future in self._waiting:
             _wake_waiter(future)

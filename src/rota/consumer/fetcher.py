@@ -13,8 +13,8 @@ are buffered, and no partition is while half of ``fetch.max.bytes`` are buffered
 responses if those are more. The requests in flight share ``fetch.max.bytes``; none asks for more
 than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
 
-1.5 x fetch.max.bytes (2 x where a response may be more than a quarter of that),
-or 2 x max.partition.fetch.bytes x partitions if that is less,
+    1.5 x fetch.max.bytes (2 x where a response may be more than a quarter of that),
+    or 2 x max.partition.fetch.bytes x partitions if that is less,
 
 as they came from the brokers, beside the response that is being handed out, of which 16 MiB are
 decoded at a time. Four things come on top: a record batch that is larger than a limit is sent all
@@ -104,22 +104,32 @@ class Fetcher:
         self._wake = wake
         self._positions = Positions(
             reset=_reset_target(config),
-            backoff=client.backoff.after,
+            backoff=client.backoff.pause_after,
             lease=client.config.metadata_max_age / 1000,
             warn=_LOGGER.warning,
         )
         self._buffer = FetchBuffer(
             self._positions,
             config,
-            drained=self._drained,
+            drained=self._handle_drained,
             key=key_deserializer,
             value=value_deserializer,
         )
-        self._lookup = OffsetFetcher(
-            client, config, self._positions, self._buffer, committed=committed, done=self._done
+        self._offset_fetcher = OffsetFetcher(
+            client,
+            config,
+            self._positions,
+            self._buffer,
+            committed=committed,
+            done=self._handle_change,
         )
-        self._lanes = InFlightFetches(
-            client, config, self._positions, self._buffer, self._lookup, done=self._done
+        self._in_flight = InFlightFetches(
+            client,
+            config,
+            self._positions,
+            self._buffer,
+            self._offset_fetcher,
+            done=self._handle_change,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._metadata: ClusterMetadata | None = None
@@ -133,7 +143,7 @@ class Fetcher:
         self._refreshes = 0
         self._refreshing = False
         self._closed = False
-        client.on_metadata.append(self._renewed)
+        client.metadata_listeners.append(self._handle_metadata)
 
     # What is assigned
 
@@ -141,7 +151,7 @@ class Fetcher:
         """Sets the assigned partitions; those that stay keep their position."""
         self._positions.assign(partitions)
         if self._metadata is not None:  # they will do, as a rule: nobody waits for newer ones
-            self._positions.lead(partial(_find_leader, self._metadata))
+            self._positions.update_leaders(partial(_find_leader, self._metadata))
         self._restart()
 
     def withhold(self, partitions: Iterable[TopicPartition]) -> None:
@@ -185,11 +195,11 @@ class Fetcher:
 
     def _restart(self) -> None:
         """Starts over after a change by the application, and wakes whoever waits."""
-        self._lanes.restart()
+        self._in_flight.reset_second_waits()
         self._changed = True
-        self._ring()
+        self._wake_waiters()
 
-    def _ring(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -203,22 +213,24 @@ class Fetcher:
         return bool(self._buffer)
 
     @property
-    def is_hungry(self) -> bool:
+    def needs_start(self) -> bool:
         """There may be requests that :meth:`start_requests` would send."""
         return self._changed
 
-    def prepare(self, max_records: int) -> None:
+    def prepare_records(self, max_records: int) -> None:
         """Decodes and makes so many records, if they are there. Deserializers run in here."""
-        self._buffer.prepare(max_records)
+        self._buffer.prepare_records(max_records)
 
-    def take(self, max_records: int, keep: Callable[[Records], None] = keep_nothing) -> Records:
+    def take_records(
+        self, max_records: int, keep: Callable[[Records], None] = keep_nothing
+    ) -> Records:
         """Returns up to ``max_records`` prepared records.
 
-        :param keep: called with them before the positions move :raises RotaError: the next item is
-        an error
+        :param keep: called with them before the positions move
+        :raises RotaError: the next item is an error
         """
         with self._in_loop_after_errors():
-            return self._buffer.take(max_records, keep)
+            return self._buffer.take_records(max_records, keep)
 
     def take_batches(self, keep: Callable[[list[Batch]], None] = keep_nothing) -> list[Batch]:
         """What waits, as columns.
@@ -240,16 +252,20 @@ class Fetcher:
             self._changed = True
             raise
 
-    def consumed(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed_positions(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where what was handed out ends, of all or of these."""
-        return self._positions.consumed(*only)
+        return self._positions.consumed_positions(*only)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None: not known yet, or not assigned."""
         entry = self._positions.get(partition)
-        if entry is None or entry.handed is None or entry.stage is not FetchState.READING:
+        if (
+            entry is None
+            or entry.consumed_position is None
+            or entry.state is not FetchState.FETCHING
+        ):
             return None
-        return entry.handed.offset
+        return entry.consumed_position.offset
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """Where the log ended when it was last fetched."""
@@ -259,15 +275,15 @@ class Fetcher:
     def lag(self, partition: TopicPartition) -> int | None:
         """Returns the number of offsets to the end of the log, as the last fetch reported it."""
         entry = self._positions.get(partition)
-        if entry is None or entry.handed is None:
+        if entry is None or entry.consumed_position is None:
             return None
         end = entry.last_stable if self._config.committed_only else entry.high_watermark
-        return None if end is None else max(end - entry.handed.offset, 0)
+        return None if end is None else max(end - entry.consumed_position.offset, 0)
 
     @property
     def buffered(self) -> int:
         """How many bytes wait, as they came from the brokers."""
-        return self._positions.buffered
+        return self._positions.buffered_bytes
 
     async def wait_for_positions(
         self, partitions: Iterable[TopicPartition], deadline: float
@@ -280,8 +296,8 @@ class Fetcher:
         wanted = frozenset(partitions)
         loop = asyncio.get_running_loop()
         while missing := [each for each in sorted(wanted) if self.position(each) is None]:
-            self.advance()
-            if (error := self._buffer.trouble_of(wanted)) is not None:
+            self.start_requests()
+            if (error := self._buffer.take_error_of(wanted)) is not None:
                 raise error
             waiter = loop.create_future()
             self._waiters.append(waiter)
@@ -299,16 +315,16 @@ class Fetcher:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._renewed in self._client.on_metadata:
-            self._client.on_metadata.remove(self._renewed)
-        self._lanes.close()
-        await self._lookup.close()
+        if self._handle_metadata in self._client.metadata_listeners:
+            self._client.metadata_listeners.remove(self._handle_metadata)
+        self._in_flight.close()
+        await self._offset_fetcher.close()
         self._positions.assign(())
-        self._buffer.tidy()
+        self._buffer.drop_outdated()
 
     # What is to be done
 
-    def advance(self) -> None:
+    def start_requests(self) -> None:
         """Starts what can be started: look-ups, resets, validations, fetches."""
         if self._closed or not self._changed:
             return
@@ -318,52 +334,52 @@ class Fetcher:
         self._changed = False
         now = loop.time()
         if self._client.metadata is not self._metadata:
-            self._learn(self._client.metadata)
-        self._lookup.start(loop, now)
-        self._lanes.start(loop, now)
+            self._apply_metadata(self._client.metadata)
+        self._offset_fetcher.start_requests(loop, now)
+        self._in_flight.send_fetches(loop, now)
         self._refresh(loop, now)
         self._set_timer(loop, now)
 
-    def _drained(self) -> None:
+    def _handle_drained(self) -> None:
         """Partitions have room: ask for more, before the next answer is decoded."""
         self._changed = True
         if self._loop is None or self._closed:
             return
         if self._loop.is_running():
-            self.advance()
+            self.start_requests()
         else:  # the rest can wait until it does
-            self._lanes.start(self._loop, self._loop.time())
+            self._in_flight.send_fetches(self._loop, self._loop.time())
 
-    def _done(self) -> None:
+    def _handle_change(self) -> None:
         """Starts the next requests after a response, a timer or new metadata."""
         self._changed = True
         if self._closed:
             return
-        self.advance()
+        self.start_requests()
         if self._waiters or self._buffer:
-            self._ring()
+            self._wake_waiters()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        times = [each for each in (self._positions.next_try(now), self._refresh_at) if each]
+        times = [each for each in (self._positions.next_retry_at(now), self._refresh_at) if each]
         due = min([each for each in times if each > now], default=None)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if due is None else loop.call_at(due, self._done)
+        self._timer = None if due is None else loop.call_at(due, self._handle_change)
 
     # Metadata
 
-    def _renewed(self, metadata: ClusterMetadata) -> None:
-        self._done()
+    def _handle_metadata(self, metadata: ClusterMetadata) -> None:
+        self._handle_change()
 
-    def _learn(self, metadata: ClusterMetadata) -> None:
+    def _apply_metadata(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata
-        self._positions.lead(partial(_find_leader, metadata))
+        self._positions.update_leaders(partial(_find_leader, metadata))
         for topic in sorted({entry.partition.topic for entry in self._positions}):
             known = metadata.topics.get(topic)
             if known is not None and known.error and known.error not in RETRIABLE_CODES:
                 concerned = [e.partition for e in self._positions if e.partition.topic == topic]
                 error = partition_error(known.error, concerned[0], "to look up")
-                self._buffer.add_trouble(error, *concerned)
+                self._buffer.add_error(error, *concerned)
         self._warn(metadata)
 
     def _warn(self, metadata: ClusterMetadata) -> None:
@@ -386,14 +402,14 @@ class Fetcher:
             self._refreshes, self._refresh_at = 0, 0.0
         elif now >= self._refresh_at and not self._refreshing:
             self._refreshes += 1
-            self._refresh_at = now + self._client.backoff.after(self._refreshes)
+            self._refresh_at = now + self._client.backoff.pause_after(self._refreshes)
             topics = {each.topic for each in self._positions.leaderless}
-            self._lookup.spawn(loop, partial(self._ask_metadata, topics), ())
+            self._offset_fetcher.run_request(loop, partial(self._ask_metadata, topics), ())
 
     async def _ask_metadata(self, topics: set[str]) -> None:
         self._refreshing = True
         try:
-            deadline = self._client.deadline(self._client.config.request_timeout / 1000)
+            deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
             await self._client.refresh(topics, deadline=deadline, create=True)
         finally:
             self._refreshing = False
@@ -401,7 +417,7 @@ class Fetcher:
 
 def _reset_target(config: FetchConfig) -> int | Callable[[], int] | None:
     """Returns the ListOffsets timestamp for ``auto.offset.reset``; None: ``none``."""
-    match config.reset:
+    match config.auto_offset_reset:
         case config_module.EARLIEST:
             return EARLIEST
         case config_module.LATEST:
@@ -457,36 +473,40 @@ class InFlightFetches:
         self._lookup = lookup
         self._done = done
         #: Until when a Fetch waits at its broker; None: the connection is still to be opened.
-        self._flights: dict[FetchConnection, float | None] = {}
+        self._held_until: dict[FetchConnection, float | None] = {}
         #: Brokers whose second Fetch brought nothing, and how many seconds the next may wait.
-        self._idle: dict[int, float] = {}
+        self._second_waits: dict[int, float] = {}
         self._closed = False
 
-    def restart(self) -> None:
+    def reset_second_waits(self) -> None:
         """Forgets that second fetches brought nothing: new partitions may be fetchable."""
-        self._idle.clear()
+        self._second_waits.clear()
 
     def close(self) -> None:
         """Ignores responses from now on."""
         self._closed = True
 
-    def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def send_fetches(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Sends the Fetch requests that can be sent, unless enough is buffered already.
 
         Bytes of partitions that hand out nothing now do not count, and are dropped if they are too
         many. While the loop does not run, only open connections are used.
         """
         limits, positions = self._limits, self._positions
-        if positions.resting > limits.resting:
-            positions.make_room(limits.resting)
-        if positions.buffered - positions.resting >= limits.waiting:
+        if positions.inactive_bytes > limits.inactive:
+            positions.release_inactive(limits.inactive)
+        if positions.buffered_bytes - positions.inactive_bytes >= limits.buffered:
             return
-        busy = {lane.node for lane in self._flights if self._free(lane.node, now) is None}
+        busy = {
+            lane.node for lane in self._held_until if self._free_connection(lane.node, now) is None
+        }
         if not loop.is_running():
-            busy |= {node for node in self._client.metadata.brokers if self._closed_to(node, now)}
-        unread = positions.unread(now, busy, self._config.max_partition_bytes)
+            busy |= {
+                node for node in self._client.metadata.brokers if self._needs_connection(node, now)
+            }
+        unread = positions.requests_for_fetch(now, busy, self._config.max_partition_bytes)
         for node, wants in unread.items():
-            found = self._free(node, now)
+            found = self._free_connection(node, now)
             if found is None:
                 raise AssertionError(f"broker {node} was not to be asked")
             lane, wait = found
@@ -494,32 +514,32 @@ class InFlightFetches:
             if connection is not None:
                 self._send(loop, lane, connection, wants, wait)
             else:
-                self._flights[lane] = None
-                tickets = [each.ticket for each in wants]
+                self._held_until[lane] = None
+                tickets = [each.token for each in wants]
                 connect = partial(self._connect, loop, lane, wants, wait)
-                self._lookup.spawn(loop, connect, tickets)
+                self._lookup.run_request(loop, connect, tickets)
 
-    def _free(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
+    def _free_connection(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
         """Returns the connection for the next Fetch and its maximum wait; None: both are in use."""
         first, beside = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
         longest = self._config.fetch_max_wait / 1000
-        if first not in self._flights:
+        if first not in self._held_until:
             return first, longest
-        until = self._flights[first]
-        if until is None or beside in self._flights:
+        until = self._held_until[first]
+        if until is None or beside in self._held_until:
             return None
         left = until - now
-        if node in self._idle and left <= 2 * SECOND_FETCH_MARGIN:
+        if node in self._second_waits and left <= 2 * SECOND_FETCH_MARGIN:
             return None
         return beside, min(
-            max(left - SECOND_FETCH_MARGIN, 0.0), self._idle.get(node, SECOND_FETCH_WAIT)
+            max(left - SECOND_FETCH_MARGIN, 0.0), self._second_waits.get(node, SECOND_FETCH_WAIT)
         )
 
     # There
 
-    def _closed_to(self, node: int, now: float) -> bool:
+    def _needs_connection(self, node: int, now: float) -> bool:
         """A connection would have to be opened."""
-        found = self._free(node, now)
+        found = self._free_connection(node, now)
         return found is not None and self._connection(found[0]) is None
 
     def _connection(self, lane: FetchConnection) -> BrokerConnection | None:
@@ -527,7 +547,7 @@ class InFlightFetches:
         return (
             None
             if known is None
-            else self._client.peer(known, CONNECTION_USES[lane.number]).connection
+            else self._client.endpoint(known, CONNECTION_USES[lane.number]).connection
         )
 
     async def _connect(
@@ -541,20 +561,20 @@ class InFlightFetches:
         try:
             connection = await self._open(lane)
         except BaseException:
-            del self._flights[lane]
+            del self._held_until[lane]
             raise
-        left = [each for each in wants if self._positions.holds(each.ticket)]
+        left = [each for each in wants if self._positions.is_current(each.token)]
         if left:
             self._send(loop, lane, connection, left, wait)
         else:
-            del self._flights[lane]
+            del self._held_until[lane]
 
     async def _open(self, lane: FetchConnection) -> BrokerConnection:
         known = self._client.metadata.brokers.get(lane.node)
         if known is None:
             raise Unreachable(f"broker {lane.node} is not known")
-        deadline = self._client.deadline(self._client.config.request_timeout / 1000)
-        return await self._client.peer(known, CONNECTION_USES[lane.number]).connect(deadline)
+        deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
+        return await self._client.endpoint(known, CONNECTION_USES[lane.number]).connect(deadline)
 
     def _send(
         self,
@@ -567,35 +587,35 @@ class InFlightFetches:
         fetch = build_fetch(
             [self._wanted(each) for each in wants],
             self._config,
-            max_bytes=self._limits.answer,
+            max_bytes=self._limits.response,
             max_wait=round(wait * 1000),
         )
-        tickets = {each.ticket.partition: each.ticket for each in wants}
+        tickets = {each.token.partition: each.token for each in wants}
         until = loop.time() + wait
         deadline = until + self._client.config.request_timeout / 1000
         try:
             future = connection.send(
-                Api.FETCH, fetch.message, deadline=deadline, most=fetch.most, large=True
+                Api.FETCH, fetch.message, deadline=deadline, most=fetch.max_version, large=True
             )
         except RotaError as error:
-            self._flights.pop(lane, None)
-            self._lookup.failed(tickets.values(), error, loop.time())
+            self._held_until.pop(lane, None)
+            self._lookup.handle_failure(tickets.values(), error, loop.time())
         else:
-            self._flights[lane] = until
-            future.add_done_callback(partial(self._answered, loop, lane, fetch, tickets))
+            self._held_until[lane] = until
+            future.add_done_callback(partial(self._handle_response, loop, lane, fetch, tickets))
 
     @property
     def _limits(self) -> ByteLimits:
         return compute_byte_limits(self._config, self._positions.brokers)
 
     def _wanted(self, want: FetchablePartition) -> RequestedPartition:
-        topic = self._client.metadata.topics.get(want.ticket.partition.topic)
+        topic = self._client.metadata.topics.get(want.token.partition.topic)
         topic_id = ZERO_UUID if topic is None else topic.id
-        return RequestedPartition(want.ticket.partition, topic_id, want.offset, want.leader_epoch)
+        return RequestedPartition(want.token.partition, topic_id, want.offset, want.leader_epoch)
 
     # And back
 
-    def _answered(
+    def _handle_response(
         self,
         loop: asyncio.AbstractEventLoop,
         lane: FetchConnection,
@@ -603,7 +623,7 @@ class InFlightFetches:
         tickets: dict[TopicPartition, RequestToken],
         future: asyncio.Future[Message],
     ) -> None:
-        del self._flights[lane]
+        del self._held_until[lane]
         if future.cancelled():
             return
         error = future.exception()
@@ -611,17 +631,17 @@ class InFlightFetches:
             return
         if error is not None:
             failure = error if isinstance(error, Exception) else Unreachable(str(error))
-            self._lookup.failed(tickets.values(), failure, loop.time())
+            self._lookup.handle_failure(tickets.values(), failure, loop.time())
         else:
             everyone = list(tickets.values())
             try:
-                self._take_in(loop.time(), lane, fetch.parse(future.result()), tickets)
+                self._handle_partitions(loop.time(), lane, fetch.parse(future.result()), tickets)
             except Exception as flaw:  # noqa: BLE001 or nobody would ask for the rest again
                 LOGGER.exception("an answer of broker %d cannot be taken in", lane.node)
-                self._lookup.failed(everyone, flaw, loop.time())
+                self._lookup.handle_failure(everyone, flaw, loop.time())
         self._done()
 
-    def _take_in(
+    def _handle_partitions(
         self,
         now: float,
         lane: FetchConnection,
@@ -634,21 +654,23 @@ class InFlightFetches:
             ticket = tickets.pop(answer.partition, None)
             if ticket is None:
                 continue  # told of twice: the first counts
-            found, error = self._positions.fetched(ticket, answer, find_response_end(answer), now)
+            found, error = self._positions.handle_fetched(
+                ticket, answer, find_response_end(answer), now
+            )
             seen.add(found)
             if error is not None:
-                self._buffer.add_trouble(
-                    error, answer.partition, lasting=found is FetchOutcome.RANGE
+                self._buffer.add_error(
+                    error, answer.partition, lasting=found is FetchOutcome.OUT_OF_RANGE
                 )
-            elif found is FetchOutcome.KEEP:
-                self._buffer.add(answer)
-        self._positions.failed(tickets.values(), now)  # those that it does not tell of
-        if FetchOutcome.REFRESH in seen or tickets:
+            elif found is FetchOutcome.HAS_RECORDS:
+                self._buffer.add_response(answer)
+        self._positions.handle_failure(tickets.values(), now)  # those that it does not tell of
+        if FetchOutcome.REFRESH_METADATA in seen or tickets:
             self._client.request_refresh()
-        if lane.number == FIRST_FETCH or FetchOutcome.KEEP in seen:
-            self._idle.pop(lane.node, None)
+        if lane.number == FIRST_FETCH or FetchOutcome.HAS_RECORDS in seen:
+            self._second_waits.pop(lane.node, None)
         else:
-            self._idle[lane.node] = 2 * self._idle.get(lane.node, SECOND_FETCH_WAIT)
+            self._second_waits[lane.node] = 2 * self._second_waits.get(lane.node, SECOND_FETCH_WAIT)
 
 
 #: What the two connections to a broker are for; looking things up has a third.
@@ -665,12 +687,12 @@ class ByteLimits(NamedTuple):
     """Limits in bytes, as they come from the brokers."""
 
     #: In one answer.
-    answer: int
+    response: int
     #: No more is fetched while so many wait to be handed out.
-    waiting: int
+    buffered: int
     #: More of what is not to be handed out now is let go of: not less than can come to be there
     #: when all is paused at once.
-    resting: int
+    inactive: int
 
 
 def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:

@@ -97,13 +97,13 @@ class MemberDriver:
         self._client_config = client
         self._member = member
         self._wake = wake
-        self._home = ForkCheck()
-        self._alarm = MemberTimers(self._fire)
+        self._fork_check = ForkCheck()
+        self._timers = MemberTimers(self._fire_due_timers)
         self._outgoing: deque[FindCoordinator | SendRequest] = deque()
-        self._is_pumping = False
+        self._is_sending = False
         self._worker = BackgroundWorker(f"rota-{member.group}-assign")
         self._thread: LoopThread | None = None
-        self._link: CoordinatorClient | None = None
+        self._coordinator: CoordinatorClient | None = None
         self._is_stopped = False
 
     @property
@@ -117,44 +117,44 @@ class MemberDriver:
 
     # Events in, commands out
 
-    def tell(self, event: MemberEvent) -> None:
+    def handle_event(self, event: MemberEvent) -> None:
         """Gives an event to the state machine and executes the resulting commands; from any thread.
 
-        :raises InputError: the event is wrong :raises RotaError: this process was forked from the
-        consumer's
+        :raises InputError: the event is wrong
+        :raises RotaError: this process was forked from the consumer's
         """
-        self._home.check()
+        self._fork_check.check()
         if type(event) in POLL_EVENTS:
             with self.lock:
-                if self.machine.is_calm:  # often, and nothing is lost if it is cut
-                    self._tell(event)
+                if self.machine.is_idle:  # often, and nothing is lost if it is cut
+                    self._handle_event(event)
                     return
         with SigintGuard():
-            self._tell(event)
+            self._handle_event(event)
 
-    def _tell(self, event: MemberEvent) -> None:
+    def _handle_event(self, event: MemberEvent) -> None:
         with self.lock:
             told = len(self.inbox)
             for command in self.machine.handle(event, now_ms()):
-                self._carry_out(command)
+                self._execute_command(command)
             told = len(self.inbox) - told
         if told:
             self._wake()
 
-    def _carry_out(self, command: MemberCommand) -> None:
+    def _execute_command(self, command: MemberCommand) -> None:
         match command:
             case StopMemberTimer(timer):
-                self._alarm.stop(timer)
+                self._timers.stop(timer)
             case StartMemberTimer(timer, at):
-                if self._alarm.start(timer, at):
-                    self._started().call(self._arm)
+                if self._timers.start(timer, at):
+                    self._ensure_thread().call(self._set_loop_timer)
             case FindCoordinator() | SendRequest():
                 self._outgoing.append(command)
-                if not self._is_pumping:
-                    self._started().call(self._pump)
-                    self._is_pumping = True  # it waits for the lock before it takes this back
+                if not self._is_sending:
+                    self._ensure_thread().call(self._send_outgoing)
+                    self._is_sending = True  # it waits for the lock before it takes this back
             case ComputeAssignment():
-                self._worker.give(partial(self._make, command))
+                self._worker.submit(partial(self._make_assignment, command))
             case MemberNote(text, warns):
                 level = logging.WARNING if warns else logging.INFO
                 LOGGER.log(level, "group %r: %s", self._member.group, text)
@@ -180,13 +180,13 @@ class MemberDriver:
 
         :raises RotaError: it has been stopped, or this process is a fork of the consumer's own
         """
-        self._home.check()
+        self._fork_check.check()
         if self._is_stopped:
             raise RotaError("the consumer is closed")
         with self.lock:
-            return self._started()
+            return self._ensure_thread()
 
-    def _started(self) -> LoopThread:
+    def _ensure_thread(self) -> LoopThread:
         if self._thread is None:
             self._thread = LoopThread(f"rota-{self._member.group}", self._report)
             self._thread.call(self._open)
@@ -203,23 +203,25 @@ class MemberDriver:
         The member has left the group before: see
         :class:`~rota.engine.member.events.CloseRequested`.
         """
-        thread = self._drop()
+        thread = self._stop_taking_work()
         if thread is not None and not thread.stop(self._close, timeout):
             LOGGER.warning("the thread %s is still busy, and is left to itself", thread.name)
 
     def abandon(self) -> None:
         """The same without waiting for it: nobody is left who could."""
-        thread = self._drop()
+        thread = self._stop_taking_work()
         if thread is not None:
             thread.begin_stop(self._close, STOP_TIMEOUT)
 
-    def _drop(self) -> LoopThread | None:
+    def _stop_taking_work(self) -> LoopThread | None:
         """Accepts no more work; returns the thread, if this process may end it."""
         self._is_stopped = True
-        self._worker.drop()
-        return None if self._home.is_forked else self._thread
+        self._worker.discard_pending()
+        return None if self._fork_check.is_forked else self._thread
 
-    async def ask(self, request: GroupRequest, *, timeout: float | None = None) -> GroupResponse:
+    async def ask_coordinator(
+        self, request: GroupRequest, *, timeout: float | None = None
+    ) -> GroupResponse:
         """Asks the coordinator something beside the membership, from any loop.
 
         What passes by itself (14, 15, 16, 88, broken connections) is asked again about; codes that
@@ -241,57 +243,59 @@ class MemberDriver:
 
     # In the worker's thread
 
-    def _make(self, command: ComputeAssignment) -> None:
+    def _make_assignment(self, command: ComputeAssignment) -> None:
         try:
             made = compute_assignment(command)
         except BaseException as error:  # noqa: BLE001 (the group waits for an answer)
             failed = StrategyFailed(f"strategy {command.assignor.name!r} failed: {error!r}")
             failed.__cause__ = error
-            made = AssignmentComputed(command.number, error=failed)
+            made = AssignmentComputed(command.assignment_id, error=failed)
         if not self._is_stopped:
-            self._told(made)
+            self._handle_event_safely(made)
 
     # In the thread's loop
 
     def _open(self) -> None:
-        self._link = CoordinatorClient(self._client_config, self._member.group, self._told)
+        self._coordinator = CoordinatorClient(
+            self._client_config, self._member.group, self._handle_event_safely
+        )
 
     async def _ask(self, request: GroupRequest, deadline: float) -> GroupResponse:
-        assert self._link is not None, "opened before all else"
-        return await self._link.ask(request, deadline)
+        assert self._coordinator is not None, "opened before all else"
+        return await self._coordinator.ask_until_answered(request, deadline)
 
-    def _pump(self) -> None:
+    def _send_outgoing(self) -> None:
         """Sends what is to be sent, in order."""
-        link = self._link
+        link = self._coordinator
         assert link is not None, "opened before all else"
         with self.lock:
-            self._is_pumping = False  # first: what is put behind it now is sent, or pumps again
+            self._is_sending = False  # first: what is put behind it now is sent, or pumps again
         while self._outgoing:
             command = self._outgoing.popleft()
             match command:
                 case FindCoordinator():
-                    link.find()
+                    link.find_coordinator()
                 case SendRequest(number, request):
-                    link.send(number, request)
+                    link.send_request(number, request)
                 case _:
                     assert_never(command)
 
-    def _arm(self) -> None:
+    def _set_loop_timer(self) -> None:
         with self.lock:
-            self._alarm.arm(asyncio.get_running_loop())
+            self._timers.set_loop_timer(asyncio.get_running_loop())
 
-    def _fire(self) -> None:
+    def _fire_due_timers(self) -> None:
         """Tells the machine of every timer that is due."""
         with self.lock:
             now = now_ms()
-            while (timer := self._alarm.take(now)) is not None:
-                self._told(MemberTimerFired(timer))
-            self._alarm.arm(asyncio.get_running_loop())
+            while (timer := self._timers.take_due(now)) is not None:
+                self._handle_event_safely(MemberTimerFired(timer))
+            self._timers.set_loop_timer(asyncio.get_running_loop())
 
-    def _told(self, event: MemberEvent) -> None:
+    def _handle_event_safely(self, event: MemberEvent) -> None:
         """As :meth:`tell`; what the machine raises is told to the application."""
         try:
-            self.tell(event)
+            self.handle_event(event)
         except Exception as error:  # noqa: BLE001 (heartbeats must go on)
             self._report(error)
 
@@ -303,9 +307,9 @@ class MemberDriver:
             self._wake()
 
     async def _close(self) -> None:
-        self._alarm.disarm()
-        if self._link is not None:
-            await self._link.close()
+        self._timers.clear()
+        if self._coordinator is not None:
+            await self._coordinator.close()
 
 
 class MemberTimers:
@@ -338,7 +342,7 @@ class MemberTimers:
         """Forgets a timer."""
         self.due.pop(timer, None)
 
-    def take(self, now: int) -> MemberTimer | None:
+    def take_due(self, now: int) -> MemberTimer | None:
         """Removes and returns the first timer that is due; None if none is."""
         timer = min(self.due, key=lambda one: (self.due[one], one.value), default=None)
         if timer is None or self.due[timer] > now:
@@ -346,7 +350,7 @@ class MemberTimers:
         del self.due[timer]
         return timer
 
-    def arm(self, loop: asyncio.AbstractEventLoop) -> None:
+    def set_loop_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the loop's thread: it wakes for the earliest timer there is now."""
         if self._handle is not None:
             self._handle.cancel()
@@ -356,7 +360,7 @@ class MemberTimers:
             # a bit late rather than a bit early, when nothing would be due yet
             self._handle = loop.call_at(self._armed / 1000 + 0.0005, self._fire)
 
-    def disarm(self) -> None:
+    def clear(self) -> None:
         """In the loop's thread: it wakes no more."""
         self.due.clear()
         if self._handle is not None:
@@ -464,7 +468,7 @@ class BackgroundWorker:
         self._next: Callable[[], object] | None = None
         self._is_busy = False
 
-    def give(self, work: Callable[[], object]) -> None:
+    def submit(self, work: Callable[[], object]) -> None:
         """Submits a task, which must not raise; it replaces one that still waits."""
         with self._lock:
             self._next = work
@@ -472,7 +476,7 @@ class BackgroundWorker:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
                 self._is_busy = True
 
-    def drop(self) -> None:
+    def discard_pending(self) -> None:
         """Discards the waiting task."""
         with self._lock:
             self._next = None

@@ -84,7 +84,7 @@ class GroupMembership:
         self._call = call
         self.listener: RebalanceListener = NO_LISTENER
         #: The member has said good-bye.
-        self.is_finished = False
+        self.has_left = False
         self._reader = reader
         self._interceptors = interceptors
         self._want_metadata = want_metadata
@@ -95,46 +95,46 @@ class GroupMembership:
         self._ended: dict[int, Exception | None] = {}
         self._errors: list[Exception] = []
         #: The call of the listener that is under way, or was last.
-        self._listening: asyncio.Future[None] | None = None
+        self._listener_task: asyncio.Future[None] | None = None
 
     @property
-    def is_due(self) -> bool:
+    def has_commands(self) -> bool:
         """Commands are waiting."""
         return bool(self.driver.inbox)
 
     @property
-    def is_listening(self) -> bool:
+    def is_listener_running(self) -> bool:
         """The listener is at work: what it was told of is not read before it is done."""
-        return self._listening is not None and not self._listening.done()
+        return self._listener_task is not None and not self._listener_task.done()
 
     @property
-    def has_commit_news(self) -> bool:
+    def has_commit_commands(self) -> bool:
         """Something that belongs to commits waits to be done."""
         return any(isinstance(command, CommitCommand) for command in list(self.driver.inbox))
 
-    async def attend(self) -> None:
+    async def handle_commands(self) -> None:
         """Carries out all waiting commands.
 
         :raises Exception: the first error that the member reports or a callback raised
         """
         inbox = self.driver.inbox
         while inbox:
-            await self._carry_out(inbox.popleft())
+            await self._execute_command(inbox.popleft())
         self._raise_first()
 
-    async def attend_to_commits(self) -> None:
+    async def handle_commit_commands(self) -> None:
         """Does what belongs to commits; the rest waits for the next poll."""
-        for command in self._about_commits():
-            await self._carry_out(command)
+        for command in self._take_commit_commands():
+            await self._execute_command(command)
         self._raise_first()
 
-    def attend_to_commits_now(self) -> None:
+    def handle_commit_commands_now(self) -> None:
         """Like :meth:`handle_commit_commands`, for callers that cannot await."""
-        for command in self._about_commits():
-            self._tell(command)
+        for command in self._take_commit_commands():
+            self._handle_commit_command(command)
         self._raise_first()
 
-    def _about_commits(self) -> list[CommitCommand]:
+    def _take_commit_commands(self) -> list[CommitCommand]:
         inbox = self.driver.inbox
         found: list[CommitCommand] = []
         others: list[MemberCommand] = []
@@ -151,15 +151,15 @@ class GroupMembership:
         """Asks for a commit; its callback runs later."""
         number = next(self._numbers)
         self._callbacks[number] = callback
-        self.driver.tell(CommitRequested(number, offsets))
+        self.driver.handle_event(CommitRequested(number, offsets))
 
     def begin_commit(self, offsets: Offsets | None, until_ms: int) -> int:
         """Asks for a commit that is waited for."""
         number = next(self._numbers)
-        self.driver.tell(CommitRequested(number, offsets, until_ms))
+        self.driver.handle_event(CommitRequested(number, offsets, until_ms))
         return number
 
-    def has_ended(self, number: int) -> bool:
+    def has_commit_ended(self, number: int) -> bool:
         """Is this commit over?
 
         :raises GroupError: it is, and nothing was stored
@@ -182,8 +182,8 @@ class GroupMembership:
         """
         group = self.driver.group
         # stable: what an open transaction is about to commit is waited for (KIP-447)
-        request = OffsetFetch(group=group, partitions=partitions, stable=True)
-        reply = await self.driver.ask(request, timeout=timeout)
+        request = OffsetFetch(group=group, partitions=partitions, require_stable=True)
+        reply = await self.driver.ask_coordinator(request, timeout=timeout)
         assert isinstance(reply, OffsetFetchResult)
         if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(reply.code, f"no permission for group {group}")
@@ -200,9 +200,9 @@ class GroupMembership:
 
     def begin_close(self, until_ms: int | None) -> None:
         """The member says good-bye; :attr:`is_finished` says when it has."""
-        self.driver.tell(CloseRequested(until_ms))
+        self.driver.handle_event(CloseRequested(until_ms))
 
-    async def _carry_out(self, command: MemberCommand) -> None:
+    async def _execute_command(self, command: MemberCommand) -> None:
         match command:
             case SetAssignment(partitions):
                 with self.driver.lock:
@@ -213,13 +213,13 @@ class GroupMembership:
             case CallListener():
                 await self._call_listener(command)
             case RunCommitCallback() | CallInterceptors() | FinishSyncCommit():
-                await self._call(partial(self._tell, command))
+                await self._call(partial(self._handle_commit_command, command))
             case RequestMetadata(topics):
                 self._want_metadata(topics)
             case RaiseError(error):
                 self._errors.append(error)
             case FinishClose():
-                self.is_finished = True
+                self.has_left = True
             case _:
                 raise AssertionError(f"not for the application: {command!r}")
 
@@ -227,12 +227,12 @@ class GroupMembership:
         """In a task of its own: a poll that is cancelled does not end the listener in the middle;
         the next one waits for it.
         """
-        self._listening = asyncio.ensure_future(self._listen(command))
-        self._listening.add_done_callback(lambda _: self._wake())
-        await wait_for_shared(self._listening)
+        self._listener_task = asyncio.ensure_future(self._run_listener(command))
+        self._listener_task.add_done_callback(lambda _: self._wake())
+        await wait_for_shared(self._listener_task)
 
-    async def _listen(self, command: CallListener) -> None:
-        method = getattr(self.listener, command.call.value)
+    async def _run_listener(self, command: CallListener) -> None:
+        method = getattr(self.listener, command.method.value)
         error: Exception | None = None
         _in_listener.set(True)
         try:
@@ -240,9 +240,9 @@ class GroupMembership:
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
         finally:  # also after a Ctrl-C in it: the group must not wait for ever
-            self.driver.tell(ListenerReturned(command.call_id, error))
+            self.driver.handle_event(ListenerReturned(command.call_id, error))
 
-    def _tell(self, command: CommitCommand) -> None:
+    def _handle_commit_command(self, command: CommitCommand) -> None:
         match command:
             case RunCommitCallback(number, offsets, error):
                 self._run(self._callbacks.pop(number, None), offsets, error)

@@ -60,19 +60,19 @@ class OffsetFetcher:
         self._done = done
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Sends the requests that partitions are waiting for."""
-        tickets = self._positions.uncommitted(now)
+        tickets = self._positions.requests_for_committed(now)
         if tickets and self._committed is None:
             self._take_committed(tickets, dict.fromkeys([each.partition for each in tickets]))
         elif tickets and self._committed is not None:
-            self.spawn(loop, partial(self._ask_committed, self._committed, tickets), tickets)
-        for node, looks in self._positions.unset(now).items():
-            self.spawn(loop, partial(self._ask_offsets, node, looks), looks)
-        for node, checks in self._positions.unchecked(now).items():
-            self.spawn(loop, partial(self._ask_ends, node, checks), checks)
+            self.run_request(loop, partial(self._ask_committed, self._committed, tickets), tickets)
+        for node, looks in self._positions.requests_for_reset(now).items():
+            self.run_request(loop, partial(self._ask_offsets, node, looks), looks)
+        for node, checks in self._positions.requests_for_validation(now).items():
+            self.run_request(loop, partial(self._ask_ends, node, checks), checks)
 
-    def spawn(
+    def run_request(
         self,
         loop: asyncio.AbstractEventLoop,
         question: Callable[[], Awaitable[None]],
@@ -95,21 +95,23 @@ class OffsetFetcher:
         try:
             await question()
         except Exception as error:  # noqa: BLE001 the application must know, whatever it is
-            self.failed(tickets, error, asyncio.get_running_loop().time())
+            self.handle_failure(tickets, error, asyncio.get_running_loop().time())
         self._done()
 
-    def failed(self, tickets: Collection[RequestToken], error: Exception, now: float) -> None:
+    def handle_failure(
+        self, tickets: Collection[RequestToken], error: Exception, now: float
+    ) -> None:
         """Handles a request that failed: transient errors are retried after a pause.
 
         Other errors are raised to the application, and then retried too.
         """
-        concerned = [each.partition for each in tickets if self._positions.holds(each)]
-        self._positions.failed(tickets, now)
+        concerned = [each.partition for each in tickets if self._positions.is_current(each)]
+        self._positions.handle_failure(tickets, now)
         if is_transient(error):
             LOGGER.info("%s", error)
             self._client.request_refresh()
         elif concerned or not tickets:
-            self._buffer.add_trouble(error, *concerned)
+            self._buffer.add_error(error, *concerned)
 
     # Questions
 
@@ -120,15 +122,15 @@ class OffsetFetcher:
 
     def _take_committed(self, tickets: tuple[RequestToken, ...], found: CommittedOffsets) -> None:
         failed = [each for each in tickets if each.partition not in found]
-        self._positions.failed(failed, asyncio.get_running_loop().time())
+        self._positions.handle_failure(failed, asyncio.get_running_loop().time())
         without = [
             each.partition
             for each in tickets
             if each.partition in found
-            and self._positions.found_committed(each, found[each.partition]) is not None
+            and self._positions.handle_committed(each, found[each.partition]) is not None
         ]
         if without:
-            self._buffer.add_trouble(None, *without, lasting=True)
+            self._buffer.add_error(None, *without, lasting=True)
 
     async def _ask_offsets(self, node: int, looks: Mapping[RequestToken, OffsetQuery]) -> None:
         asked = {ticket.partition: look for ticket, look in looks.items()}
@@ -138,8 +140,8 @@ class OffsetFetcher:
         now = asyncio.get_running_loop().time()
         for ticket in looks:
             if ticket.partition in result.found:
-                self._positions.found_offset(ticket, result.found[ticket.partition], now)
-        self._rest(looks, result)
+                self._positions.handle_listed_offset(ticket, result.found[ticket.partition], now)
+        self._handle_unanswered(looks, result)
 
     async def _ask_ends(self, node: int, checks: Mapping[RequestToken, OffsetQuery]) -> None:
         asked = {ticket.partition: look for ticket, look in checks.items()}
@@ -147,26 +149,30 @@ class OffsetFetcher:
         for ticket in checks:
             if ticket.partition not in result.found:
                 continue
-            end = result.found[ticket.partition] or EpochEndOffset.whole(checks[ticket].what)
-            error = self._positions.found_end(ticket, end)
+            end = result.found[ticket.partition] or EpochEndOffset.without_end(
+                checks[ticket].target
+            )
+            error = self._positions.handle_epoch_end(ticket, end)
             if error is not None:
-                self._buffer.add_trouble(error, ticket.partition, lasting=True)
-        self._rest(checks, result)
+                self._buffer.add_error(error, ticket.partition, lasting=True)
+        self._handle_unanswered(checks, result)
 
-    def _rest(self, looks: Iterable[RequestToken], result: LeaderResponse[Any]) -> None:
+    def _handle_unanswered(
+        self, looks: Iterable[RequestToken], result: LeaderResponse[Any]
+    ) -> None:
         """Those that a leader has refused, or not answered."""
         left = [each for each in looks if each.partition not in result.found]
         if not left:
             return
         for ticket in left:
-            error = result.refused.get(ticket.partition)
-            if error is not None and self._positions.holds(ticket):
-                self._buffer.add_trouble(error, ticket.partition)
-        self._positions.failed(left, asyncio.get_running_loop().time())
+            error = result.errors.get(ticket.partition)
+            if error is not None and self._positions.is_current(ticket):
+                self._buffer.add_error(error, ticket.partition)
+        self._positions.handle_failure(left, asyncio.get_running_loop().time())
         self._client.request_refresh()
 
     def _deadline(self) -> float:
-        return self._client.deadline(self._client.config.request_timeout / 1000)
+        return self._client.deadline_after(self._client.config.request_timeout / 1000)
 
 
 def is_transient(error: Exception) -> bool:

@@ -95,10 +95,10 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     ) -> None:
         first = assignors[0]
         self._checked = checked
-        self._before = before
-        self._left = left
+        self._problem = before
+        self._left_members = left
         self._budget = budget
-        self._leaves_out = first.allow_unassigned
+        self._allows_unassigned = first.allow_unassigned
         self.strategy = first.name
         self.solver = first.solver if isinstance(first, AbstractStickyAssignor) else None
         self.protocol = common_protocol(assignors)
@@ -134,7 +134,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         if target is None:
             return self.to_dict()
         return _partitions_by_member_and_topic(
-            GroupAssignment(Placement(self._before.layout, self.members, target))
+            GroupAssignment(Placement(self._problem.layout, self.members, target))
         )
 
     def owners(self, topic: str) -> IntArray:
@@ -142,15 +142,15 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
         Where a strategy shares partitions, the last of the owners.
         """
-        position = self._before.layout.index.get(topic)
+        position = self._problem.layout.index.get(topic)
         if position is None:
             raise InputError(f"topic {topic!r} is not part of this plan")
-        starts = self._before.layout.starts
+        starts = self._problem.layout.starts
         return self._owners[starts[position] : starts[position + 1]]
 
     @cached_property
     def _owners(self) -> IntArray:
-        owners = np.full(self._before.layout.size, UNASSIGNED, dtype=np.int32)
+        owners = np.full(self._problem.layout.size, UNASSIGNED, dtype=np.int32)
         owners[self._checked.partition] = self._checked.member
         owners.setflags(write=False)
         return owners
@@ -177,27 +177,27 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     @cached_property
     def _previous(self) -> IntArray:
-        return find_previous_owners(self._before)
+        return find_previous_owners(self._problem)
 
     @cached_property
-    def _heading(self) -> IntArray:
+    def _final_owners(self) -> IntArray:
         """Owners in the end, as far as the strategy states them."""
         return self._owners if self._checked.target is None else self._checked.target
 
     @cached_property
     def _kept(self) -> BoolArray:
         """For each partition: its previous owner has it in this round too."""
-        kept = np.zeros(self._before.layout.size, dtype=np.bool_)
+        kept = np.zeros(self._problem.layout.size, dtype=np.bool_)
         partition, member = self._checked.partition, self._checked.member
         kept[partition[self._previous[partition] == member]] = True
         return kept
 
     @cached_property
-    def _lost(self) -> IntArray:
+    def _moved_partitions(self) -> IntArray:
         """Numbers of the partitions that move away from a previous owner that still subscribes."""
-        kept = self._kept | (self._heading == self._previous)
+        kept = self._kept | (self._final_owners == self._previous)
         lost = (self._previous != UNASSIGNED) & ~kept
-        if self._leaves_out:
+        if self._allows_unassigned:
             lost &= self._owners != UNASSIGNED
         return np.flatnonzero(lost).astype(np.int32)
 
@@ -207,7 +207,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
         A partition that a cooperative rebalance revokes counts: the next one assigns it.
         """
-        return len(self._lost)
+        return len(self._moved_partitions)
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
@@ -216,11 +216,11 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
 
     def first_moves(self, limit: int) -> tuple[Move, ...]:
         """Returns the first ``limit`` moves."""
-        numbers = self._lost[:limit]
+        numbers = self._moved_partitions[:limit]
         rows = zip(
-            self._before.layout.pick(numbers),
+            self._problem.layout.partitions_at(numbers),
             self._previous[numbers].tolist(),
-            self._heading[numbers].tolist(),
+            self._final_owners[numbers].tolist(),
             strict=True,
         )
         return tuple(
@@ -255,19 +255,19 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def orphaned(self) -> int:
         """Partitions whose previous owner has left the group."""
-        layout, claims = self._before.layout, self._before.claims
+        layout, claims = self._problem.layout, self._problem.claims
         newest = np.full(layout.size, np.iinfo(np.int32).min, dtype=np.int64)
         np.maximum.at(newest, claims.partition, claims.generation[claims.member])
         orphans = np.zeros(layout.size, dtype=np.bool_)
-        for member in self._left:
-            numbers = layout.numbers(member.owned)
+        for member in self._left_members:
+            numbers = layout.numbers_of(member.owned)
             generation = NO_GENERATION if member.generation is None else member.generation
             orphans[numbers[newest[numbers] < generation]] = True
         return int(orphans.sum())
 
     @cached_property
     def _fewest(self) -> tuple[int, tuple[str, ...]]:
-        moves, in_time = FewestMoves(self._before).moves(self._previous, self._budget())
+        moves, in_time = FewestMoves(self._problem).count(self._previous, self._budget())
         return moves, () if in_time else (solver.OUT_OF_TIME,)
 
     @property
@@ -285,23 +285,23 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def local(self) -> int | None:
         """Number of partitions with a member in a rack that holds a replica; None without racks."""
-        racks = self._before.racks
+        racks = self._problem.racks
         if racks is None:
             return None
-        owners = self._heading
-        rack = np.where(owners == UNASSIGNED, -1, racks.member[owners])
-        return int((racks.local[racks.set_of, rack] & (rack >= 0)).sum())
+        owners = self._final_owners
+        rack = np.where(owners == UNASSIGNED, -1, racks.rack_of_member[owners])
+        return int((racks.set_has_rack[racks.set_of_partition, rack] & (rack >= 0)).sum())
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Messages for the user: ignored claims, skipped topics, limits reached."""
-        said = [*self._before.notes, *self._checked.notes]
-        claims = self._before.claims
+        said = [*self._problem.notes, *self._checked.notes]
+        claims = self._problem.claims
         disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
         if disputed.any():
             numbers = np.unique(claims.partition[disputed])
             names = list_first_names(
-                [str(partition) for partition in self._before.layout.pick(numbers)]
+                [str(partition) for partition in self._problem.layout.partitions_at(numbers)]
             )
             said.append(f"owned by several in one generation, so nobody's claim counts: {names}")
         if not self.members:
@@ -323,8 +323,8 @@ def assign(  # noqa: PLR0913 (all but two are options)
     """Plans a rebalance: who gets which partition under a strategy.
 
     :param strategy: a wire name, a Java class name, ``package.module:Class``, a class or an
-        instance; or a list of them, as every member would be configured. The first is used, and
-        the rebalance protocol is the highest that the whole list supports.
+        instance; or a list of them, as every member would be configured. The first is used, and the
+        rebalance protocol is the highest that the whole list supports.
     :param partitions: partition counts by topic
     :param members: the group's members, with what they own now
     :param solver: ``exact`` (provably best) or ``kafka`` (what Kafka 4.3 gives); sticky family only
@@ -337,7 +337,7 @@ def assign(  # noqa: PLR0913 (all but two are options)
     first = assignors[0]
     cluster = Cluster(partitions, racks or {})
     group = GroupSubscription.of(members)
-    before = asked = Problem.of(cluster, group)
+    before = asked = Problem.from_group(cluster, group)
     if common_protocol(assignors) is RebalanceProtocol.EAGER and not isinstance(
         first, StickyAssignor
     ):

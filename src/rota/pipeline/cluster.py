@@ -89,27 +89,27 @@ class LiveJournal:
 
     cluster: LiveCluster
     #: By partition of the journal, its first offset; none: the cluster has no journal yet.
-    begins: Mapping[int, int]
+    log_starts: Mapping[int, int]
     #: Where reading stops: what is written later is for the next run.
-    ends: Mapping[int, int]
+    log_ends: Mapping[int, int]
     #: Bytes on the leaders' disks, about; None: it may not be asked for.
     size: int | None
     #: When it was so, in milliseconds since 1970.
     at: int
     #: What the cluster calls itself: its id.
-    name: str | None = None
+    cluster_id: str | None = None
 
     @property
     def records(self) -> int:
         """How many there are at most: compaction has taken some."""
-        return sum(self.ends.values()) - sum(self.begins.values())
+        return sum(self.log_ends.values()) - sum(self.log_starts.values())
 
     @property
-    def weight(self) -> int:
+    def estimated_bytes(self) -> int:
         """About how many bytes reading it takes; where nobody tells, by the number of records."""
         return self.records * RECORD_BYTES if self.size is None else self.size
 
-    def options(self) -> dict[str, str]:
+    def source_options(self) -> dict[str, str]:
         """The options with which ``format("rota")`` reads the whole journal."""
         # a file for consumers has settings of theirs; here nobody joins, commits or deserializes
         from rota.spark.option import REFUSED_SETTINGS  # noqa: PLC0415 (needs pyspark)
@@ -120,7 +120,7 @@ class LiveJournal:
             for key, value in {**DEFAULT_SETTINGS, **patience, **self.cluster.settings}.items()
             if key not in REFUSED_SETTINGS and key != "group.id"
         }
-        ends = {str(partition): end for partition, end in sorted(self.ends.items())}
+        ends = {str(partition): end for partition, end in sorted(self.log_ends.items())}
         return {f"kafka.{key}": str(value) for key, value in settings.items()} | {
             "kafka.isolation.level": "read_uncommitted",
             "subscribe": JOURNAL_TOPIC,
@@ -132,10 +132,10 @@ class LiveJournal:
 
     def __str__(self) -> str:
         place = f"{self.cluster.servers}: {JOURNAL_TOPIC}"
-        if not self.ends:
+        if not self.log_ends:
             return f"{place} does not exist: no group has ever been here"
         size = "" if self.size is None else f", about {self.size / 1e6:,.1f} MB"
-        return f"{place}, {len(self.ends)} partitions, at most {self.records:,} records{size}"
+        return f"{place}, {len(self.log_ends)} partitions, at most {self.records:,} records{size}"
 
 
 def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T]]) -> T:
@@ -156,7 +156,7 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
         client = ClusterClient(config, quiet=True)
         try:
             await client.refresh(
-                (), deadline=client.deadline(min(cluster.timeout, CONNECT_TIMEOUT))
+                (), deadline=client.deadline_after(min(cluster.timeout, CONNECT_TIMEOUT))
             )
             return await ask(client)
         finally:
@@ -186,7 +186,9 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
 
 
 async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJournal:
-    metadata = await client.refresh((JOURNAL_TOPIC,), deadline=client.deadline(cluster.timeout))
+    metadata = await client.refresh(
+        (JOURNAL_TOPIC,), deadline=client.deadline_after(cluster.timeout)
+    )
     topic = metadata.topics.get(JOURNAL_TOPIC)
     partitions = _journal_partitions(topic)
     begins, ends = await run_all(
@@ -199,7 +201,9 @@ async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJour
         await _check_read_permission(client, topic, ends, cluster.timeout)
         size = await _journal_size(client, topic, cluster.timeout)
     name = metadata.cluster_id
-    return LiveJournal(cluster=cluster, begins=begins, ends=ends, size=size, at=at, name=name)
+    return LiveJournal(
+        cluster=cluster, log_starts=begins, log_ends=ends, size=size, at=at, cluster_id=name
+    )
 
 
 def _journal_partitions(topic: TopicMetadata | None) -> list[TopicPartition]:
@@ -216,7 +220,7 @@ async def _list_journal_offsets(
 ) -> dict[int, int]:
     if not partitions:
         return {}
-    deadline = client.deadline(timeout)
+    deadline = client.deadline_after(timeout)
     found = await list_offsets(client, dict.fromkeys(partitions, which), deadline=deadline)
     return {place.partition: each.offset for place, each in found.items() if each is not None}
 
@@ -229,17 +233,17 @@ async def _check_read_permission(
     """
     partition, end = min(ends.items())
     place = TopicPartition(JOURNAL_TOPIC, partition)
-    deadline = client.deadline(timeout)
-    leader = await client.leader(place, deadline)
+    deadline = client.deadline_after(timeout)
+    leader = await client.find_leader(place, deadline)
     asking = fetch.build_fetch(
         [fetch.RequestedPartition(place, topic.id, end)], FetchConfig(), max_bytes=1, max_wait=0
     )
     answer = await client.send(
-        Api.FETCH, asking.message, node=leader, deadline=deadline, most=asking.most
+        Api.FETCH, asking.message, node=leader, deadline=deadline, most=asking.max_version
     )
     for found in asking.parse(answer):
-        if found.code == Code.TOPIC_AUTHORIZATION_FAILED:
-            raise partition_error(found.code, place, "to fetch from")
+        if found.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise partition_error(found.error_code, place, "to fetch from")
 
 
 async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: float) -> int | None:
@@ -252,7 +256,7 @@ async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: fl
     async def of(node: int, numbers: list[int]) -> int:
         request = DescribeLogDirsRequest(topics=[made(topic=JOURNAL_TOPIC, partitions=numbers)])
         answer = await client.send(
-            Api.DESCRIBE_LOG_DIRS, request, node=node, deadline=client.deadline(timeout)
+            Api.DESCRIBE_LOG_DIRS, request, node=node, deadline=client.deadline_after(timeout)
         )
         return _sum_log_dirs(answer)
 
@@ -317,7 +321,7 @@ class PartitionBounds(NamedTuple):
 class LookupResult:
     """What came of the look-ups."""
 
-    made: int = 0
+    lookups: int = 0
     #: Those with commits that have been asked for.
     partitions: int = 0
     samples: list[EndSample] = field(default_factory=list)
@@ -326,7 +330,7 @@ class LookupResult:
     #: Why topics or partitions could not be asked for, and which.
     skipped: dict[str, list[str]] = field(default_factory=dict)
     #: Look-ups that found nothing left of that time.
-    lost: int = 0
+    deleted: int = 0
 
     def skip(self, why: str, name: str) -> None:
         """Notes one that cannot be asked for."""
@@ -411,7 +415,7 @@ def look_up_ends(cluster: LiveCluster, wanted: LookupPlan) -> LookupResult:
     """
 
     async def ask(client: ClusterClient) -> LookupResult:
-        return await _EndLookup(client, cluster.timeout).all(wanted)
+        return await _EndLookup(client, cluster.timeout).look_up_all(wanted)
 
     if not wanted.times:
         return LookupResult(left_out=list(wanted.left_out))
@@ -422,20 +426,20 @@ class _EndLookup:
     def __init__(self, client: ClusterClient, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
-        self._room = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
+        self._request_limit = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._looked = LookupResult()
 
-    async def all(self, wanted: LookupPlan) -> LookupResult:
+    async def look_up_all(self, wanted: LookupPlan) -> LookupResult:
         """Now, then the past."""
         looked = self._looked
         looked.left_out += wanted.left_out
-        known = await self._known(await self._there(wanted.times))
+        known = await self._known(await self._existing_partitions(wanted.times))
         looked.partitions = len(known)
-        past = await self._find(_lookup_rounds({place: wanted.times[place] for place in known}))
+        past = await self._list_all(_lookup_rounds({place: wanted.times[place] for place in known}))
         for place, partition in known.items():
             found = dict(zip(wanted.times[place], past.get(place, ()), strict=False))
             told = past_samples(place, partition, found)
-            looked.lost += len(found.keys() - {sample.at for sample in told})
+            looked.deleted += len(found.keys() - {sample.at for sample in told})
             now = EndSample(*place, partition.now, partition.begin, partition.end)
             looked.samples += [*told, now]
         return looked
@@ -447,7 +451,7 @@ class _EndLookup:
         questions: list[dict[TopicPartition, int]] = [
             dict.fromkeys(places, what) for what in (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
         ]
-        found = await self._find(questions)
+        found = await self._list_all(questions)
         now = time.time_ns() // 1_000_000
         return {
             place: PartitionBounds(begin.offset, end.offset, now, first)
@@ -455,10 +459,10 @@ class _EndLookup:
             if begin is not None and end is not None
         }
 
-    async def _there(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def _existing_partitions(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those that exist and may be looked at."""
         wanted = sorted(places)
-        deadline = self._client.deadline(self._timeout)
+        deadline = self._client.deadline_after(self._timeout)
         metadata = await self._client.refresh({each.topic for each in wanted}, deadline=deadline)
         there, bad = [], set[str]()
         for place in wanted:
@@ -478,7 +482,7 @@ class _EndLookup:
                 there.append(place)
         return there
 
-    async def _find(
+    async def _list_all(
         self, rounds: Sequence[Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, list[ListedOffset | None]]:
         """What is found of each partition, in the order of the rounds that ask for it."""
@@ -500,9 +504,9 @@ class _EndLookup:
         self, targets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
         """One question; if it is refused, one for each topic, without those that are to blame."""
-        async with self._room:
-            deadline = self._client.deadline(self._timeout)
-            self._looked.made += len(targets)
+        async with self._request_limit:
+            deadline = self._client.deadline_after(self._timeout)
+            self._looked.lookups += len(targets)
             try:
                 return await list_offsets(self._client, targets, deadline=deadline)
             except Refused as error:

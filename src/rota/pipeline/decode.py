@@ -166,8 +166,8 @@ def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
         buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
         read = journal.decode_entries(buffer, keys, values)
         yield _commit_batch(batch, read)
-        if len(read.left):
-            yield _decode_one_by_one(batch.take(pa.array(read.left)))
+        if len(read.undecoded_rows):
+            yield _decode_one_by_one(batch.take(pa.array(read.undecoded_rows)))
 
 
 def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
@@ -360,11 +360,11 @@ def _timeline_batches(
         if members >= MEMBERS_PER_BATCH:
             yield generations_as_timeline(made)
             made, members = [], 0
-        if reading.owned() >= MEMBERS_PER_BATCH:
-            yield ownership_as_timeline(reading.over())
+        if reading.count_ended() >= MEMBERS_PER_BATCH:
+            yield ownership_as_timeline(reading.take_ended())
     if made:
         yield generations_as_timeline(made)
-    if rest := reading.rest():
+    if rest := reading.take_remaining():
         yield ownership_as_timeline(rest)
     if reading.window is not None:
         time = arrow.time_array(np.array([reading.window.at]))

@@ -186,7 +186,7 @@ class _JournalWriter:
             ) as log:
                 for at, pairs in sorted(self._batches.get(partition, ()), key=itemgetter(0)):
                     log.append_records(pairs, at)
-                count += log.end
+                count += log.log_end_offset
         disk.close()
         return count
 

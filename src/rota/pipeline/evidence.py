@@ -87,12 +87,12 @@ class FoundEvidence:
     def last(self) -> int:
         """The end of the evidence: on a live cluster, now."""
         sampled = self.polled.last or 0 if self.polled is not None else 0
-        return max(self.segments.last, 0 if self.live is None else self.live.at, sampled)
+        return max(self.segments.last_timestamp, 0 if self.live is None else self.live.at, sampled)
 
     @property
     def size(self) -> int:
         """Bytes, about."""
-        return self.segments.size + (self.live.weight if self.live is not None else 0)
+        return self.segments.size + (self.live.estimated_bytes if self.live is not None else 0)
 
     def __str__(self) -> str:
         parts = [] if self.live is None else [str(self.live)]
@@ -144,7 +144,7 @@ class RunSummary:
     #: What there was to read in a cluster.
     live: LiveJournal | None = None
     #: What came of look-ups.
-    looked: LookupResult | None = None
+    lookups: LookupResult | None = None
     #: By partition of the journal, from where on all its records are there.
     complete: Mapping[int, JournalPosition] = field(default_factory=dict)
     #: Each group, from when on its records are all there, and whether its first one is.

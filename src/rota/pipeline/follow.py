@@ -9,11 +9,11 @@ A small micro-batch is computed in this process (:mod:`rota.pipeline.incremental
 not change are links to the files of the last one. A large one, as the first is, is computed on
 Spark like a whole run. Both write the same tables::
 
-OUT/.follow/1f0c9a77/            Spark's checkpoint; the published follow.json names it
-.runs/7/follow.json              the checkpoint's name, and the last batch that is in the tables
-.runs/7/state/entries/           the group records that count, by group
-.runs/7/state/pending.parquet    records of open transactions
-.runs/7/state/names.json         topics by id
+    OUT/.follow/1f0c9a77/            Spark's checkpoint; the published follow.json names it
+    .runs/7/follow.json              the checkpoint's name, and the last batch that is in the tables
+    .runs/7/state/entries/           the group records that count, by group
+    .runs/7/state/pending.parquet    records of open transactions
+    .runs/7/state/names.json         topics by id
 
 A folder whose tables were not written by ``--follow``, or whose checkpoint is gone, is started from
 the beginning.
@@ -133,7 +133,7 @@ class EndSampler:
         rows = [
             sample._asdict()
             for sample in found
-            if sample.at > lagging.last((sample.topic, sample.partition))
+            if sample.at > lagging.last_sample((sample.topic, sample.partition))
         ]
         return pa.Table.from_batches([arrow.rows_to_batch(ENDS, rows)])
 
@@ -240,36 +240,41 @@ class MicroBatchRunner:
     ) -> None:
         """:param mark: of the round that is shown, or of one before the first"""
         self._spark = spark
-        self._shelf = shelf
+        self._output = shelf
         self._evidence, self._options, self._live = told
-        self._mark = mark
+        self._state = mark
         self._listener = listener
         redact = self._options.redact
         self._redaction = Redaction(self._options.key) if redact else None
         self._sampling = EndSampler(self._live.cluster)
         self._memory: _Memory | None = None
 
-    def take(self, frame: DataFrame, batch: int) -> None:
+    def process_batch(self, frame: DataFrame, batch: int) -> None:
         """Adds a batch of rows of ``format("rota")`` to the tables; does nothing if the batch
         is already in them.
         """
-        if batch <= self._mark.batch:
+        if batch <= self._state.batch:
             return
         began = time.monotonic()
-        with self._shelf.begin(layered=True) as tables, translate_spark_errors(self._shelf.out):
+        with (
+            self._output.begin_run(layered=True) as tables,
+            translate_spark_errors(self._output.out),
+        ):
             counts = self._read(frame, tables)
             if not counts["every"]:
                 return
-            mark = replace(self._mark, batch=batch, last=max(self._mark.last, counts["last"] or 0))
-            new = self._small(tables, counts)
+            mark = replace(
+                self._state, batch=batch, last=max(self._state.last, counts["last"] or 0)
+            )
+            new = self._decode_if_small(tables, counts)
             if new is None:
-                done, mark = self._whole(tables, mark)
+                done, mark = self._compute_all(tables, mark)
             else:
-                done, mark = self._part(tables, mark, new, self._bad(counts))
+                done, mark = self._compute_incrementally(tables, mark, new, self._bad(counts))
             mark.write(tables.path)
             tables.publish()
-        self._mark = mark
-        self._shelf.sweep()
+        self._state = mark
+        self._output.remove_replaced()
         seconds = time.monotonic() - began
         self._listener.round(replace(done, seconds=seconds, records=counts["records"]))
 
@@ -295,9 +300,9 @@ class MicroBatchRunner:
         what = decode.DAMAGED_BATCHES if self._redaction is None else decode.DAMAGED_OR_UNREDACTED
         return decode.unread_from_aggregates(what, counts)
 
-    def _small(self, tables: TableStore, counts: Mapping[str, Any]) -> _SmallBatch | None:
+    def _decode_if_small(self, tables: TableStore, counts: Mapping[str, Any]) -> _SmallBatch | None:
         """The new records, if they are few and of few groups."""
-        if self._mark.batch < 0 or counts["every"] > MAX_SMALL_RECORDS:
+        if self._state.batch < 0 or counts["every"] > MAX_SMALL_RECORDS:
             return None
         rows = parquet.read_table(_new_records_path(tables), partitioning=None)
         rows = rows.filter(pc.is_null(rows.column("problem")))
@@ -315,7 +320,7 @@ class MicroBatchRunner:
         )
 
     def _shown(self) -> TableStore:
-        found = self._shelf.open()
+        found = self._output.open_published()
         assert found is not None, "the first round is never small"
         return found
 
@@ -327,9 +332,9 @@ class MicroBatchRunner:
             {bytes.fromhex(topic_id): topic for topic_id, topic in names.items()},
             parquet.read_table(state / "pending.parquet").cast(arrow.arrow_schema(JOURNAL)),
         )
-        return _Memory(known, IncrementalLag.load(tables, self._mark.last))
+        return _Memory(known, IncrementalLag.load(tables, self._state.last))
 
-    def _part(
+    def _compute_incrementally(
         self, tables: TableStore, mark: FollowState, new: _SmallBatch, bad: list[Unread]
     ) -> tuple[MicroBatchResult, FollowState]:
         """A small round."""
@@ -338,38 +343,42 @@ class MicroBatchRunner:
         assert memory is not None, "a small round has looked at it"
         old = self._shown()
         for table in TABLES:
-            tables.layers(table).link(old.path / table.name)
-        incremental.group_record_files(tables).link(old.path / STATE_FOLDER / "entries")
-        tables.layers(JOURNAL).append(journal)
-        told = IncrementalGroups(tables, memory.known, mark.since).take(read)
+            tables.bucket_files(table).link_files(old.path / table.name)
+        incremental.group_record_files(tables).link_files(old.path / STATE_FOLDER / "entries")
+        tables.bucket_files(JOURNAL).append(journal)
+        told = IncrementalGroups(tables, memory.known, mark.since).add_records(read)
         samples = self._sampling.samples(memory.known, memory.lagging)
         lags = LagInput(commits=read.commits, changed=told.groups, samples=samples, last=mark.last)
-        memory.lagging.round(tables, memory.known, lags, mark.since)
+        memory.lagging.add_micro_batch(tables, memory.known, lags, mark.since)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
-            tables.layers(table).settle(bucketed=table in {COMMITS, LAG})
-        incremental.group_record_files(tables).settle(bucketed=True)
+            tables.bucket_files(table).merge_small_files(bucketed=table in {COMMITS, LAG})
+        incremental.group_record_files(tables).merge_small_files(bucketed=True)
         self._save(tables, memory.known.names, memory.known.pending)
         problems = [*bad, *read.unread]
         growth = EvidenceGrowth(
             times=tuple(pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py().values()),
-            counts={name: tables.layers(table).count() for name, table in COUNTED_TABLES.items()},
+            counts={
+                name: tables.bucket_files(table).count() for name, table in COUNTED_TABLES.items()
+            },
             windows=told.windows,
             edges=edges,
             unread=problems,
         )
-        tables.put(EVIDENCE, stages.extend_evidence_row(old.row(EVIDENCE), growth))
+        tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), growth))
         seen = read.groups | set(pc.unique(read.commits.column("group")).to_pylist())
         done = MicroBatchResult(
             seconds=0.0,
             records=journal.num_rows,
             groups=len(seen),
-            rebalances=len(told.happened),
-            happened=told.happened,
+            rebalances=len(told.new_rebalances),
+            happened=told.new_rebalances,
             unread=sum(one.count for one in problems),
         )
-        return done, replace(mark, rebalances=mark.rebalances + len(told.happened))
+        return done, replace(mark, rebalances=mark.rebalances + len(told.new_rebalances))
 
-    def _whole(self, tables: TableStore, mark: FollowState) -> tuple[MicroBatchResult, FollowState]:
+    def _compute_all(
+        self, tables: TableStore, mark: FollowState
+    ) -> tuple[MicroBatchResult, FollowState]:
         """A large round: a run over all that there is."""
         spark = self._spark
         new = (
@@ -378,7 +387,7 @@ class MicroBatchRunner:
             .drop("wanted")
         )
         evidence, given = self._evidence, InputFrames(journal=new)
-        if self._mark.batch >= 0:
+        if self._state.batch >= 0:
             old = self._shown()
             names = (self._memory or self._load(old)).known.names
             evidence = replace(evidence, server_logs=(), ends=())  # it has been read
@@ -391,7 +400,7 @@ class MicroBatchRunner:
             )
         found = FoundEvidence(segments=ingest.find_segments(()), live=self._live, given=given)
         stages = PipelineStages(spark, tables, self._options, self._listener, found)
-        stages.compute(evidence)
+        stages.compute_tables(evidence)
         unread = self._account(tables)
         self._save_whole(tables, stages.names)
         self._memory = None
@@ -409,12 +418,12 @@ class MicroBatchRunner:
         """Adds what earlier rounds have read to the account of a whole one; how many records more
         there are that could not be read.
         """
-        row = tables.row(EVIDENCE)
+        row = tables.read_row(EVIDENCE)
         before = 0
-        if self._mark.batch >= 0:
-            old = self._shown().row(EVIDENCE)
+        if self._state.batch >= 0:
+            old = self._shown().read_row(EVIDENCE)
             row = stages.continue_evidence_row(old, row)
-            tables.put(EVIDENCE, row)
+            tables.write_row(EVIDENCE, row)
             before = sum(one.count for one in stages.unread_from_row(old))
         now = sum(one.count for one in stages.unread_from_row(row))
         return max(now - before, 0)
@@ -427,7 +436,7 @@ class MicroBatchRunner:
             .selectExpr(_GROUP_COLUMN_SQL, "*")
         )
         repartition_by_bucket(kept).write.parquet(str(tables.path / STATE_FOLDER / "entries"))
-        incremental.group_record_files(tables).adopt(bucketed=True)
+        incremental.group_record_files(tables).rename_spark_files(bucketed=True)
         pending = (
             decode.keep_pending_records(journal)
             .select(*arrow.arrow_schema(JOURNAL).names)
@@ -518,7 +527,7 @@ def follow_cluster(  # noqa: PLR0913 (a run's, and how it ends)
             note.append(str(live) if mark.batch < 0 else f"{live}; goes on where it was")
         with report_stage(listener, PipelineStage.START):
             if spark is None:
-                large = mark.batch < 0 and live.weight > LARGE_RUN_BYTES
+                large = mark.batch < 0 and live.estimated_bytes > LARGE_RUN_BYTES
                 spark = stack.enter_context(open_session(options.master, large=large))
         rounds = MicroBatchRunner(spark, shelf, (evidence, options, live), mark, listener)
         checkpoint = shelf.out / CHECKPOINT_FOLDER / mark.follow
@@ -551,7 +560,7 @@ def _wait_for_journal(
 ) -> LiveJournal | None:
     """The cluster, once it has a journal; None: nobody wants to wait any more."""
     live = cluster.find_journal(asked)
-    while not live.ends:
+    while not live.log_ends:
         listener.waiting(str(live))
         if stop.wait(TRIGGER_SECONDS):
             return None
@@ -566,11 +575,11 @@ def _load_follow_state(shelf: OutputFolder, live: LiveJournal, options: RunOptio
     """
     new = FollowState(
         follow=secrets.token_hex(8),
-        cluster=live.name,
+        cluster=live.cluster_id,
         groups=sorted(options.groups),
         since=options.since if isinstance(options.since, int) else None,
     )
-    found = FollowState.read(shelf.shown)
+    found = FollowState.read(shelf.published)
     checkpoints = shelf.out / CHECKPOINT_FOLDER
     if found is not None and not (checkpoints / found.follow).is_dir():
         found = None
@@ -614,7 +623,9 @@ class _FollowQuery:
         from rota.spark import register  # noqa: PLC0415 (only who follows needs a client in Spark)
 
         register(spark)
-        told = {name: value for name, value in live.options().items() if name != "endingOffsets"}
+        told = {
+            name: value for name, value in live.source_options().items() if name != "endingOffsets"
+        }
         rows = spark.readStream.format("rota").options(**told).load()
         writer = rows.writeStream.foreachBatch(self._take).trigger(
             processingTime=f"{TRIGGER_SECONDS} seconds"
@@ -631,7 +642,7 @@ class _FollowQuery:
             if self._stop.is_set():
                 raise FollowStopped  # if it returned, Spark would take the batch for done
             try:
-                self._rounds.take(frame, batch)
+                self._rounds.process_batch(frame, batch)
             except BaseException as error:
                 # the query dies of it, and tells of it in many lines
                 self._problem = error

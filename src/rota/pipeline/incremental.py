@@ -97,26 +97,26 @@ class GroupMemory:
     def load(cls, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> GroupMemory:
         """Reads the tables of the last round."""
         known = cls(dict(names), pending)
-        known.lines = split_by_group(tables.layers(SERVERLOG).read())
+        known.lines = split_by_group(tables.bucket_files(SERVERLOG).read())
         for group, lines in known.lines.items():
-            known._see(group, lines)
-        for group, rows in split_by_group(tables.layers(GENERATIONS).read()).items():
-            known._see(group, rows)
+            known._update_last_change(group, lines)
+        for group, rows in split_by_group(tables.bucket_files(GENERATIONS).read()).items():
+            known._update_last_change(group, rows)
             known.group(group).topics = _topics_in_generations(rows)
         pairs = (
-            tables.layers(COMMITS)
+            tables.bucket_files(COMMITS)
             .read(columns=_GROUP_PARTITION)
             .group_by(list(_GROUP_PARTITION))
             .aggregate([])
         )
-        known.commit(pairs)
+        known.add_commits(pairs)
         return known
 
     def group(self, name: str) -> KnownGroup:
         """The group of that name."""
         return self.groups.setdefault(name, KnownGroup())
 
-    def commit(self, rows: pa.Table) -> set[str]:
+    def add_commits(self, rows: pa.Table) -> set[str]:
         """Commits are there; the groups to which a partition of them is new."""
         pairs = rows.select(_GROUP_PARTITION).group_by(list(_GROUP_PARTITION)).aggregate([])
         found = set()
@@ -129,14 +129,14 @@ class GroupMemory:
                 found.add(name)
         return found
 
-    def changed(self, group: str, generations: list[pa.RecordBatch]) -> None:
+    def replace_generations(self, group: str, generations: list[pa.RecordBatch]) -> None:
         """A group's generations are others."""
         known = self.group(group)
         known.last = KnownGroup().last
-        self._see(group, [*generations, *self.lines.get(group, ())])
+        self._update_last_change(group, [*generations, *self.lines.get(group, ())])
         known.topics = _topics_in_generations(generations)
 
-    def _see(self, group: str, batches: Iterable[pa.RecordBatch]) -> None:
+    def _update_last_change(self, group: str, batches: Iterable[pa.RecordBatch]) -> None:
         known = self.group(group)
         for rows in batches:
             for name in ("at", "state_at"):
@@ -270,7 +270,7 @@ class GroupChanges:
     #: Those that were computed anew.
     groups: frozenset[str]
     #: The group and the cause of each new rebalance.
-    happened: tuple[tuple[str, str], ...]
+    new_rebalances: tuple[tuple[str, str], ...]
     #: Of groups whose journal was read again: from when on its records are all there, and whether
     #: its first one is.
     windows: list[tuple[str, int, bool]]
@@ -287,21 +287,21 @@ class IncrementalGroups:
         self._made: dict[Table, list[pa.Table]] = {table: [] for table in _COMPUTED_TABLES}
         self._windows: list[tuple[str, int, bool]] = []
 
-    def take(self, new: DecodedRecords) -> GroupChanges:
+    def add_records(self, new: DecodedRecords) -> GroupChanges:
         """Adds records; computes what they change."""
         known = self._known
         known.pending = new.pending
-        self._tables.layers(COMMITS).append(new.commits)
+        self._tables.bucket_files(COMMITS).append(new.commits)
         group_record_files(self._tables).append(new.entries)
         journal = new.groups | self._renamed(new.named)
-        asked = self._asked(new.commits) - journal
+        asked = self._groups_with_relevant_commits(new.commits) - journal
         self._compute(journal, asked)
         groups = journal | asked
-        fresh = self._fresh(groups)
+        fresh = self._new_rebalances(groups)
         for table, parts in self._made.items():
             if groups:
                 rows = pa.concat_tables([arrow.arrow_schema(table).empty_table(), *parts])
-                self._tables.layers(table).replace(groups, rows)
+                self._tables.bucket_files(table).replace(groups, rows)
         return GroupChanges(frozenset(groups), tuple(fresh), self._windows)
 
     def _renamed(self, named: pa.Table) -> set[str]:
@@ -317,9 +317,9 @@ class IncrementalGroups:
         groups = self._known.groups
         return {name for name, group in groups.items() if not words.isdisjoint(group.topics)}
 
-    def _asked(self, commits: pa.Table) -> set[str]:
+    def _groups_with_relevant_commits(self, commits: pa.Table) -> set[str]:
         """Groups with commits that an explanation may ask for."""
-        found = self._known.commit(commits)
+        found = self._known.add_commits(commits)
         timed = commits.filter(pc.is_valid(commits.column("committed_at")))
         first = timed.group_by("group").aggregate([("committed_at", "min")])
         times = arrow.to_milliseconds(first.column("committed_at_min")).to_pylist()
@@ -334,16 +334,16 @@ class IncrementalGroups:
         if not groups:
             return
         written = split_by_group(group_record_files(self._tables).read(journal), *_JOURNAL_KEY)
-        saved = split_by_group(self._tables.layers(GENERATIONS).read(asked))
-        owned = split_by_group(self._tables.layers(OWNERSHIP).read(asked))
+        saved = split_by_group(self._tables.bucket_files(GENERATIONS).read(asked))
+        owned = split_by_group(self._tables.bucket_files(OWNERSHIP).read(asked))
         columns = (*_GROUP_PARTITION, "committed_at")
-        commits = self._tables.layers(COMMITS).read(groups, columns)
+        commits = self._tables.bucket_files(COMMITS).read(groups, columns)
         timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
         ids = {topic: topic_id for topic_id, topic in sorted(self._known.names.items())}
         for group in sorted(groups):
             if group in journal:
                 made, owners = self._timeline(written.get(group, []))
-                self._known.changed(group, made)
+                self._known.replace_generations(group, made)
             else:
                 made, owners = saved.get(group, []), owned.get(group, [])
             self._keep(GENERATIONS, made)
@@ -384,14 +384,14 @@ class IncrementalGroups:
         rows = pa.Table.from_batches(batches).cast(arrow.arrow_schema(table))
         self._made[table].append(rows if over is None else filter_since(rows, over, self._since))
 
-    def _fresh(self, groups: set[str]) -> list[tuple[str, str]]:
+    def _new_rebalances(self, groups: set[str]) -> list[tuple[str, str]]:
         """Group and cause of rebalances that were not there before."""
         key = ("group", "life", "to_generation")
 
         def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
             return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
 
-        before = set(rows(self._tables.layers(REBALANCES).read(groups, key), *key))
+        before = set(rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
         made = (row for table in self._made[REBALANCES] for row in rows(table, *key, "cause"))
         return [(group, cause) for group, *rest, cause in made if (group, *rest) not in before]
 
@@ -480,14 +480,14 @@ class IncrementalLag:
         :param last: the time of the last record
         """
         found = cls()
-        found._sample(tables.layers(ENDS).read())
+        found._sample(tables.bucket_files(ENDS).read())
         if not found.samples.listed:
             return found
-        commits = split_by_group(tables.layers(COMMITS).read(columns=_COMMIT_COLUMNS))
-        found._describe(tables, commits.keys())
+        commits = split_by_group(tables.bucket_files(COMMITS).read(columns=_COMMIT_COLUMNS))
+        found._load_groups(tables, commits.keys())
         for group, rows in commits.items():
             found._take(group, rows, found.as_of(last))
-        if not tables.layers(LAG).has(WAITING_FILE):
+        if not tables.bucket_files(LAG).has_named_file(WAITING_FILE):
             # Spark has written it: what is not settled stands among the other rows
             found._unsettled = {
                 name for name, group in found._groups.items() if len(group.waiting.at)
@@ -498,17 +498,17 @@ class IncrementalLag:
         """The time of the verdicts, where the last record is of a time."""
         return min(max(last, self.sampled), self.sampled + MAX_SAMPLE_AGE)
 
-    def last(self, partition: tuple[str, int]) -> int:
+    def last_sample(self, partition: tuple[str, int]) -> int:
         """The time of a partition's last sample."""
         number = self.samples.numbers.get(partition)
         return _BEFORE_ALL if number is None else int(self._last[number])
 
-    def round(
+    def add_micro_batch(
         self, tables: TableStore, known: GroupMemory, new: LagInput, since: int | None
     ) -> None:
         """Adds commits and samples to the tables, and computes what they change."""
         fresh = self._sample(new.samples)
-        tables.layers(ENDS).append(new.samples)
+        tables.bucket_files(ENDS).append(new.samples)
         if not self.samples.listed:
             return
         commits = split_by_group(new.commits.select(_COMMIT_COLUMNS))
@@ -516,9 +516,9 @@ class IncrementalLag:
         groups = known.groups.items()
         anew |= {name for name, group in groups if not fresh.isdisjoint(group.partitions)}
         self._unsettled = set()
-        self._describe(tables, anew)
+        self._load_groups(tables, anew)
         as_of = self.as_of(new.last)
-        written = split_by_group(tables.layers(COMMITS).read(anew, _COMMIT_COLUMNS))
+        written = split_by_group(tables.bucket_files(COMMITS).read(anew, _COMMIT_COLUMNS))
         whole = [
             self._lags(group, self._take(group, written.get(group, []), as_of))
             for group in sorted(anew)
@@ -528,18 +528,18 @@ class IncrementalLag:
             for group in sorted(self._groups.keys() - anew)
         ]
         waiting = [self._lags(name, group.waiting) for name, group in self._groups.items()]
-        lags = tables.layers(LAG)
+        lags = tables.bucket_files(LAG)
         lags.append(_concat_rows(LAG, added, since))
         if anew:
             lags.replace(anew, _concat_rows(LAG, whole, since))
-        lags.put(WAITING_FILE, _concat_rows(LAG, waiting, since))
+        lags.write_named_file(WAITING_FILE, _concat_rows(LAG, waiting, since))
         self._verdicts(tables)
 
     def _sample(self, samples: pa.Table) -> set[tuple[str, int]]:
         """Takes samples; the partitions that had none before."""
         before = len(self.samples.listed)
         for rows in samples.combine_chunks().to_batches():
-            self.samples.take(rows)
+            self.samples.add_samples(rows)
         ends = self.samples.ends
         if len(ends.at):
             # of each partition the last: they are by partition and time
@@ -548,10 +548,10 @@ class IncrementalLag:
             self.sampled = int(self._last.max())
         return set(self.samples.listed[before:])
 
-    def _describe(self, tables: TableStore, groups: Collection[str]) -> None:
+    def _load_groups(self, tables: TableStore, groups: Collection[str]) -> None:
         """Reads who owned what, and who subscribed to what; of commits nothing is known yet."""
-        owners = split_by_group(tables.layers(OWNERSHIP).read(groups))
-        made = split_by_group(tables.layers(GENERATIONS).read(groups), "offset")
+        owners = split_by_group(tables.bucket_files(OWNERSHIP).read(groups))
+        made = split_by_group(tables.bucket_files(GENERATIONS).read(groups), "offset")
         for group in groups:
             reader = arrow.GenerationReader()
             generations = [one for rows in made.get(group, ()) for one in reader.read(rows)]
@@ -564,7 +564,7 @@ class IncrementalLag:
         group = self._groups[name]
         group.tail.as_of = as_of
         found = SampledCommits.of(_commit_batch([*group.later, *new]), self.samples)
-        group.tail.take(found)
+        group.tail.add_commits(found)
         group.later = [found.rows.filter(pa.array(found.at > as_of))]
         found = SampledCommits.of(_commit_batch([group.waiting.rows, *new]), self.samples)
         settled = found.at < self._last[found.partition]
@@ -583,9 +583,9 @@ class IncrementalLag:
             for name, group in sorted(self._groups.items())
         )
         found = [[rows] for rows in told if rows is not None]
-        verdicts = tables.layers(STATUS)
+        verdicts = tables.bucket_files(STATUS)
         verdicts.clear()
-        verdicts.put(VERDICTS_FILE, _concat_rows(STATUS, found))
+        verdicts.write_named_file(VERDICTS_FILE, _concat_rows(STATUS, found))
 
 
 def _concat_rows(

@@ -83,12 +83,12 @@ class Segments:
     pieces: tuple[SegmentPiece, ...]
     #: Partitions of which a record may be in two files: replicas or copies.
     overlapping: frozenset[int]
-    flaws: tuple[DamagedBytes, ...]
+    damaged: tuple[DamagedBytes, ...]
     files: int
     size: int
     partitions: int
     #: The latest time in the files.
-    last: int
+    last_timestamp: int
     #: By partition, from where on every record is there, commits too: compaction leaves gaps.
     complete: Mapping[int, JournalPosition]
 
@@ -139,11 +139,11 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
             for partition, spans in found.spans.items()
             if _spans_overlap(span for _, span in spans)
         ),
-        flaws=tuple(found.flaws),
+        damaged=tuple(found.flaws),
         files=len(files),
         size=found.size,
         partitions=len(set(files.values())),
-        last=found.last,
+        last_timestamp=found.last,
         complete={partition: _complete_from(spans) for partition, spans in found.spans.items()},
     )
 
@@ -308,7 +308,7 @@ def read_live_journal(
     from rota.spark import register  # noqa: PLC0415 (tasks that read files do without a client)
 
     register(spark)
-    read: DataFrame = spark.read.format("rota").options(**live.options()).load()
+    read: DataFrame = spark.read.format("rota").options(**live.source_options()).load()
     return to_journal_columns(read, live, redaction)
 
 

@@ -71,7 +71,7 @@ class EndSamples:
         self._taken: list[tuple[npt.NDArray[np.int64], ...]] = []
         self._ends: EndOffsets | None = None
 
-    def take(self, rows: pa.RecordBatch) -> None:
+    def add_samples(self, rows: pa.RecordBatch) -> None:
         """Adds rows of bronze/ends."""
         self._taken.append(self._columns(rows))
         self._ends = None
@@ -119,10 +119,10 @@ def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa
                 if samples is None:
                     samples = EndSamples()
                     for sampled in before["samples"]:
-                        samples.take(sampled)
+                        samples.add_samples(sampled)
                     owners = OwnershipIndex(before["ownership"], samples)
                 found = SampledCommits.of(rows, samples)
-                tail.take(found)
+                tail.add_commits(found)
                 yield from (_as_lag_column(rows) for rows in lag_rows(found, owners, samples))
     if samples is None:
         return
@@ -185,19 +185,19 @@ class OwnershipIndex:
     def __init__(self, owned: list[pa.RecordBatch], samples: EndSamples) -> None:
         self.members = pa.array([], pa.string())
         nothing = np.zeros(0, dtype=np.int64)
-        self._owners = OwnerIntervals.of(nothing, nothing, nothing)
+        self._owners = OwnerIntervals.from_intervals(nothing, nothing, nothing)
         if owned:
             rows = pa.Table.from_batches(owned).combine_chunks().to_batches()[0]
             self.members = rows.column("member_id")
             until = arrow.to_milliseconds(rows.column("until")).fill_null(MAX_TIME)
             since = arrow.to_milliseconds(rows.column("since"))
-            self._owners = OwnerIntervals.of(
+            self._owners = OwnerIntervals.from_intervals(
                 _partition_numbers(rows, samples), _to_int64(since), _to_int64(until)
             )
 
-    def at(self, committed: SampledCommits) -> pa.Array:
+    def owners_at(self, committed: SampledCommits) -> pa.Array:
         """The member ids at commits."""
-        row = self._owners.at(committed.partition, committed.at)
+        row = self._owners.find_owner(committed.partition, committed.at)
         return self.members.take(pa.array(row, mask=row < 0))
 
 
@@ -212,7 +212,7 @@ def lag_rows(
         return
     kept = kept[found.row]
     rows = committed.rows.take(pa.array(kept))
-    members = owners.at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
+    members = owners.owners_at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
     known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
     evidence = pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept))
     told = [
@@ -246,7 +246,7 @@ class RecentCommits:
         """By partition, each one's in the journal's order."""
         return GroupCommits(*self._kept[:3])
 
-    def take(self, committed: SampledCommits) -> None:
+    def add_commits(self, committed: SampledCommits) -> None:
         """Adds commits, and forgets those that no verdict needs any more."""
         early = committed.at <= self.as_of
         new = (column[early] for column in committed[1:])

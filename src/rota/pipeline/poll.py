@@ -103,9 +103,9 @@ class ClusterSnapshot:
     denied: Mapping[str, str]
     denied_topics: frozenset[str]
     #: Why something else is missing, this time.
-    troubles: tuple[str, ...]
+    failures: tuple[str, ...]
     #: Groups of kinds that do not share partitions: share groups, streams groups.
-    others: frozenset[str]
+    unsupported_groups: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -133,20 +133,20 @@ class SnapshotReader:
         #: What was last read of classic groups: most are the same the next time.
         self._read: dict[str, tuple[DescribedGroup, GroupSample]] = {}
 
-    async def survey(self) -> ClusterSnapshot:
+    async def take_snapshot(self) -> ClusterSnapshot:
         """Asks for everything once.
 
         :raises Unreachable: no broker has answered
         """
         begun = _now_ms()
         try:
-            listing = await self._admin.listing()
+            listing = await self._admin.list_groups()
         except AuthorizationFailed as error:
             raise Unreachable(f"{error}. A user needs {'; '.join(POLL_ACLS)}") from error
         except GroupError as error:  # a broker that has just come up
             raise Unreachable(str(error)) from error
-        told = _SnapshotParts(troubles=list(listing.silent))
-        lots, others = self._lots(listing)
+        told = _SnapshotParts(troubles=list(listing.unanswered))
+        lots, others = self._plan_requests(listing)
         await self._all(lambda lot: self._describe(told, *lot), lots)
         asked = [(node, [name for name in names if name in told.groups]) for node, _, names in lots]
         await self._all(lambda lot: self._fetch(told, *lot), [lot for lot in asked if lot[1]])
@@ -154,34 +154,34 @@ class SnapshotReader:
         self._read = {name: each for name, each in self._read.items() if name in told.groups}
         return ClusterSnapshot(
             look=GroupPoll(
-                begun=begun,
+                started_at=begun,
                 at=_now_ms(),
                 groups=told.groups,
                 offsets=told.offsets,
-                silent=told.silent | told.denied.keys(),
-                complete=not listing.silent,
+                unanswered=told.silent | told.denied.keys(),
+                complete=not listing.unanswered,
             ),
             ends=ends,
             topic_ids=ids,
             denied=told.denied,
             denied_topics=frozenset(told.denied_topics),
-            troubles=tuple(dict.fromkeys(told.troubles)),
-            others=frozenset(others),
+            failures=tuple(dict.fromkeys(told.troubles)),
+            unsupported_groups=frozenset(others),
         )
 
-    async def check(self, survey: ClusterSnapshot) -> None:
+    async def check_permissions(self, survey: ClusterSnapshot) -> None:
         """Whether there is any sense in asking again.
 
         :raises Unreachable: nothing may be looked at; the message names what would be needed
         """
-        if survey.look.groups or survey.look.silent - survey.denied.keys():
+        if survey.look.groups or survey.look.unanswered - survey.denied.keys():
             return
         needed = f"To ask for groups a user needs {'; '.join(POLL_ACLS)}"
         denied = dict(survey.denied)
         for name in self._globs:
             if not set(name) & set("*?["):
                 try:
-                    await self._admin.look(name)
+                    await self._admin.find_group(name)
                 except AuthorizationFailed as error:
                     denied[name] = str(error)
                 except RotaError:
@@ -197,7 +197,7 @@ class SnapshotReader:
         it may describe. A broker that does not tell is believed to list all.
         """
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-        deadline = self._client.deadline(self._timeout)
+        deadline = self._client.deadline_after(self._timeout)
         try:
             answer = await self._client.send(Api.DESCRIBE_CLUSTER, request, deadline=deadline)
         except RotaError:
@@ -205,7 +205,7 @@ class SnapshotReader:
         told: int = answer.cluster_authorized_operations
         return told < 0 or bool(told & DESCRIBE_OPERATION)
 
-    def _lots(
+    def _plan_requests(
         self, listing: GroupList
     ) -> tuple[list[tuple[BrokerMetadata, str, tuple[str, ...]]], list[str]]:
         """What to ask which broker for, and groups that are not asked for."""
@@ -214,7 +214,7 @@ class SnapshotReader:
         for name, (listed, node) in listing.groups.items():
             if self._globs and not any(fnmatch.fnmatchcase(name, glob) for glob in self._globs):
                 continue
-            kind = listed.kind or CLASSIC
+            kind = listed.group_type or CLASSIC
             if kind in {CLASSIC, CONSUMER_GROUP_TYPE}:
                 lots.setdefault((node, kind), []).append(name)
             else:
@@ -275,7 +275,7 @@ class SnapshotReader:
         self, told: _SnapshotParts, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         """What groups have committed."""
-        deadline = self._client.deadline(self._timeout)
+        deadline = self._client.deadline_after(self._timeout)
         try:
             connection = await self._client.connect(node.id, deadline=deadline)
             offered = connection.versions.get(Api.OFFSET_FETCH)
@@ -314,7 +314,7 @@ class SnapshotReader:
         if not places:
             return {}, {}
         try:
-            starts, ends = await self._admin.bounds(places)
+            starts, ends = await self._admin.fetch_bounds(places)
         except (Unreachable, Refused) as error:
             told.troubles.append(str(error))
             return {}, {}
@@ -327,7 +327,7 @@ class SnapshotReader:
         return {place: (starts.get(place), end) for place, end in ends.items()}, ids
 
     async def _ask(self, node: BrokerMetadata, api: Api, message: Message) -> Message:
-        deadline = self._client.deadline(self._timeout)
+        deadline = self._client.deadline_after(self._timeout)
         return await self._client.send(
             api, message, node=node.id, deadline=deadline, most=MAX_VERSIONS.get(api)
         )
@@ -411,7 +411,7 @@ class PollLog:
             )
             for table in POLL_TABLES
         }
-        self._piles: dict[Table, list[pa.RecordBatch]] = {table: [] for table in POLL_TABLES}
+        self._buffered: dict[Table, list[pa.RecordBatch]] = {table: [] for table in POLL_TABLES}
         self._commits = 0
 
     def __enter__(self) -> PollLog:
@@ -427,12 +427,12 @@ class PollLog:
             self._flush(table)
             writer.close()
 
-    def add(self, survey: ClusterSnapshot, seen: SampleChanges) -> None:
+    def add_round(self, survey: ClusterSnapshot, seen: SampleChanges) -> None:
         """Writes a round down."""
-        self._pile(SAMPLES, samples_to_batch(list(map(self._sample, seen.samples))))
+        self._buffer_rows(SAMPLES, samples_to_batch(list(map(self._sample, seen.samples))))
         commits = [self._commit(each, survey.topic_ids) for each in seen.commits]
-        self._pile(COMMITS, arrow.rows_to_batch(COMMITS, commits))
-        self._pile(ENDS, arrow.rows_to_batch(ENDS, _end_rows(survey)))
+        self._buffer_rows(COMMITS, arrow.rows_to_batch(COMMITS, commits))
+        self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, _end_rows(survey)))
 
     def _sample(self, sample: GroupSample) -> GroupSample:
         return sample if self._redaction is None else self._redaction.sample(sample)
@@ -461,17 +461,17 @@ class PollLog:
             "metadata": metadata,
         }
 
-    def _pile(self, table: Table, rows: pa.RecordBatch) -> None:
-        pile = self._piles[table]
+    def _buffer_rows(self, table: Table, rows: pa.RecordBatch) -> None:
+        pile = self._buffered[table]
         if rows.num_rows:
             pile.append(rows)
         if sum(each.num_rows for each in pile) >= ROWS_PER_WRITE:
             self._flush(table)
 
     def _flush(self, table: Table) -> None:
-        if self._piles[table]:
-            self._writers[table].write_table(pa.Table.from_batches(self._piles[table]))
-        self._piles[table] = []
+        if self._buffered[table]:
+            self._writers[table].write_table(pa.Table.from_batches(self._buffered[table]))
+        self._buffered[table] = []
 
 
 def poll_log_path(folder: Path, table: Table) -> str:
@@ -554,11 +554,11 @@ class PollResult:
     #: Groups and topics that may not be looked at, and what the broker says.
     denied: dict[str, str] = field(default_factory=dict)
     #: Why something was missing in a round, and in how many.
-    troubles: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
     #: Groups of kinds that do not share partitions.
-    others: set[str] = field(default_factory=set)
+    unsupported_groups: set[str] = field(default_factory=set)
 
-    def add(self, survey: ClusterSnapshot, changes: int, commits: int) -> None:
+    def add_round(self, survey: ClusterSnapshot, changes: int, commits: int) -> None:
         """A round."""
         self.rounds += 1
         self.first = survey.look.at if self.first is None else self.first
@@ -568,25 +568,25 @@ class PollResult:
         self.commits += commits
         self.denied |= {f"group {name}": why for name, why in survey.denied.items()}
         self.denied |= {f"topic {name}": "no permission" for name in survey.denied_topics}
-        self.others |= survey.others
-        for trouble in survey.troubles:
-            if trouble in self.troubles or len(self.troubles) < MAX_FAILURES:
-                self.troubles[trouble] = self.troubles.get(trouble, 0) + 1
+        self.unsupported_groups |= survey.unsupported_groups
+        for trouble in survey.failures:
+            if trouble in self.failures or len(self.failures) < MAX_FAILURES:
+                self.failures[trouble] = self.failures.get(trouble, 0) + 1
 
     def missing(self) -> Iterator[tuple[str, int, Sequence[str]]]:
         """What was not seen: what it is, how many, which."""
         if self.denied:
             shown = [f"{name}: {why}" for name, why in sorted(self.denied.items())]
             yield "groups and topics without permission", len(shown), shown
-        if self.others:
+        if self.unsupported_groups:
             yield (
                 "groups that share no partitions (share, streams)",
-                len(self.others),
-                sorted(self.others),
+                len(self.unsupported_groups),
+                sorted(self.unsupported_groups),
             )
-        if self.troubles:
-            shown = [f"{number:,} times: {why}" for why, number in self.troubles.items()]
-            yield "answers while sampling", sum(self.troubles.values()), shown
+        if self.failures:
+            shown = [f"{number:,} times: {why}" for why, number in self.failures.items()]
+            yield "answers while sampling", sum(self.failures.values()), shown
 
 
 class PollListener(Protocol):
@@ -646,7 +646,7 @@ class _PollLoop:
             following = max(begun + self.poll.every, loop.time())
             if following > end:
                 break
-            await self._until(asyncio.sleep(following - loop.time()))
+            await self._run_until_stopped(asyncio.sleep(following - loop.time()))
         if self.lost is not None:
             self.polled.gaps.append(PollGap(self.lost[0], None, self.lost[1]))
 
@@ -658,9 +658,9 @@ class _PollLoop:
     async def _round(self, surveyor: SnapshotReader) -> None:
         begun = time.time_ns() // 1_000_000
         try:
-            survey = await self._until(surveyor.survey())
+            survey = await self._run_until_stopped(surveyor.take_snapshot())
             if survey is not None and not self.polled.rounds:
-                await self._until(surveyor.check(survey))
+                await self._run_until_stopped(surveyor.check_permissions(survey))
         except Unreachable as error:
             if not self.polled.rounds or is_permanent(error):
                 raise
@@ -669,13 +669,13 @@ class _PollLoop:
         if survey is None:
             return
         if self.lost is not None:
-            gap = PollGap(self.lost[0], survey.look.begun, self.lost[1])
+            gap = PollGap(self.lost[0], survey.look.started_at, self.lost[1])
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        seen = self.watch.see(survey.look)
-        self.spool.add(survey, seen)
-        self.polled.add(survey, len(seen.samples), len(seen.commits))
+        seen = self.watch.compare(survey.look)
+        self.spool.add_round(survey, seen)
+        self.polled.add_round(survey, len(seen.samples), len(seen.commits))
         self.listener.round(self.polled)
 
     def _lose(self, begun: int, why: str) -> None:
@@ -683,7 +683,7 @@ class _PollLoop:
             self.lost = self.polled.last or begun, why
             self.listener.lost(why)
 
-    async def _until(self, work: Awaitable[R]) -> R | None:
+    async def _run_until_stopped(self, work: Awaitable[R]) -> R | None:
         """What comes of it; None: it was ended before."""
         doing = asyncio.ensure_future(work)
         ended = asyncio.ensure_future(self.stop.wait())
@@ -782,7 +782,7 @@ def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                 made, members = [], 0
         if made:
             yield decode.generations_as_timeline(made)
-        if rest := reading.rest():
+        if rest := reading.take_ownership():
             yield decode.ownership_as_timeline(rest)
 
 

@@ -59,7 +59,7 @@ def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBa
     """One group's rebalances; ``commits`` come last, in any order within."""
     evidence = _GroupEvidence()
     for table, rows in parts:
-        evidence.take(table, rows)
+        evidence.add_rows(table, rows)
     if evidence.made:
         yield arrow.rows_to_batch(REBALANCES, evidence.rows())
 
@@ -73,7 +73,7 @@ class _GroupEvidence:
         self._lines: list[tuple[tuple[int, str, int], LogLine]] = []
         self._times: _CommitTimes | None = None
 
-    def take(self, table: str, rows: pa.RecordBatch) -> None:
+    def add_rows(self, table: str, rows: pa.RecordBatch) -> None:
         match table:
             case "generations":
                 self.made += self._reader.read(rows)
@@ -84,7 +84,7 @@ class _GroupEvidence:
                     self._times = _CommitTimes(
                         list_query_times(self.made, (line for _, line in self._lines))
                     )
-                self._times.take(rows)
+                self._times.add_commits(rows)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         commits = {} if self._times is None else self._times.by_partition()
@@ -121,7 +121,7 @@ class _CommitTimes:
         self._rows = 0
         self._room = MAX_KEPT_COMMITS
 
-    def take(self, part: pa.RecordBatch) -> None:
+    def add_commits(self, part: pa.RecordBatch) -> None:
         topics = part.column("topic").dictionary_encode()
         partition = part.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
         pair = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | partition

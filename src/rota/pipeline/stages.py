@@ -121,7 +121,7 @@ def run_pipeline(
                 spark = stack.enter_context(open_session(options.master, large=large))
         this = PipelineStages(spark, tables, options, progress, found)
         with store.translate_spark_errors(tables.out):
-            this.all(evidence)
+            this.run_all(evidence)
         return this.summary
 
 
@@ -159,13 +159,13 @@ class PipelineStages:
         #: The journal of a cluster, where bronze has only a part of it.
         self._whole: DataFrame | None = None
 
-    def all(self, evidence: EvidenceSources) -> None:
+    def run_all(self, evidence: EvidenceSources) -> None:
         """Every stage."""
-        self.compute(evidence)
+        self.compute_tables(evidence)
         with report_stage(self._progress, PipelineStage.PUBLISH):
             self._tables.publish()
 
-    def compute(self, evidence: EvidenceSources) -> None:
+    def compute_tables(self, evidence: EvidenceSources) -> None:
         """Every stage but the last: the tables are there, and not shown."""
         self._evidence(evidence)
         self._journal()
@@ -178,7 +178,7 @@ class PipelineStages:
         self._rebalances()
         self._lag()
         self._whatif()
-        self._tables.put(EVIDENCE, evidence_row(self.summary, evidence))
+        self._tables.write_row(EVIDENCE, evidence_row(self.summary, evidence))
 
     def _is_empty(self) -> bool:
         summary = self.summary
@@ -198,12 +198,12 @@ class PipelineStages:
                 lines = self._within(ingest.drop_duplicate_lines(lines))
                 counted = self._tables.write(SERVERLOG, lines, **counts)
                 summary.lines, summary.logs = counted["rows"], len(evidence.server_logs)
-                self._strange(decode.UNREAD_LOG_LINES, counted)
+                self._add_unparsed(decode.UNREAD_LOG_LINES, counted)
             else:
-                self._tables.write_nothing(SERVERLOG)
+                self._tables.write_empty(SERVERLOG)
             note.append(f"{summary.lines:,} lines about groups")
             if self._sampled is None:
-                self._tables.write_nothing(SAMPLES)
+                self._tables.write_empty(SAMPLES)
             else:
                 self._tables.write(SAMPLES, self._sampled.samples())
 
@@ -218,9 +218,9 @@ class PipelineStages:
                 asked = self._sampled.ends()
                 samples = asked if samples is None else samples.unionByName(asked)
             if evidence.cluster is not None and evidence.cluster.lookups:
-                summary.looked = self._look_up(evidence.cluster)
-                note.append(f"{summary.looked.made:,} look-ups")
-                asked = cluster.end_samples_frame(spark, summary.looked)
+                summary.lookups = self._look_up(evidence.cluster)
+                note.append(f"{summary.lookups.lookups:,} look-ups")
+                asked = cluster.end_samples_frame(spark, summary.lookups)
                 samples = asked if samples is None else samples.unionByName(asked, True)
             if self._given is not None and self._given.samples is not None:
                 wide = self._given.samples.selectExpr(
@@ -228,12 +228,12 @@ class PipelineStages:
                 )
                 samples = wide if samples is None else samples.unionByName(wide).distinct()
             if samples is None:
-                tables.write_nothing(ENDS)
+                tables.write_empty(ENDS)
                 return
             counts = {"times": fn.sum("times"), "first": fn.min("problem")}
             counted = tables.write(ENDS, samples, **counts)
             summary.samples = counted["rows"]
-            self._strange(decode.UNREAD_END_SAMPLES, counted)
+            self._add_unparsed(decode.UNREAD_END_SAMPLES, counted)
             note.append(f"{summary.samples:,} samples")
 
     def _look_up(self, asked: LiveCluster) -> LookupResult:
@@ -247,7 +247,7 @@ class PipelineStages:
             )
         return looked
 
-    def _strange(self, what: str, counted: Mapping[str, Any]) -> None:
+    def _add_unparsed(self, what: str, counted: Mapping[str, Any]) -> None:
         if counted["times"]:
             self._unread(what, counted["times"], [counted["first"]])
 
@@ -263,7 +263,7 @@ class PipelineStages:
 
     def _journal(self) -> None:
         with report_stage(self._progress, PipelineStage.JOURNAL) as note:
-            every = self._every()
+            every = self._read_whole_journal()
             wanted = ingest.filter_wanted(
                 every,
                 until=self._until,
@@ -290,7 +290,7 @@ class PipelineStages:
             self._complete()
             note.append(f"{summary.records:,} records")
 
-    def _every(self) -> DataFrame:
+    def _read_whole_journal(self) -> DataFrame:
         """All records of the journal that there are, whatever the user wants to see of them."""
         if self._given is not None:
             self._whole = self._given.journal
@@ -303,7 +303,7 @@ class PipelineStages:
             every = ingest.merge_journals(every, own)
         if self._options.groups or self._until is not None or self._redaction is not None:
             # bronze has not all of it, and a cluster is read once, whatever it is needed for
-            every = self._whole = self._tables.keep(self._spark, "journal", every)
+            every = self._whole = self._tables.materialize(self._spark, "journal", every)
         return every
 
     def _complete(self) -> None:
@@ -316,7 +316,7 @@ class PipelineStages:
         if rows is None:
             rows = self._tables.read(self._spark, JOURNAL)
         # who gives the records tells how far they go
-        ends = self._live.ends if self._given is None else {}
+        ends = self._live.log_ends if self._given is None else {}
         self.summary.complete = ingest.find_complete_positions(rows, ends)
 
     def _commits(self, counting: DataFrame) -> None:
@@ -334,19 +334,21 @@ class PipelineStages:
     def _groups(self, counting: DataFrame) -> None:
         tables, spark = self._tables, self._spark
         with report_stage(self._progress, PipelineStage.GROUPS) as note:
-            for topic_id, topic in decode.collect_topic_names(self._namers()).items():
+            for topic_id, topic in decode.collect_topic_names(
+                self._commits_with_topic_ids()
+            ).items():
                 self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
             read = decode.decode_timelines(counting, self.names)
             if self._sampled is not None:
                 samples = tables.read(spark, SAMPLES)
                 read = read.unionByName(poll.sampled_timelines(samples, self._besides(counting)))
-            found = tables.keep(spark, "timelines", read)
+            found = tables.materialize(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
             self.summary.generations, _ = tables.write_all(
                 (GENERATIONS, made), (OWNERSHIP, self._since(owners, "until"))
             )
-            self._rest(found)
+            self._read_other_timeline_rows(found)
             groups = len(self.summary.windows)
             if self.summary.polled is not None:
                 groups += len(self.summary.polled.groups)
@@ -356,7 +358,7 @@ class PipelineStages:
         """The journal, where there is one: it comes before what was sampled."""
         return counting if self._found.pieces or self._live is not None else None
 
-    def _namers(self) -> DataFrame:
+    def _commits_with_topic_ids(self) -> DataFrame:
         """Commits that tell which topic has which id: those of other groups do, too."""
         if not self._options.groups or self._sampled is not None:
             return self._tables.read(self._spark, COMMITS)
@@ -365,7 +367,7 @@ class PipelineStages:
             every = ingest.read_segment_journal(self._spark, self._found)
         return decode.decode_commits(every.where("not control")).where("problem is null")
 
-    def _rest(self, found: DataFrame) -> None:
+    def _read_other_timeline_rows(self, found: DataFrame) -> None:
         """What else the groups' records told."""
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
         bad = rest.where("problem is not null")
@@ -392,7 +394,7 @@ class PipelineStages:
             )
             if self._begin is not None:
                 # what is not shown is still history to other policies
-                found = tables.keep(spark, "rebalances", found)
+                found = tables.materialize(spark, "rebalances", found)
             self._history = found
             self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
             note.append(f"{self.summary.rebalances:,} rebalances")
@@ -401,7 +403,7 @@ class PipelineStages:
         tables, spark = self._tables, self._spark
         with report_stage(self._progress, PipelineStage.LAG) as note:
             if not self.summary.samples:
-                tables.write_nothing(LAG, STATUS)
+                tables.write_empty(LAG, STATUS)
                 note.append("no samples of ends: none")
                 return
             found = lag.compute_lag(
@@ -411,7 +413,7 @@ class PipelineStages:
                 tables.read(spark, ENDS),
                 as_of=self._end(),
             )
-            found = tables.keep(spark, "lag", found)
+            found = tables.materialize(spark, "lag", found)
             lags = self._since(found.where("lag is not null").select("lag.*"), "at")
             verdicts = found.where("status is not null").select("status.*")
             rows, _ = tables.write_all((LAG, lags), (STATUS, verdicts))
@@ -438,7 +440,7 @@ class PipelineStages:
                 topic_ids=ids,
                 since=self._begin,
             )
-            found = tables.keep(spark, "whatif", found)
+            found = tables.materialize(spark, "whatif", found)
             made = (
                 (table, found.where(f"{name} is not null").select(f"{name}.*"))
                 for name, table in rebalances.WHATIF_TABLES.items()
@@ -459,8 +461,8 @@ class PipelineStages:
 
 def _unread_damaged_bytes(found: Segments) -> Iterator[Unread]:
     kinds: dict[str, list[str]] = {}
-    for flaw in found.flaws:
-        kinds.setdefault(flaw.problem.flaw, []).append(f"{flaw.path} {flaw.problem}")
+    for flaw in found.damaged:
+        kinds.setdefault(flaw.problem.kind, []).append(f"{flaw.path} {flaw.problem}")
     for kind, places in sorted(kinds.items()):
         what = f"stretches of bytes that are no batch ({kind})"
         yield Unread(what=what, count=len(places), examples=tuple(places[:MAX_EXAMPLES]))
@@ -488,7 +490,7 @@ def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]
         "lines": found.lines,
         "samples": found.samples,
         "cluster": None if found.live is None else _cluster_value(found.live),
-        "lookups": _lookups_value(found.live, found.looked),
+        "lookups": _lookups_value(found.live, found.lookups),
         "polled": None if found.polled is None else _polled_value(found.polled),
         "windows": [_window_value(*window) for window in found.windows],
         "complete": _complete_value(found.complete),
@@ -500,7 +502,7 @@ def _cluster_value(live: LiveJournal) -> dict[str, Any]:
     return {
         "bootstrap_servers": live.cluster.servers,
         "topic": JOURNAL_TOPIC,
-        "partitions": len(live.ends),
+        "partitions": len(live.log_ends),
         "most_records": live.records,
         "bytes": live.size,
         "acls": list(JOURNAL_ACLS if live.cluster.lookups else JOURNAL_ACLS[:1]),
@@ -512,10 +514,10 @@ def _lookups_value(live: LiveJournal | None, looked: LookupResult | None) -> dic
         return None
     return {
         "most": live.cluster.lookups,
-        "made": looked.made,
+        "made": looked.lookups,
         "partitions": looked.partitions,
         "partitions_left_out": [str(place) for place in looked.left_out],
-        "of_a_time_that_is_deleted": looked.lost,
+        "of_a_time_that_is_deleted": looked.deleted,
         "not_to_be_had": looked.skipped,
     }
 

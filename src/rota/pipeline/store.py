@@ -2,11 +2,11 @@
 
 ::
 
-OUT/bronze  -> .current/bronze      what readers open, and silver and gold
-OUT/.current -> .runs/3             the published run
-OUT/.runs/3/gold/rebalances/*.parquet
-OUT/.runs/4/...                     a run in progress
-OUT/.lock                           held by it
+    OUT/bronze  -> .current/bronze      what readers open, and silver and gold
+    OUT/.current -> .runs/3             the published run
+    OUT/.runs/3/gold/rebalances/*.parquet
+    OUT/.runs/4/...                     a run in progress
+    OUT/.lock                           held by it
 
 A run writes all of its tables into a folder of its own. When they are complete, one rename points
 ``.current`` to it: a reader finds the tables of one run, the old or the new, never a part. What a
@@ -16,8 +16,8 @@ killed run leaves is not visible, and the next run removes it.
 before. A folder that was replaced is kept for a while, so that whoever has just opened it can read
 on. The files of a growing table are laid out by bucket of groups, and in levels::
 
-silver/commits/07-2-000000311-1.parquet    groups of bucket 7, merged in micro-batch 311
-silver/commits/xx-0-000000340-1.parquet    groups of any bucket: what micro-batch 340 added
+    silver/commits/07-2-000000311-1.parquet    groups of bucket 7, merged in micro-batch 311
+    silver/commits/xx-0-000000340-1.parquet    groups of any bucket: what micro-batch 340 added
 
 A group's bucket is a hash of its name, so that its rows are found without reading those of all
 others. A micro-batch adds one small file to a growing table; from time to time small files are
@@ -125,9 +125,9 @@ class BucketFiles:
         self._folder = folder
         self._schema = schema
         self._number = number
-        self._made = 0
+        self._files_made = 0
 
-    def adopt(self, *, bucketed: bool) -> None:
+    def rename_spark_files(self, *, bucketed: bool) -> None:
         """Takes the files that Spark has written, by :func:`by_bucket` or in any way."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
@@ -138,7 +138,7 @@ class BucketFiles:
                 path.rename(self._new(int(found[1]) if bucketed else None, LEVEL_BUCKETED))
         parquet.write_table(self._schema.empty_table(), self._folder / EMPTY_FILE)
 
-    def link(self, old: Path) -> None:
+    def link_files(self, old: Path) -> None:
         """Begins with the files of an earlier round."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in old.iterdir():
@@ -187,7 +187,7 @@ class BucketFiles:
             if whole.num_rows:
                 self._write(whole, number, LEVEL_BUCKETED)
 
-    def put(self, name: str, rows: pa.Table) -> None:
+    def write_named_file(self, name: str, rows: pa.Table) -> None:
         """A file of its own, in the place of the one of that name."""
         path = self._folder / f"{name}.parquet"
         path.unlink(missing_ok=True)  # it may be a link: others read what it leads to
@@ -197,7 +197,7 @@ class BucketFiles:
         """How many rows there are."""
         return sum(parquet.read_metadata(path).num_rows for path in self._folder.iterdir())
 
-    def has(self, name: str) -> bool:
+    def has_named_file(self, name: str) -> bool:
         """Whether there is a file of its own of that name."""
         return (self._folder / f"{name}.parquet").exists()
 
@@ -207,7 +207,7 @@ class BucketFiles:
             if path.name != EMPTY_FILE:
                 path.unlink()
 
-    def settle(self, *, bucketed: bool) -> None:
+    def merge_small_files(self, *, bucketed: bool) -> None:
         """Merges small files where there are many."""
         kinds: dict[tuple[int, int | None], list[_BucketFile]] = defaultdict(list)
         for file in self._files():
@@ -251,9 +251,9 @@ class BucketFiles:
         parquet.write_table(rows.cast(self._schema), self._new(which, layer), compression="zstd")
 
     def _new(self, which: int | None, layer: int) -> Path:
-        self._made += 1
+        self._files_made += 1
         told = "xx" if which is None else f"{which:02}"
-        return self._folder / f"{told}-{layer}-{self._number:09}-{self._made}.parquet"
+        return self._folder / f"{told}-{layer}-{self._number:09}-{self._files_made}.parquet"
 
 
 def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
@@ -321,7 +321,7 @@ class TableStore:
     def __init__(self, out: Path, folder: Path, *, layered: bool = False) -> None:
         self.out = out
         self._folder = folder
-        self._layered = layered
+        self._bucketed = layered
 
     def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
         """Writes a table, whole.
@@ -337,11 +337,11 @@ class TableStore:
         if PROBLEM_COLUMN in frame.columns:
             frame = frame.where(f"{PROBLEM_COLUMN} is null")
         frame = frame.select(*columns).observe(rows, fn.count(fn.lit(1)).alias("rows"))
-        bucketed = self._layered and table in BUCKETED_TABLES
+        bucketed = self._bucketed and table in BUCKETED_TABLES
         with translate_spark_errors(self.out):
             (repartition_by_bucket(frame) if bucketed else frame).write.parquet(self.folder(table))
-        if self._layered:
-            self.layers(table).adopt(bucketed=bucketed)
+        if self._bucketed:
+            self.bucket_files(table).rename_spark_files(bucketed=bucketed)
         return dict(rows.get) | (dict(wide.get) if counts else {})
 
     def write_all(self, *pairs: tuple[Table, DataFrame]) -> list[int]:
@@ -350,28 +350,28 @@ class TableStore:
             found = pool.map(lambda pair: self.write(*pair)["rows"], pairs)
             return [int(rows) for rows in found]
 
-    def write_nothing(self, *tables: Table) -> None:
+    def write_empty(self, *tables: Table) -> None:
         """Writes tables without rows; Spark takes a second for each."""
         for table in tables:
             folder = Path(self.folder(table))
             folder.mkdir(parents=True)
             parquet.write_table(arrow.arrow_schema(table).empty_table(), folder / EMPTY_FILE)
 
-    def put(self, table: Table, row: arrow.TableRow) -> None:
+    def write_row(self, table: Table, row: arrow.TableRow) -> None:
         """Writes the one row that a table has, in the place of the one before."""
         Path(self.folder(table)).mkdir(parents=True, exist_ok=True)
-        self.layers(table).put(
+        self.bucket_files(table).write_named_file(
             _ROW_FILE, pa.Table.from_batches([arrow.rows_to_batch(table, [row])])
         )
 
-    def row(self, table: Table) -> dict[str, Any]:
+    def read_row(self, table: Table) -> dict[str, Any]:
         """The one row that a table has; times are milliseconds."""
         (found,) = arrow.table_to_rows(
             parquet.read_table(Path(self.folder(table), f"{_ROW_FILE}.parquet"))
         )
         return found
 
-    def keep(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
+    def materialize(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
         """Computes a frame that several tables are made of, once; it is gone with the run."""
         path = str(self._folder / WORK_FOLDER / name)
         with translate_spark_errors(self.out):
@@ -386,7 +386,7 @@ class TableStore:
         """Where a table is."""
         return str(self._folder / table.name)
 
-    def layers(self, table: Table) -> BucketFiles:
+    def bucket_files(self, table: Table) -> BucketFiles:
         """A table's files, where they are laid out for the next round."""
         return BucketFiles(self._folder / table.name, arrow.arrow_schema(table), self.number)
 
@@ -421,35 +421,37 @@ class OutputFolder:
         self._last = max(numbers, default=0)
         self._replaced: list[tuple[float, Path]] = []
         for run in self._runs.iterdir():
-            if run != self.shown:
+            if run != self.published:
                 _remove_folder(run)
 
     @property
-    def shown(self) -> Path | None:
+    def published(self) -> Path | None:
         """The run that readers see."""
         name = _published_run(self.out)
         return None if name is None else self._runs / name
 
-    def open(self) -> TableStore | None:
+    def open_published(self) -> TableStore | None:
         """The tables of the run that readers see."""
-        return None if self.shown is None else TableStore(self.out, self.shown, layered=True)
+        return (
+            None if self.published is None else TableStore(self.out, self.published, layered=True)
+        )
 
     @contextmanager
-    def begin(self, *, layered: bool = False) -> Iterator[TableStore]:
+    def begin_run(self, *, layered: bool = False) -> Iterator[TableStore]:
         """A new run, which is gone if nobody has published it."""
         self._last += 1
         mine = self._runs / str(self._last)
         mine.mkdir()
-        before = self.shown
+        before = self.published
         try:
             yield TableStore(self.out, mine, layered=layered)
         finally:
-            if self.shown != mine:
+            if self.published != mine:
                 _remove_folder(mine)
             elif before is not None:
                 self._replaced.append((time.monotonic(), before))
 
-    def sweep(self) -> None:
+    def remove_replaced(self) -> None:
         """Removes runs that readers have had enough time to leave."""
         late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
@@ -472,7 +474,7 @@ def lock_output(out: str) -> Iterator[OutputFolder]:
 @contextmanager
 def begin_run(out: str) -> Iterator[TableStore]:
     """One run's store in the folder: see :func:`held`."""
-    with lock_output(out) as shelf, shelf.begin() as store:
+    with lock_output(out) as shelf, shelf.begin_run() as store:
         yield store
 
 

@@ -39,47 +39,47 @@ class SourceBuilder:
         self._count = 0
         self._names: dict[str, object] = names
 
-    def line(self, text: str, field: str | None = None) -> None:
+    def add_line(self, text: str, field: str | None = None) -> None:
         """Another line, about the present field or this one."""
         self._lines.append("    " * self._depth + text)
-        self._fields.append(self.path if field is None else field)
+        self._fields.append(self.field_path if field is None else field)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """Lines within this one."""
-        self.line(head)
+        self.add_line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     @contextmanager
-    def about(self, field: str) -> Iterator[None]:
+    def for_field(self, field: str) -> Iterator[None]:
         """Lines that are about a field of the present one."""
         self._path.append(field)
         yield
         self._path.pop()
 
     @property
-    def path(self) -> str:
+    def field_path(self) -> str:
         """The present field, from the message on."""
         return ".".join(self._path)
 
-    def variable(self, prefix: str) -> str:
+    def new_variable(self, prefix: str) -> str:
         """A name not used yet."""
         self._count += 1
         return f"{prefix}{self._count}"
 
-    def bind(self, prefix: str, value: object) -> str:
+    def bind_value(self, prefix: str, value: object) -> str:
         """A name for a value that the function uses."""
-        name = self.variable(prefix)
+        name = self.new_variable(prefix)
         self._names[name] = value
         return name
 
-    def unpack(self, formats: str) -> str:
+    def bind_unpack(self, formats: str) -> str:
         """The name of a function that reads numbers."""
         return self._bound(f"unpack_{formats}", struct.Struct(f">{formats}").unpack_from)
 
-    def pack(self, formats: str) -> str:
+    def bind_pack(self, formats: str) -> str:
         """The name of a function that writes numbers."""
         return self._bound(f"pack_{formats}", struct.Struct(f">{formats}").pack)
 
@@ -88,7 +88,7 @@ class SourceBuilder:
         self._names[name] = value
         return name
 
-    def function(self, label: str) -> Callable[..., Any]:
+    def compile_function(self, label: str) -> Callable[..., Any]:
         """The function."""
         names = {**self._names, _FIELD_OF_LINE: self._fields}
         code = compile("\n".join(self._lines), f"<{label}>", "exec")
@@ -123,12 +123,12 @@ def make_decoder(made: type[MessageBase], version: int) -> Decoder:
     schema = made.SCHEMA
     struct = schema.struct
     source = _decoder_source("def decode(data, pos):")
-    source.line("end = len(data)")
+    source.add_line("end = len(data)")
     writer = _DecoderWriter(source, version, made, flexible=version in schema.flexible)
     writer.begin()
     found = writer.struct(struct, made)
     writer.end(found)
-    return source.function(f"decode {struct.name} v{version}")
+    return source.compile_function(f"decode {struct.name} v{version}")
 
 
 def _decoder_source(head: str) -> SourceBuilder:
@@ -159,7 +159,7 @@ class _DecoderWriter:
 
     def begin(self) -> None:
         asked = self._top.__name__.endswith("Request")
-        self._out.line(f"room = {MAX_REQUEST_ELEMENTS if asked else 'end'}")
+        self._out.add_line(f"room = {MAX_REQUEST_ELEMENTS if asked else 'end'}")
 
     def end(self, found: str, *, exact: bool = False) -> None:
         """The end of a message, or of a tagged field, which must have the size that it says.
@@ -169,19 +169,19 @@ class _DecoderWriter:
         """
         self._flush()
         with self._out.block(f"if pos {'!=' if exact else '>'} end:"):
-            self._out.line("refuse_end(end - pos)")
-        self._out.line(f"return {found}")
+            self._out.add_line("refuse_end(end - pos)")
+        self._out.add_line(f"return {found}")
 
     def struct(self, struct: StructSpec, made: type[MessageBase]) -> str:
         out = self._out
-        name = out.variable("o")
-        out.line(f"{name} = new({out.bind('Class', made)})")
+        name = out.new_variable("o")
+        out.add_line(f"{name} = new({out.bind_value('Class', made)})")
         for field in struct.fields:
-            with out.about(field.name):
-                if field.is_plain(self._version):
+            with out.for_field(field.name):
+                if field.is_untagged(self._version):
                     self.field(field, f"{name}.{field.name}")
                 else:
-                    out.line(f"{name}.{field.name} = {_default_expression(field.default)}")
+                    out.add_line(f"{name}.{field.name} = {_default_expression(field.default)}")
         if self._flexible:
             self._tags(struct, name)
         self._flush()
@@ -189,7 +189,7 @@ class _DecoderWriter:
 
     def field(self, field: FieldSpec, target: str) -> None:
         nullable = self._version in field.nullable
-        if field.array:
+        if field.is_array:
             self._array(field, target, nullable=nullable)
         elif field.kind in FIXED_SIZE_FORMATS:
             self._number(FIXED_SIZE_FORMATS[field.kind], target)
@@ -199,7 +199,7 @@ class _DecoderWriter:
             self._null_or_struct(field.struct, target)
         else:
             self._flush()
-            self._out.line(f"{target} = {self.struct(field.struct, self._class(field.struct))}")
+            self._out.add_line(f"{target} = {self.struct(field.struct, self._class(field.struct))}")
 
     def _null_or_struct(self, struct: StructSpec, target: str) -> None:
         """One byte, negative for null (KIP-893)."""
@@ -207,9 +207,9 @@ class _DecoderWriter:
         self._number("b", "n")
         self._flush()
         with out.block("if n < 0:"):
-            out.line(f"{target} = None")
+            out.add_line(f"{target} = None")
         with out.block("else:"):
-            out.line(f"{target} = {self.struct(struct, self._class(struct))}")
+            out.add_line(f"{target} = {self.struct(struct, self._class(struct))}")
 
     def _class(self, struct: StructSpec) -> type[MessageBase]:
         made: type[MessageBase] = getattr(self._top, struct.name)
@@ -222,52 +222,52 @@ class _DecoderWriter:
         self._null("n", target, "refuse", nullable=nullable)
         longest = f" or n > {MAX_STRING_BYTES}" if kind == "string" and self._flexible else ""
         with out.block(f"elif n > end - pos{longest}:"):
-            out.line("refuse(n, end - pos)")
+            out.add_line("refuse(n, end - pos)")
         with out.block("else:"):
-            out.line("pos += n")
+            out.add_line("pos += n")
             if kind == "string":
                 # what is no UTF-8 gets replacement characters, as in Kafka
-                out.line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
+                out.add_line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
             elif kind == "records":
-                out.line(f"{target} = memoryview(data)[pos - n:pos]")
+                out.add_line(f"{target} = memoryview(data)[pos - n:pos]")
             else:
-                out.line(f"{target} = bytes(data[pos - n:pos])")
+                out.add_line(f"{target} = bytes(data[pos - n:pos])")
 
     def _array(self, field: FieldSpec, target: str, *, nullable: bool) -> None:
         out = self._out
-        count = out.variable("n")
+        count = out.new_variable("n")
         self._length(count, wide=True)
         self._null(count, target, "refuse_count", nullable=nullable)
         least = min_element_size(field, self._version, flexible=self._flexible)
         with out.block(f"elif {count} > (end - pos) // {least} or {count} > room:"):
-            out.line(f"refuse_count({count}, end - pos, room)")
+            out.add_line(f"refuse_count({count}, end - pos, room)")
         with out.block("else:"):
-            out.line(f"room -= {count}")
+            out.add_line(f"room -= {count}")
             if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
                 self._numbers_of(field.kind, count, target)
             else:
                 self._elements(field, count, target)
 
     def _numbers_of(self, kind: str, count: str, target: str) -> None:
-        many = self._out.bind("many", _make_array_unpacker(FIXED_SIZE_FORMATS[kind]))
-        self._out.line(f"{target}, pos = {many}(data, pos, {count})")
+        many = self._out.bind_value("many", _make_array_unpacker(FIXED_SIZE_FORMATS[kind]))
+        self._out.add_line(f"{target}, pos = {many}(data, pos, {count})")
 
     def _elements(self, field: FieldSpec, count: str, target: str) -> None:
         out = self._out
-        add = out.variable("add")
-        out.line(f"{target} = []")
-        out.line(f"{add} = {target}.append")
+        add = out.new_variable("add")
+        out.add_line(f"{target} = []")
+        out.add_line(f"{add} = {target}.append")
         with out.block(f"for _ in range({count}):"):
             if field.kind in FIXED_SIZE_FORMATS:
-                item = out.variable("item")
+                item = out.new_variable("item")
                 self._number(FIXED_SIZE_FORMATS[field.kind], item)
                 self._flush()
             elif field.struct is None:
-                item = out.variable("item")
+                item = out.new_variable("item")
                 self._text(field.kind, item, nullable=False)
             else:
                 item = self.struct(field.struct, self._class(field.struct))
-            out.line(f"{add}({item})")
+            out.add_line(f"{add}({item})")
 
     def _length(self, name: str, *, wide: bool) -> None:
         """A length or count, -1 for null: in four bytes or two, or a varint of one more."""
@@ -278,39 +278,40 @@ class _DecoderWriter:
             return
         self._flush()
         self._varint(name)
-        out.line(f"{name} -= 1")
+        out.add_line(f"{name} -= 1")
 
     def _varint(self, name: str) -> None:
         out = self._out
-        out.line(f"{name} = data[pos]")
-        out.line("pos += 1")
+        out.add_line(f"{name} = data[pos]")
+        out.add_line("pos += 1")
         with out.block(f"if {name} > 127:"):
-            out.line(f"{name}, pos = varint(data, pos, {name})")
+            out.add_line(f"{name}, pos = varint(data, pos, {name})")
 
     def _null(self, name: str, target: str, refuse: str, *, nullable: bool) -> None:
         """What follows must be an ``elif`` or ``else``."""
         out = self._out
         with out.block(f"if {name} < 0:"):
             if not nullable:
-                out.line(f"{refuse}({name}, end - pos)")
+                out.add_line(f"{refuse}({name}, end - pos)")
                 return
             with out.block(f"if {name} < -1:"):
-                out.line(f"{refuse}({name}, end - pos)")
-            out.line(f"{target} = None")
+                out.add_line(f"{refuse}({name}, end - pos)")
+            out.add_line(f"{target} = None")
 
     def _tags(self, struct: StructSpec, name: str) -> None:
         out = self._out
-        with out.about("tagged fields"):
+        with out.for_field("tagged fields"):
             self._number("B", "n")
         self._flush()
         known = {field.tag: self._tag(field) for field in struct.fields if field.tag >= 0}
         with out.block("if n:"):
             if known:
-                out.line(
-                    f"pos = {out.bind('tags', _make_tag_reader(known))}(data, pos, end, n, {name})"
+                out.add_line(
+                    f"pos = {out.bind_value('tags', _make_tag_reader(known))}(data, pos, end, "
+                    f"n, {name})"
                 )
             else:
-                out.line("pos = skip_tags(data, pos, end, n)")
+                out.add_line("pos = skip_tags(data, pos, end, n)")
 
     def _tag(self, field: FieldSpec) -> tuple[str, Callable[..., Any]]:
         """A function that reads a tagged field, which has an end of its own."""
@@ -319,13 +320,13 @@ class _DecoderWriter:
         source = _decoder_source("def decode(data, pos, end):")
         inner = _DecoderWriter(source, self._version, self._top, flexible=True)
         inner.begin()
-        with source.about(f"{self._out.path}.{field.name}".lstrip(".")):
+        with source.for_field(f"{self._out.field_path}.{field.name}".lstrip(".")):
             inner.field(field, "found")
             inner.end("found", exact=True)
-        return field.name, source.function(f"decode tag {field.name} v{self._version}")
+        return field.name, source.compile_function(f"decode tag {field.name} v{self._version}")
 
     def _number(self, one: str, target: str) -> None:
-        self._numbers.append((one, target, self._out.path))
+        self._numbers.append((one, target, self._out.field_path))
 
     def _flush(self) -> None:
         if not self._numbers:
@@ -334,9 +335,9 @@ class _DecoderWriter:
         targets = ", ".join(target for _, target, _ in self._numbers)
         first, last = self._numbers[0][2], self._numbers[-1][2]
         self._numbers.clear()
-        text = f"{targets}, = {self._out.unpack(formats)}(data, pos)"
-        self._out.line(text, first if first == last else f"{first} to {last}")
-        self._out.line(f"pos += {calcsize('>' + formats)}")
+        text = f"{targets}, = {self._out.bind_unpack(formats)}(data, pos)"
+        self._out.add_line(text, first if first == last else f"{first} to {last}")
+        self._out.add_line(f"pos += {calcsize('>' + formats)}")
 
 
 def _default_expression(default: DefaultValue) -> str:
@@ -347,14 +348,14 @@ def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
     """The bytes that an element of an array has at least."""
     if field.struct is None:
         return _min_field_size(field.kind, flexible=flexible)
-    plain = [each for each in field.struct.fields if each.is_plain(version)]
+    plain = [each for each in field.struct.fields if each.is_untagged(version)]
     found = int(flexible)  # the count of its tagged fields
     for each in plain:
-        if each.struct is not None and not each.array:
+        if each.struct is not None and not each.is_array:
             nullable = version in each.nullable
             found += 1 if nullable else min_element_size(each, version, flexible=flexible)
         else:
-            found += _min_field_size("array" if each.array else each.kind, flexible=flexible)
+            found += _min_field_size("array" if each.is_array else each.kind, flexible=flexible)
     assert found > 0, f"{field.name} has elements of no bytes"
     return found
 
@@ -465,8 +466,8 @@ def make_encoder(made: type[MessageBase], version: int) -> Encoder:
     source = _encoder_source("def encode(o, out):")
     writer = _EncoderWriter(source, version, made, flexible=version in schema.flexible)
     writer.struct(schema.struct, "o")
-    source.line("return")
-    return source.function(f"encode {schema.struct.name} v{version}")
+    source.add_line("return")
+    return source.compile_function(f"encode {schema.struct.name} v{version}")
 
 
 def _encoder_source(head: str) -> SourceBuilder:
@@ -494,8 +495,8 @@ class _EncoderWriter:
 
     def struct(self, struct: StructSpec, name: str) -> None:
         for field in struct.fields:
-            if field.is_plain(self._version):
-                with self._out.about(field.name):
+            if field.is_untagged(self._version):
+                with self._out.for_field(field.name):
                     self.field(field, f"{name}.{field.name}")
         if self._flexible:
             self._tags(struct, name)
@@ -503,7 +504,7 @@ class _EncoderWriter:
 
     def field(self, field: FieldSpec, value: str) -> None:
         nullable = self._version in field.nullable
-        if field.array:
+        if field.is_array:
             self._array(field, value, nullable=nullable)
         elif field.kind in FIXED_SIZE_FORMATS:
             self._number(field.kind, value)
@@ -515,53 +516,55 @@ class _EncoderWriter:
     def _struct(self, struct: StructSpec, value: str, *, nullable: bool) -> None:
         out = self._out
         self._flush()
-        name = out.variable("o")
-        out.line(f"{name} = {value}")
+        name = out.new_variable("o")
+        out.add_line(f"{name} = {value}")
         if not nullable:
             self.struct(struct, name)
             return
         with out.block(f"if {name} is None:"):
-            out.line("out.append(255)")
+            out.add_line("out.append(255)")
         with out.block("else:"):
-            out.line("out.append(1)")
+            out.add_line("out.append(1)")
             self.struct(struct, name)
 
     def _number(self, kind: str, value: str) -> None:
         value = f"checked_id({value})" if kind == "uuid" else value
-        self._numbers.append((FIXED_SIZE_FORMATS[kind], value, self._out.path))
+        self._numbers.append((FIXED_SIZE_FORMATS[kind], value, self._out.field_path))
 
     def _text(self, kind: str, value: str, *, nullable: bool) -> None:
         out = self._out
-        text, size = out.variable("text"), out.variable("size")
-        out.line(f"{text} = {value}")
+        text, size = out.new_variable("text"), out.new_variable("size")
+        out.add_line(f"{text} = {value}")
         if kind == "string":
             guard = f" if {text} is not None else None" if nullable else ""
-            out.line(f"{text} = {text}.encode(){guard}")
+            out.add_line(f"{text} = {text}.encode(){guard}")
         null = f"-1 if {text} is None else " if nullable else ""
-        out.line(f"{size} = {null}len({text})")
+        out.add_line(f"{size} = {null}len({text})")
         if kind == "string":
             with out.block(f"if {size} > {MAX_STRING_BYTES}:"):
-                out.line(f"refuse_text({size})")
+                out.add_line(f"refuse_text({size})")
         self._length(size, wide=kind != "string")
         with out.block(f"if {size} > 0:"):
-            out.line(f"out += {text}")
+            out.add_line(f"out += {text}")
 
     def _array(self, field: FieldSpec, value: str, *, nullable: bool) -> None:
         out = self._out
-        items, size = out.variable("items"), out.variable("size")
-        out.line(f"{items} = {value}")
+        items, size = out.new_variable("items"), out.new_variable("size")
+        out.add_line(f"{items} = {value}")
         null = f"-1 if {items} is None else " if nullable else ""
-        out.line(f"{size} = {null}len({items})")
+        out.add_line(f"{size} = {null}len({items})")
         self._length(size, wide=True)
         with out.block(f"if {size} > 0:"):
             if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
-                out.line(f"out += pack(f'>{{{size}}}{FIXED_SIZE_FORMATS[field.kind]}', *{items})")
+                out.add_line(
+                    f"out += pack(f'>{{{size}}}{FIXED_SIZE_FORMATS[field.kind]}', *{items})"
+                )
             else:
                 self._elements(field, items)
 
     def _elements(self, field: FieldSpec, items: str) -> None:
         out = self._out
-        item = out.variable("o")
+        item = out.new_variable("o")
         with out.block(f"for {item} in {items}:"):
             if field.struct is not None:
                 self.struct(field.struct, item)
@@ -574,43 +577,45 @@ class _EncoderWriter:
     def _length(self, size: str, *, wide: bool) -> None:
         out = self._out
         if not self._flexible:
-            self._numbers.append(("i" if wide else "h", size, out.path))
+            self._numbers.append(("i" if wide else "h", size, out.field_path))
             self._flush()
             return
         self._flush()
         with out.block(f"if {size} < 127:"):
-            out.line(f"out.append({size} + 1)")
+            out.add_line(f"out.append({size} + 1)")
         with out.block("else:"):
-            out.line(f"out += varint({size} + 1)")
+            out.add_line(f"out += varint({size} + 1)")
 
     def _tags(self, struct: StructSpec, name: str) -> None:
         """Tagged fields are written where they differ from their default."""
         out = self._out
-        tags = struct.tags(self._version)
+        tags = struct.tagged_fields(self._version)
         if not tags:
-            self._numbers.append(("B", "0", out.path))
+            self._numbers.append(("B", "0", out.field_path))
             return
         self._flush()
         absent = [self._absent(field, f"{name}.{field.name}") for field in tags]
         with out.block(f"if {' and '.join(absent)}:"):
-            out.line("out.append(0)")
+            out.add_line("out.append(0)")
         with out.block("else:"):
-            out.line("count, tags = 0, bytearray()")
+            out.add_line("count, tags = 0, bytearray()")
             for field, gone in zip(tags, absent, strict=True):
                 with out.block(f"if not ({gone}):"):
-                    out.line("count += 1")
-                    out.line(f"{out.bind('tag', self._tag(field))}({name}.{field.name}, tags)")
-            out.line("out += varint(count)")
-            out.line("out += tags")
+                    out.add_line("count += 1")
+                    out.add_line(
+                        f"{out.bind_value('tag', self._tag(field))}({name}.{field.name}, tags)"
+                    )
+            out.add_line("out += varint(count)")
+            out.add_line("out += tags")
 
     def _absent(self, field: FieldSpec, value: str) -> str:
         """Asks whether a tagged field has its default."""
-        if field.struct is not None and not field.array:
+        if field.struct is not None and not field.is_array:
             empty = getattr(self._top, field.struct.name)()
-            return f"({value} is None or {value} == {self._out.bind('empty', empty)})"
+            return f"({value} is None or {value} == {self._out.bind_value('empty', empty)})"
         if field.default is None:
             return f"{value} is None"
-        if field.array:
+        if field.is_array:
             return f"({value} is not None and not len({value}))"
         return f"{value} == {field.default!r}"
 
@@ -618,10 +623,10 @@ class _EncoderWriter:
         """A function that writes a tagged field, with its tag and size."""
         source = _encoder_source("def encode(value, out):")
         inner = _EncoderWriter(source, self._version, self._top, flexible=True)
-        with source.about(f"{self._out.path}.{field.name}".lstrip(".")):
+        with source.for_field(f"{self._out.field_path}.{field.name}".lstrip(".")):
             inner.field(field, "value")
             inner.finish()
-        encode = source.function(f"encode tag {field.name} v{self._version}")
+        encode = source.compile_function(f"encode tag {field.name} v{self._version}")
 
         def write(value: Any, out: bytearray) -> None:  # noqa: ANN401 whatever the field holds
             body = bytearray()
@@ -641,8 +646,8 @@ class _EncoderWriter:
         values = ", ".join(value for _, value, _ in self._numbers)
         first, last = self._numbers[0][2], self._numbers[-1][2]
         self._numbers.clear()
-        text = f"out += {self._out.pack(formats)}({values})"
-        self._out.line(text, first if first == last else f"{first} to {last}")
+        text = f"out += {self._out.bind_pack(formats)}({values})"
+        self._out.add_line(text, first if first == last else f"{first} to {last}")
 
 
 def encode_varint(value: int) -> bytes:

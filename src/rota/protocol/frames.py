@@ -82,19 +82,19 @@ class FrameReader:
         self._rest = b""
         self._at = 0
 
-    def room(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Returns the buffer for the next bytes. Ask for it anew each time."""
         if self._body is None:
             return self._scratch
         self._grow(1)
         return memoryview(self._body)[self._have :]
 
-    def advance(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """Takes ``count`` bytes that were written to the buffer."""
         if self._body is None:
             self.feed(self._scratch[:count])
         else:
-            self._filled(count)
+            self._advance_frame(count)
 
     def feed(self, data: Bytes) -> None:
         """Takes what came in. It is copied: the caller may use its buffer again."""
@@ -102,33 +102,33 @@ class FrameReader:
             count = min(len(data), self._size - self._have)
             self._grow(count)
             self._body[self._have : self._have + count] = data[:count]
-            self._filled(count)
+            self._advance_frame(count)
             data = data[count:]
         waiting = self._done is not None or self._at < len(self._rest)
-        if data and (waiting or not self._begin(data)):
+        if data and (waiting or not self._begin_frame(data)):
             self._rest = self._rest[self._at :] + data
             self._at = 0
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes that have arrived and were not returned as frames yet."""
         done = 0 if self._done is None else _LENGTH.size + len(self._done)
         under_way = 0 if self._body is None else _LENGTH.size + self._have
         return done + under_way + len(self._rest) - self._at
 
     @property
-    def taken(self) -> int:
+    def allocated_bytes(self) -> int:
         """Bytes of memory that those take."""
         done = 0 if self._done is None else len(self._done)
         under_way = 0 if self._body is None else _LENGTH.size + len(self._body)
         return done + under_way + len(self._rest)
 
     @property
-    def missing(self) -> int:
+    def missing_bytes(self) -> int:
         """Bytes that are still to arrive of a frame that has begun."""
         return 0 if self._body is None else self._size - self._have
 
-    def next(self) -> Bytes | None:
+    def next_frame(self) -> Bytes | None:
         """The next whole frame, without its length; None until more has come in.
 
         :raises FormatError: what comes next is no frame, or too long
@@ -139,11 +139,11 @@ class FrameReader:
         start = self._at + _LENGTH.size
         if self._body is not None or start > len(self._rest):
             return None
-        end = start + self._checked(self._rest[self._at : start])
+        end = start + self._check_length(self._rest[self._at : start])
         if end > len(self._rest):
             rest, self._rest = memoryview(self._rest)[self._at :], b""
             self._at = 0
-            self._begin(rest)
+            self._begin_frame(rest)
             return None
         whole = self._rest[start:end]
         self._at = end
@@ -151,7 +151,7 @@ class FrameReader:
             self._rest, self._at = b"", 0
         return whole
 
-    def _begin(self, data: Bytes) -> bool:
+    def _begin_frame(self, data: Bytes) -> bool:
         """Starts on a frame, if nothing follows it in these bytes and it may be one."""
         have = len(data) - _LENGTH.size
         if have < 0:
@@ -172,7 +172,7 @@ class FrameReader:
                 self._grow(1)
         return True
 
-    def _filled(self, count: int) -> None:
+    def _advance_frame(self, count: int) -> None:
         self._have += count
         if self._have == self._size:
             self._done, self._body = self._body, None
@@ -188,7 +188,7 @@ class FrameReader:
             grown[: self._have] = memoryview(self._body)[: self._have]
             self._body = grown
 
-    def _checked(self, head: bytes) -> int:
+    def _check_length(self, head: bytes) -> int:
         (size,) = _LENGTH.unpack(head)
         speaker = detect_other_protocol(head)
         if speaker is not None:

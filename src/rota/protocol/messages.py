@@ -170,9 +170,9 @@ _encoders: dict[tuple[type[MessageBase], int], Encoder] = {}
 class RequestHeader(NamedTuple):
     """The header of a request."""
 
-    api: int
-    version: int
-    correlation: int
+    api_key: int
+    api_version: int
+    correlation_id: int
     client_id: str | None
     #: Bytes up to the body.
     size: int
@@ -180,7 +180,7 @@ class RequestHeader(NamedTuple):
 
 def supported_versions(api: Api) -> schemas.Versions:
     """The versions of an API that can be encoded and decoded."""
-    return _classes_by_api[api][0].made.SCHEMA.versions
+    return _classes_by_api[api][0].message_class.SCHEMA.versions
 
 
 def read_request_header(frame: Bytes) -> RequestHeader:
@@ -211,7 +211,7 @@ def read_request(api: Api, version: int, frame: Bytes, start: int) -> Message:
 
     :raises FormatError: it does not follow its schema, or something is left behind it
     """
-    return _decode_message(_classes_by_api[api][0].made, version, frame, start)
+    return _decode_message(_classes_by_api[api][0].message_class, version, frame, start)
 
 
 def read_response(api: Api, version: int, frame: Bytes) -> tuple[int, Message]:
@@ -228,7 +228,9 @@ def read_response(api: Api, version: int, frame: Bytes) -> tuple[int, Message]:
         )
     except (FormatError, IndexError):
         raise FormatError("a response's header is cut") from None
-    return correlation, _decode_message(_classes_by_api[api][1].made, version, frame, start)
+    return correlation, _decode_message(
+        _classes_by_api[api][1].message_class, version, frame, start
+    )
 
 
 def write_request(head: RequestHeader, request: Message) -> bytearray:
@@ -238,12 +240,12 @@ def write_request(head: RequestHeader, request: Message) -> bytearray:
     size = -1 if name is None else len(encoded)
     out = (
         bytearray(4)
-        + _REQUEST_HEADER.pack(head.api, head.version, head.correlation, size)
+        + _REQUEST_HEADER.pack(head.api_key, head.api_version, head.correlation_id, size)
         + encoded
     )
-    if head.version in _flexible_versions(head.api):
+    if head.api_version in _flexible_versions(head.api_key):
         out.append(0)
-    return _encode_message(request, head.version, out)
+    return _encode_message(request, head.api_version, out)
 
 
 def write_response(api: Api, version: int, correlation: int, response: Message) -> bytearray:
@@ -257,7 +259,7 @@ def write_response(api: Api, version: int, correlation: int, response: Message) 
 @functools.cache
 def _flexible_versions(api: int) -> schemas.Versions:
     """The versions of an API that have tagged fields."""
-    return _classes_by_api[api][0].made.SCHEMA.flexible
+    return _classes_by_api[api][0].message_class.SCHEMA.flexible
 
 
 def _has_tagged_response_header(api: Api, version: int) -> bool:

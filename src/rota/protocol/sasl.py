@@ -59,7 +59,7 @@ class ScramCredential:
             )
 
     @classmethod
-    def of(
+    def from_password(
         cls,
         mechanism: Mechanism,
         password: str,
@@ -125,7 +125,7 @@ class Users:
         self._scram = {
             mechanism: {
                 **{
-                    user: ScramCredential.of(mechanism, password, new_salt(), iterations)
+                    user: ScramCredential.from_password(mechanism, password, new_salt(), iterations)
                     for user, password in passwords.items()
                 },
                 **(stored or {}).get(mechanism, {}),
@@ -137,7 +137,7 @@ class Users:
         """For comparing passwords without telling how much of one was right, or how long it is."""
         return hmac.digest(self._secret, password.encode(), "sha256")
 
-    def has_password(self, user: str, password: str) -> bool:
+    def check_password(self, user: str, password: str) -> bool:
         """Is it this user's password?"""
         expected = self._plain.get(user, self._nobody)
         return hmac.compare_digest(self._digest(password), expected) and user in self._plain
@@ -162,7 +162,7 @@ class Users:
 class SaslReply:
     """The server's reply to a message of the client."""
 
-    reply: bytes
+    data: bytes
     #: Who has logged in; None: the exchange goes on.
     user: str | None = None
 
@@ -215,7 +215,7 @@ class PlainSaslServer:
         acting, user, password = parts
         if not user or not password:
             raise _login_failed(f"no {'password' if user else 'user'} given")
-        if not self._users.has_password(user, password):
+        if not self._users.check_password(user, password):
             raise _login_failed("wrong user or password")
         if acting not in ("", user):
             raise _login_failed("a user cannot act for another")
@@ -248,14 +248,14 @@ class ScramSaslServer:
         self._mechanism = mechanism
         self._hash = SCRAM_HASHES[mechanism]
         self._users = users
-        self._next: Callable[[str], SaslReply] | None = self._first
+        self._next: Callable[[str], SaslReply] | None = self._handle_first_message
         self._user = ""
         self._known = False
         self._credential: ScramCredential | None = None
         self._head = ""
         self._nonce = nonce
         #: The messages before the last: what the proof is about.
-        self._said = ""
+        self._auth_message = ""
 
     def step(self, data: bytes) -> SaslReply:
         """Takes the client's first message, then its final one."""
@@ -264,7 +264,7 @@ class ScramSaslServer:
             raise _login_over()
         return take(data.decode("utf-8", "replace"))
 
-    def _first(self, message: str) -> SaslReply:
+    def _handle_first_message(self, message: str) -> SaslReply:
         if re.match("y,|p=", message):
             raise _login_failed("channel binding is not offered: the message must begin with 'n,'")
         found = _CLIENT_FIRST_MESSAGE.fullmatch(message)
@@ -281,11 +281,11 @@ class ScramSaslServer:
         self._nonce = found["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         reply = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._said = f"{found['bare']},{reply}"
-        self._next = self._final
+        self._auth_message = f"{found['bare']},{reply}"
+        self._next = self._handle_final_message
         return SaslReply(reply.encode())
 
-    def _final(self, message: str) -> SaslReply:
+    def _handle_final_message(self, message: str) -> SaslReply:
         found = _CLIENT_FINAL_MESSAGE.fullmatch(message)
         if found is None:
             raise _login_failed(f"this is no final message of {self._mechanism}")
@@ -295,14 +295,14 @@ class ScramSaslServer:
             raise _login_failed("the final message has another header than the first")
         credential = self._credential
         assert credential is not None
-        said = f"{self._said},{found['bare']}".encode()
-        right = self._proves(credential, said, _decode_base64(found["proof"]))
+        said = f"{self._auth_message},{found['bare']}".encode()
+        right = self._check_proof(credential, said, _decode_base64(found["proof"]))
         if not (right and self._known):
             raise _login_failed("wrong user or password")
         signature = hmac.digest(credential.server_key, said, self._hash)
         return SaslReply(b"v=" + base64.b64encode(signature), self._user)
 
-    def _proves(self, credential: ScramCredential, said: bytes, proof: bytes) -> bool:
+    def _check_proof(self, credential: ScramCredential, said: bytes, proof: bytes) -> bool:
         signature = hmac.digest(credential.stored_key, said, self._hash)
         if len(proof) != len(signature):
             return False

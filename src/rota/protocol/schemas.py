@@ -50,7 +50,7 @@ class Versions:
     high: int
 
     @classmethod
-    def of(cls, text: str | None) -> Versions:
+    def parse(cls, text: str | None) -> Versions:
         """From how schemas write them: ``3``, ``1-4``, ``2+``, ``none``."""
         if text is None or text == "none":
             return cls(1, 0)
@@ -71,7 +71,7 @@ class FieldSpec:
     kind: str
     struct: StructSpec | None
     #: Many of that kind.
-    array: bool
+    is_array: bool
     versions: Versions
     nullable: Versions
     tagged: Versions
@@ -82,7 +82,7 @@ class FieldSpec:
         """Is it among the tagged fields?"""
         return version in self.versions and version in self.tagged
 
-    def is_plain(self, version: int) -> bool:
+    def is_untagged(self, version: int) -> bool:
         """Whether the field is at its place in the order, not among the tagged fields."""
         return version in self.versions and version not in self.tagged
 
@@ -94,7 +94,7 @@ class StructSpec:
     name: str
     fields: tuple[FieldSpec, ...]
 
-    def tags(self, version: int) -> list[FieldSpec]:
+    def tagged_fields(self, version: int) -> list[FieldSpec]:
         """The tagged fields of a version, by their tags."""
         return sorted((f for f in self.fields if f.is_tagged(version)), key=lambda f: f.tag)
 
@@ -103,7 +103,7 @@ class StructSpec:
 class MessageSpec:
     """A request or a response."""
 
-    key: int
+    api_key: int
     versions: Versions
     #: Those with compact lengths and tagged fields (KIP-482).
     flexible: Versions
@@ -150,9 +150,9 @@ def load_schema(name: str) -> MessageSpec:
     found = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
     shared = {each["name"]: each["fields"] for each in found.get("commonStructs", ())}
     return MessageSpec(
-        key=found["apiKey"],
-        versions=Versions.of(found["validVersions"]),
-        flexible=Versions.of(found["flexibleVersions"]),
+        api_key=found["apiKey"],
+        versions=Versions.parse(found["validVersions"]),
+        flexible=Versions.parse(found["flexibleVersions"]),
         struct=_parse_struct(name, found["fields"], shared),
     )
 
@@ -199,10 +199,10 @@ def _parse_field(found: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
         name=re.sub(r"(?<!^)(?=[A-Z])", "_", found["name"]).lower(),
         kind=kind if fields is None else "struct",
         struct=None if fields is None else _parse_struct(kind, fields, shared),
-        array=array,
-        versions=Versions.of(found["versions"]),
-        nullable=Versions.of(found.get("nullableVersions")),
-        tagged=Versions.of(found.get("taggedVersions")),
+        is_array=array,
+        versions=Versions.parse(found["versions"]),
+        nullable=Versions.parse(found.get("nullableVersions")),
+        tagged=Versions.parse(found.get("taggedVersions")),
         tag=found.get("tag", -1),
         default=_parse_default("array" if array else kind, found.get("default", "")),
     )
@@ -249,19 +249,19 @@ class LazyMessageClass:
         self.name = name
 
     @functools.cached_property
-    def made(self) -> type[MessageBase]:
+    def message_class(self) -> type[MessageBase]:
         """The class itself."""
         return make_message_class(load_schema(self.name))
 
     def __call__(self, **fields: Any) -> Any:  # noqa: ANN401 what the schema says
         """A message of it."""
-        return self.made(**fields)
+        return self.message_class(**fields)
 
     def __instancecheck__(self, thing: object) -> bool:
-        return isinstance(thing, self.made)
+        return isinstance(thing, self.message_class)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 a struct's class, mostly
-        found = self.__dict__[name] = getattr(self.made, name)
+        found = self.__dict__[name] = getattr(self.message_class, name)
         return found
 
 

@@ -83,9 +83,10 @@ def _time_range_lines(read: EvidenceSummary) -> Iterator[str]:
 
 
 def _selection_lines(story: Story) -> Iterator[str]:
-    if len(story.groups) < story.every:
+    if len(story.groups) < story.total_groups:
         yield (
-            f"shown: {len(story.groups):,} of {count_noun(story.every, 'group')}; what was read is "
+            f"shown: {len(story.groups):,} of {count_noun(story.total_groups, 'group')}; what "
+            "was read is "
             "counted for all of them, without examples that may name others; causes are of these"
         )
 

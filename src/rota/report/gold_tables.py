@@ -67,14 +67,14 @@ class GoldTables:
     #: Where offsets were deleted, of silver/commits.
     deletions: pa.Table
     #: The last commits before those of gold/lag: see :mod:`rota.report.gold_tables`.
-    earlier: pa.Table
+    prior_commits: pa.Table
 
 
 def read_gold_tables(out: str) -> GoldTables:
     """Reads the tables of the current run of a folder.
 
-    :raises Unreachable: the folder has no tables :raises InputError: another version of Rota wrote
-    them
+    :raises Unreachable: the folder has no tables
+    :raises InputError: another version of Rota wrote them
     """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
@@ -93,7 +93,7 @@ def read_gold_tables(out: str) -> GoldTables:
     }
     try:
         tables = {name: _read_table(run, table) for name, table in names.items()}
-        tables["earlier"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
+        tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
     except _UnreadableTable as other:
         raise InputError(
             f"{out}: {other} is not as this version of Rota writes it ({other.why}); "
@@ -156,8 +156,9 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
     """Returns, for each group and partition, the last commit before the first sample of its end, or
     before ``since`` if that is later.
 
-    :param folder: of silver/commits :param ends: bronze/ends :param since: the time of ``--since``,
-    in milliseconds since 1970
+    :param folder: of silver/commits
+    :param ends: bronze/ends
+    :param since: the time of ``--since``, in milliseconds since 1970
     """
     found = dataset.dataset(folder, format="parquet", partitioning=None)
     kept = _last_commits(

@@ -73,11 +73,11 @@ class CommitCoverage:
 
     #: Groups that were asked for their commits now and then: a commit may have been made at any
     #: time since the partition's end was sampled before.
-    polled: Collection[str] = ()
+    polled_groups: Collection[str] = ()
     #: From when on lag is told, in milliseconds since 1970; None: from the first sample on.
     since: int | None = None
     #: Up to when all commits are known, in milliseconds since 1970; None: to the last sample.
-    last: int | None = None
+    complete_until: int | None = None
 
 
 def find_lag_intervals(
@@ -91,31 +91,33 @@ def find_lag_intervals(
     """Returns the lag intervals of all groups and partitions, with the schema
     :data:`LAG_INTERVALS`; the rows of a group are together.
 
-    :param lag: gold/lag :param ends: bronze/ends :param ownership: gold/ownership :param besides:
-    rows of silver/commits: deletions (without an offset), after which nobody waits, and the last
-    commits before those of gold/lag
+    :param lag: gold/lag
+    :param ends: bronze/ends
+    :param ownership: gold/ownership
+    :param besides: rows of silver/commits: deletions (without an offset), after which nobody waits,
+        and the last commits before those of gold/lag
     """
     rows = _add_other_commits(lag, besides)
     if not rows.num_rows:
         return LAG_INTERVALS.empty_table()
     seen = seen or CommitCoverage()
-    committed = _CommitColumns.of(rows)
+    committed = _CommitColumns.from_table(rows)
     samples = committed.samples(ends)
     committed = _start_earlier_commits(
         committed, samples, NEVER if seen.since is None else seen.since
     )
-    sample = samples.track.last(committed.number, committed.at)
-    is_polled = _is_in(committed.group_names, seen.polled)[committed.group]
+    sample = samples.track.find_last(committed.partition, committed.at)
+    is_polled = _is_in(committed.group_names, seen.polled_groups)[committed.group]
     until = _waits_until(committed, samples, sample, is_polled)
     until = np.where(committed.is_last, FOREVER, until)
-    until = np.minimum(until, FOREVER if seen.last is None else seen.last)
+    until = np.minimum(until, FOREVER if seen.complete_until is None else seen.complete_until)
     final = _pick_or(samples.last_at(), sample, committed.at)
     final = np.minimum(final, committed.owned_until(ownership, until))
     is_over = committed.is_last | np.append(committed.is_deletion[1:], [False])
     until = np.where(is_over, np.minimum(final, until), until)
-    is_told = committed.is_told & (~committed.is_earlier | (until >= committed.at))
+    is_told = committed.is_known & (~committed.is_prior | (until >= committed.at))
     until = np.maximum(until, committed.at)
-    return _interval_table(rows, replace(committed, is_told=is_told), samples, sample, until)
+    return _interval_table(rows, replace(committed, is_known=is_told), samples, sample, until)
 
 
 def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
@@ -143,24 +145,24 @@ class _CommitColumns:
     topics: pa.Array
     #: Topic and partition of all that are committed, in one number each, rising: their places are
     #: the numbers of partitions here. A partition of another topic has another.
-    numbered: Int64Array
-    number: Int64Array
+    partition_codes: Int64Array
+    partition: Int64Array
     at: Int64Array
     offset: Int64Array
     lag: Int64Array
     #: NaN where it is not known.
-    seconds: Float64Array
+    lag_seconds: Float64Array
     #: Nothing else follows of the partition.
     is_last: BoolArray
     #: It is no commit: the offset was deleted.
     is_deletion: BoolArray
     #: Gold/lag has no row of it.
-    is_earlier: BoolArray
+    is_prior: BoolArray
     #: It is a commit of which something is known.
-    is_told: BoolArray
+    is_known: BoolArray
 
     @classmethod
-    def of(cls, lag: pa.Table) -> _CommitColumns:
+    def from_table(cls, lag: pa.Table) -> _CommitColumns:
         groups, topics = (compute.unique(lag[name]) for name in ("group", "topic"))
         group = _positions(lag["group"], groups)
         numbered, number = np.unique(_partition_numbers(lag, topics), return_inverse=True)
@@ -173,21 +175,21 @@ class _CommitColumns:
             group=group[row],
             group_names=groups,
             topics=topics,
-            numbered=numbered,
-            number=number[row],
+            partition_codes=numbered,
+            partition=number[row],
             at=_int64(to_milliseconds(lag["at"]))[row],
             offset=_int64(compute.fill_null(lag["offset"], 0))[row],
             lag=_int64(compute.fill_null(lag["lag"], 0))[row],
-            seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
+            lag_seconds=lag["lag_seconds"].to_numpy().astype(np.float64)[row],
             is_last=np.append(key[1:] != key[:-1], [True]),
             is_deletion=is_deletion,
-            is_earlier=lag["is_earlier"].to_numpy()[row],
-            is_told=~is_deletion,
+            is_prior=lag["is_earlier"].to_numpy()[row],
+            is_known=~is_deletion,
         )
 
     def samples(self, ends: pa.Table) -> EndOffsets:
         """Returns the samples of partitions that have commits."""
-        number = self._numbers(ends)
+        number = self._partition_positions(ends)
         kept = number >= 0
         at, end = _int64(to_milliseconds(ends["at"])), _int64(ends["end"])
         beginning = _int64(compute.fill_null(ends["beginning"], 0))
@@ -197,20 +199,23 @@ class _CommitColumns:
         """Returns until when a member owned each partition. Of the owners that came before
         ``before``, the one that stayed longest counts.
         """
-        number, group = self._numbers(ownership), _positions(ownership["group"], self.group_names)
+        number, group = (
+            self._partition_positions(ownership),
+            _positions(ownership["group"], self.group_names),
+        )
         kept = (number >= 0) & (group >= 0)
         since = _int64(to_milliseconds(ownership["since"]))[kept]
         until = _int64(compute.fill_null(to_milliseconds(ownership["until"]), FOREVER))[kept]
-        key = group[kept] * len(self.numbered) + number[kept]
+        key = group[kept] * len(self.partition_codes) + number[kept]
         order = np.lexsort((since, key))
         owned, place = np.unique(key[order], return_inverse=True)
-        own = _find_sorted(owned, self.group * len(self.numbered) + self.number)
-        row = PartitionTimeIndex(place, since[order]).last(own, before)
+        own = _find_sorted(owned, self.group * len(self.partition_codes) + self.partition)
+        row = PartitionTimeIndex(place, since[order]).find_last(own, before)
         return _pick_or(running_maximum(place, until[order]), row, np.full(len(own), NEVER))
 
-    def _numbers(self, table: pa.Table) -> Int64Array:
+    def _partition_positions(self, table: pa.Table) -> Int64Array:
         """Each row's partition; -1 where nothing is committed in it."""
-        return _find_sorted(self.numbered, _partition_numbers(table, self.topics))
+        return _find_sorted(self.partition_codes, _partition_numbers(table, self.topics))
 
 
 def _start_earlier_commits(
@@ -219,24 +224,24 @@ def _start_earlier_commits(
     """With earlier commits as they stand when lag begins to be told: at the first sample, or when
     it is asked for. Where the end has fallen by then, nothing is told of them.
     """
-    row = np.flatnonzero(committed.is_earlier)
-    number, offset = committed.number[row], committed.offset[row]
+    row = np.flatnonzero(committed.is_prior)
+    number, offset = committed.partition[row], committed.offset[row]
     first = np.searchsorted(samples.partition, number)
     sampled = first < len(samples.at)
     sampled[sampled] = samples.partition[first[sampled]] == number[sampled]
-    is_told, at = committed.is_told.copy(), committed.at.copy()
-    lag, seconds = committed.lag.copy(), committed.seconds.copy()
+    is_told, at = committed.is_known.copy(), committed.at.copy()
+    lag, seconds = committed.lag.copy(), committed.lag_seconds.copy()
     is_told[row] = False
     row, number, offset, first = (each[sampled] for each in (row, number, offset, first))
     begin = np.maximum(np.maximum(at[row], samples.at[first]), since)
-    made = samples.track.last(number, at[row])
-    ends = samples.when(number, begin)
-    known = ends.known & (samples.run[np.maximum(made, first)] == samples.run[ends.sample])
+    made = samples.track.find_last(number, at[row])
+    ends = samples.at_times(number, begin)
+    known = ends.known & (samples.stretch[np.maximum(made, first)] == samples.stretch[ends.sample])
     known &= offset <= np.where(made < 0, samples.end[first], ends.ceiling)
     row, number, offset, begin = (each[known] for each in (row, number, offset, begin))
     found = compute_lags(number, begin, offset, samples)
     is_told[row], at[row], lag[row], seconds[row] = True, begin, found.lag, found.seconds
-    return replace(committed, is_told=is_told, at=at, lag=lag, seconds=seconds)
+    return replace(committed, is_known=is_told, at=at, lag=lag, lag_seconds=seconds)
 
 
 def _waits_until(
@@ -247,9 +252,9 @@ def _waits_until(
     """
     following = np.minimum(np.arange(len(sample)) + 1, len(sample) - 1)
     until = committed.at[following]
-    asked = samples.track.last(committed.number, until - 1)
+    asked = samples.track.find_last(committed.partition, until - 1)
     until = np.where(is_polled, _pick_or(samples.at, asked, committed.at), until)
-    run = _pick_or(samples.run, sample, np.full(len(sample), -1))
+    run = _pick_or(samples.stretch, sample, np.full(len(sample), -1))
     fallen = (run >= 0) & (run[following] > run)
     return np.where(fallen, _pick_or(samples.last_at(), sample, until), until)
 
@@ -262,12 +267,12 @@ def _interval_table(
     until: Int64Array,
 ) -> pa.Table:
     """Builds the table of intervals, with the lag just before the end of each."""
-    made = _IntervalColumns.of(committed, samples, sample, until)
+    made = _IntervalColumns.from_commits(committed, samples, sample, until)
     at, offset = committed.at[made.row], committed.offset[made.row]
     written, at_least = _written_times(committed, samples, sample, made)
     seconds = np.where(np.isnan(written), 0.0, np.maximum(made.until - written, 0) / 1000)
     seconds[at_least & (seconds == 0)] = np.nan
-    ends = samples.when(committed.number[made.row], made.until)
+    ends = samples.at_times(committed.partition[made.row], made.until)
     records = np.maximum(np.where(ends.known, ends.end - offset, 0), committed.lag[made.row])
     since = np.where(made.is_first, at, np.append([0], made.until[:-1]))
     told = {"since": since, "until": made.until, "lag": records, "lag_seconds": seconds}
@@ -287,16 +292,16 @@ class _IntervalColumns:
     is_first: BoolArray
 
     @classmethod
-    def of(
+    def from_commits(
         cls, committed: _CommitColumns, samples: EndOffsets, sample: Int64Array, until: Int64Array
     ) -> _IntervalColumns:
         """:param sample: the last one before each commit; -1: there is none"""
-        commit = np.flatnonzero(committed.is_told)
+        commit = np.flatnonzero(committed.is_known)
         offset, sample, until = committed.offset[commit], sample[commit], until[commit]
         deleted = samples.deleted()
-        final = samples.by(sample, until)
-        taken = np.flatnonzero((np.diff(samples.run) == 0) & (np.diff(deleted) > 0))
-        first = np.searchsorted(taken, np.maximum(sample, samples.holding(sample, offset)))
+        final = samples.first_sample_at(sample, until)
+        taken = np.flatnonzero((np.diff(samples.stretch) == 0) & (np.diff(deleted) > 0))
+        first = np.searchsorted(taken, np.maximum(sample, samples.last_sample_with(sample, offset)))
         more = np.maximum(np.searchsorted(taken, final) - first, 0)
         row = np.repeat(np.arange(len(commit)), more + 1)
         place = np.arange(len(row)) - np.repeat(np.cumsum(more + 1) - more - 1, more + 1)
@@ -315,11 +320,11 @@ def _written_times(
     """
     row, oldest = pieces.row, pieces.oldest
     sample, offset, lag = sample[row], committed.offset[row], committed.lag[row]
-    at, seconds = committed.at[row], committed.seconds[row]
+    at, seconds = committed.at[row], committed.lag_seconds[row]
     was_there = (lag > 0) & (oldest < offset + lag)
     # the one whose age gold/lag has
     is_upcoming = oldest == np.maximum(offset, _pick_or(samples.deleted(), sample, offset))
-    written = samples.passed(sample, oldest)
+    written = samples.passed_at(sample, oldest)
     known = was_there & is_upcoming & ~np.isnan(seconds)
     written = np.where(known, at - seconds * 1000, written)
     at_least = was_there & np.isnan(written)

@@ -89,7 +89,7 @@ class GroupStory:
         return tuple(self.policy_used.split(LABEL_SEPARATOR))
 
     @property
-    def used(self) -> str:
+    def policies_text(self) -> str:
         """The same policies as text: ``range → cooperative-sticky``."""
         return " → ".join(self.policies_used)
 
@@ -122,9 +122,11 @@ class GroupStory:
         """One line: what happened, what was needless, the cost, the advice, and the clients
         that it works for.
         """
-        return " ".join(filter(None, (self.headline, self._cost(), self._for_whom())))
+        return " ".join(
+            filter(None, (self.headline, self._lag_sentence(), self._clients_sentence()))
+        )
 
-    def _cost(self) -> str:
+    def _lag_sentence(self) -> str:
         """Returns a sentence about the worst lag, or an empty text if it is not worth one."""
         lag = self.lag
         if lag is None:
@@ -142,7 +144,7 @@ class GroupStory:
         where = f"{lag.most_topic}-{lag.most_partition} at {format_time(lag.most_at)}"
         return f"Most lag: {behind}, {where}, {when}." if notable else ""
 
-    def _for_whom(self) -> str:
+    def _clients_sentence(self) -> str:
         """Returns a sentence that names the clients that can apply the advice."""
         if self.verdict != CHANGE:
             return ""
@@ -168,7 +170,7 @@ class Story:
     #: The worst first: by damage, then by name.
     groups: tuple[GroupStory, ...]
     #: How many groups the tables have, those included that nobody asked for.
-    every: int
+    total_groups: int
     evidence: EvidenceSummary
     #: Of all these groups.
     causes: CauseCounts
@@ -208,13 +210,13 @@ def build_story(gold: GoldTables, wanted: Sequence[str] = ()) -> Story:
     teller = _StoryBuilder(gold, read)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
-    groups = tuple(map(teller.group, rows))
+    groups = tuple(map(teller.build_group, rows))
     return Story(
         out=gold.out,
         groups=groups,
-        every=gold.advice.num_rows,
+        total_groups=gold.advice.num_rows,
         evidence=read,
-        causes=teller.all_causes(is_wanted),
+        causes=teller.count_causes(is_wanted),
         lag=teller.lag,
     )
 
@@ -244,14 +246,16 @@ class _StoryBuilder:
             gold.lag,
             gold.ends,
             gold.ownership,
-            besides=pa.concat_tables([gold.earlier, gold.deletions], promote_options="default"),
+            besides=pa.concat_tables(
+                [gold.prior_commits, gold.deletions], promote_options="default"
+            ),
             seen=lag_intervals.CommitCoverage(
-                polled=self._only_polled, since=read.since, last=read.commits_until
+                polled_groups=self._only_polled, since=read.since, complete_until=read.commits_until
             ),
         )
         self._lag = lag_intervals.find_worst_lags(self.lag, _rebalance_times(gold.rebalances))
 
-    def group(self, row: Mapping[str, Any]) -> GroupStory:
+    def build_group(self, row: Mapping[str, Any]) -> GroupStory:
         """Builds a group from its row of gold/advice and the other tables."""
         name = row["group"]
         causes = self._causes.get(name, ())
@@ -275,7 +279,7 @@ class _StoryBuilder:
             }
         )
 
-    def all_causes(self, is_wanted: Callable[[str], bool]) -> CauseCounts:
+    def count_causes(self, is_wanted: Callable[[str], bool]) -> CauseCounts:
         """Counts the causes of all wanted groups together."""
         total: dict[tuple[str, EvidenceMark], int] = {}
         for group, causes in self._causes.items():

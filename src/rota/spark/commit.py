@@ -82,8 +82,8 @@ def commit_to_group(
 
     :param group_id: best one for each query. Of queries that read the same topic only the first is
         committed, until it ends; the others are named in the log
-    :param kafka: Kafka's settings, with or without ``kafka.`` before them; the reader's own
-        options may be among them, so that those of the reader can be given as they are
+    :param kafka: Kafka's settings, with or without ``kafka.`` before them; the reader's own options
+        may be among them, so that those of the reader can be given as they are
     :param query: its name (it may start later, and again), or the query; None: every query of this
         session that reads Kafka. A source in Python does not tell Spark its name: one that is not
         Rota's, and has offsets of the same form, would be taken for Kafka
@@ -160,11 +160,13 @@ class Committer:
         checkpoint: str | None,
     ) -> None:
         self.group_id = group
-        self._mirror = GroupCommitter(group, config, lambda: self._follower.follows)
+        self._group_committer = GroupCommitter(
+            group, config, lambda: self._follower.has_running_query
+        )
         self._follower = QueryFollower(
             spark,
             wanted,
-            self._mirror.aim,
+            self._group_committer.set_target,
             about=f"group {group!r}",
             given=query,
             checkpoint=checkpoint,
@@ -172,17 +174,17 @@ class Committer:
         self._lock = threading.Lock()
         self._stopped = False
         try:
-            self._follower.begin()
+            self._follower.start()
         except BaseException:
-            self._follower.end(time.monotonic() + REMOVE_LISTENER_TIMEOUT)
-            self._mirror.stop()
+            self._follower.stop(time.monotonic() + REMOVE_LISTENER_TIMEOUT)
+            self._group_committer.stop()
             raise
-        call_at_exit(self._leave)
+        call_at_exit(self._stop_at_exit)
 
     @property
     def pending(self) -> dict[TopicPartition, int]:
         """What finished batches have, and the group has not yet."""
-        return self._mirror.pending
+        return self._group_committer.pending
 
     def flush(self, timeout: float = COMMIT_TIMEOUT) -> bool:
         """Waits until the group has all that is known to be finished, and all of queries that have
@@ -193,7 +195,7 @@ class Committer:
     def _flush(self, timeout: float, *, at_exit: bool = False) -> bool:
         until = time.monotonic() + timeout
         caught_up = self._follower.catch_up(until, at_exit=at_exit)
-        return self._mirror.flush(until - time.monotonic()) and caught_up
+        return self._group_committer.flush(until - time.monotonic()) and caught_up
 
     def stop(self, timeout: float = COMMIT_TIMEOUT) -> bool:
         """Commits the last, and no more after it. It does not wait for queries that run.
@@ -209,22 +211,22 @@ class Committer:
             self._stopped = True
         until = time.monotonic() + timeout
         done = self._flush(timeout, at_exit=at_exit)
-        if self._follower.end(
+        if self._follower.stop(
             max(until, time.monotonic() + REMOVE_LISTENER_TIMEOUT), surely=at_exit
         ):
-            cancel_at_exit(self._leave)
-        self._mirror.stop()
+            cancel_at_exit(self._stop_at_exit)
+        self._group_committer.stop()
         if not done:
             LOGGER.warning(
                 "group %r: stopped before all was committed (%s); the next start catches up",
-                *(self.group_id, self._mirror.trouble),
+                *(self.group_id, self._group_committer.last_failure),
             )
         return done
 
-    def _leave(self) -> None:
+    def _stop_at_exit(self) -> None:
         """The program ends."""
         self._stop(COMMIT_TIMEOUT, at_exit=True)
-        self._follower.end(time.monotonic() + REMOVE_LISTENER_TIMEOUT, surely=True)
+        self._follower.stop(time.monotonic() + REMOVE_LISTENER_TIMEOUT, surely=True)
 
     def __enter__(self) -> Self:
         return self
@@ -279,11 +281,11 @@ class GroupCommitter:
         self._target: Mapping[TopicPartition, int] = {}
         self._stored: dict[TopicPartition, int] = {}
         #: What waits for the next try after a failure; None: all.
-        self._held: frozenset[TopicPartition] | None = None
+        self._waiting_for_retry: frozenset[TopicPartition] | None = None
         self._failures, self._retry_at = 0, 0.0
-        self._doubtful_until: float | None = None
+        self._recommit_at: float | None = None
         #: The last, and when it was logged.
-        self._complaint = ("", 0.0)
+        self._last_warning = ("", 0.0)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"rota-commit-{group}", daemon=True)
         self._thread.start()
@@ -291,7 +293,7 @@ class GroupCommitter:
 
     # From any thread
 
-    def aim(self, offsets: Mapping[TopicPartition, int], *, anew: bool = False) -> None:
+    def set_target(self, offsets: Mapping[TopicPartition, int], *, anew: bool = False) -> None:
         """Sets the offsets that the group should have, from now on.
 
         :param anew: commits all of them, even those that were committed before
@@ -331,10 +333,10 @@ class GroupCommitter:
         }
 
     @property
-    def trouble(self) -> str:
+    def last_failure(self) -> str:
         """Why the group has not all, as far as it is known."""
-        last, _ = self._complaint
-        servers = ", ".join(map(str, self._config.bootstrap))
+        last, _ = self._last_warning
+        servers = ", ".join(map(str, self._config.bootstrap_servers))
         return last or f"no answer yet from {servers}"
 
     def _call(self, act: Callable[[], object]) -> None:
@@ -350,7 +352,7 @@ class GroupCommitter:
         self._loop = asyncio.get_running_loop()
         self._woken, self._idle, self._ending = asyncio.Event(), asyncio.Event(), asyncio.Event()
         client = ClusterClient(self._config, quiet=True)
-        keeper = asyncio.create_task(self._keep(client))
+        keeper = asyncio.create_task(self._commit_loop(client))
         self._ready.set()
         await self._ending.wait()
         keeper.cancel()
@@ -371,7 +373,7 @@ class GroupCommitter:
         self._woken.set()
         await self._idle.wait()
 
-    async def _keep(self, client: ClusterClient) -> None:
+    async def _commit_loop(self, client: ClusterClient) -> None:
         while True:
             due = self._due()
             if due:
@@ -384,10 +386,10 @@ class GroupCommitter:
 
     async def _renew(self) -> None:
         """Commits all once more, when it is time."""
-        doubtful = self._doubtful_until
+        doubtful = self._recommit_at
         pause = RENEWAL_INTERVAL if doubtful is None else doubtful - self._loop.time()
         if not await self._sleep(pause) and (doubtful is not None or self._is_needed()):
-            self._doubtful_until = None
+            self._recommit_at = None
             self._stored.clear()
 
     def _due(self) -> dict[TopicPartition, int]:
@@ -395,7 +397,7 @@ class GroupCommitter:
         pending = self.pending
         if self._loop.time() >= self._retry_at:
             return pending
-        held = self._held
+        held = self._waiting_for_retry
         return {} if held is None else {p: each for p, each in pending.items() if p not in held}
 
     async def _sleep(self, seconds: float) -> bool:
@@ -414,17 +416,17 @@ class GroupCommitter:
         try:
             await self._commit(client, due)
         except RotaError as error:
-            self._complain(str(error))
+            self._log_failure(str(error))
         except Exception:  # whatever it is, the query must not feel it
             _COMMIT_LOGGER.exception("group %r: offsets are not committed", self._group)
         else:
             if whole:
-                self._relieve()
+                self._log_recovery()
             return
         left = {place for place in due if place in self.pending}
-        self._held = frozenset(left) if len(left) < len(due) else None
+        self._waiting_for_retry = frozenset(left) if len(left) < len(due) else None
         self._failures += 1
-        self._retry_at = self._loop.time() + COMMIT_BACKOFF.after(self._failures)
+        self._retry_at = self._loop.time() + COMMIT_BACKOFF.pause_after(self._failures)
 
     async def _commit(self, client: ClusterClient, pending: Mapping[TopicPartition, int]) -> None:
         given = {place: OffsetAndMetadata(offset) for place, offset in pending.items()}
@@ -432,34 +434,34 @@ class GroupCommitter:
         api, message = encode_group_request(request)
         begun = self._loop.time()
         try:
-            response = await client.ask_coordinator(
-                self._group, api, message, client.deadline(), most=MAX_VERSIONS.get(api)
+            response = await client.send_to_coordinator(
+                self._group, api, message, client.deadline_after(), most=MAX_VERSIONS.get(api)
             )
         finally:
             now = self._loop.time()
             if now - begun >= self._config.request_timeout / 1000:
-                self._doubtful_until = now + RECOMMIT_DELAY
+                self._recommit_at = now + RECOMMIT_DELAY
         codes = cast(OffsetCommitResult, decode_group_response(request, response)).codes
         self._stored.update({p: offset for p, offset in pending.items() if codes.get(p) == 0})
         check_codes({place: code for place, code in codes.items() if code}, "refused")
         if missing := [str(place) for place in pending if place not in codes]:
             raise GroupError(f"the answer says nothing of {list_first_names(missing)}")
 
-    def _complain(self, text: str) -> None:
-        last, at = self._complaint
+    def _log_failure(self, text: str) -> None:
+        last, at = self._last_warning
         now = time.monotonic()
         if text != last or now - at >= WARNING_INTERVAL:
-            self._complaint = (text, now)
+            self._last_warning = (text, now)
             _COMMIT_LOGGER.warning(
                 "group %r: offsets are not committed, and will be tried again: %s",
                 self._group,
                 text,
             )
 
-    def _relieve(self) -> None:
+    def _log_recovery(self) -> None:
         self._failures = 0
-        if self._complaint[0]:
-            self._complaint = ("", 0.0)
+        if self._last_warning[0]:
+            self._last_warning = ("", 0.0)
             _COMMIT_LOGGER.info("group %r: offsets are committed again", self._group)
 
 

@@ -36,7 +36,7 @@ class OffsetLookup:
         self._loop = asyncio.new_event_loop()
         self._client: ClusterClient | None = None
         #: When the topics were looked at, by the loop's clock.
-        self._looked = -METADATA_MAX_AGE
+        self._metadata_time = -METADATA_MAX_AGE
 
     def partitions(self) -> list[TopicPartition]:
         """Returns the partitions that the query reads, as far as they exist now.
@@ -44,19 +44,19 @@ class OffsetLookup:
         :raises UnknownTopic: a topic or a partition that the query names does not exist
         :raises AuthorizationFailed: one of them may not be read
         """
-        return self._ask(self._partitions)
+        return self._run_with_retries(self._find_partitions)
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Returns where the partitions begin; partitions that do not exist are left out."""
-        return self._list(dict.fromkeys(partitions, EARLIEST))
+        return self._list_known_offsets(dict.fromkeys(partitions, EARLIEST))
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def latest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Returns where the partitions end: with ``read_committed``, where the first open
         transaction begins. Partitions that do not exist are left out.
         """
-        return self._list(dict.fromkeys(partitions, LATEST))
+        return self._list_known_offsets(dict.fromkeys(partitions, LATEST))
 
-    def offsets(
+    def resolve_offsets(
         self, where: OffsetRangeLimit, partitions: Iterable[TopicPartition], *, ending: bool = False
     ) -> Offsets:
         """Returns the offsets that an option means, for all of these partitions.
@@ -67,19 +67,19 @@ class OffsetLookup:
         every = list(partitions)
         match where:
             case query.EarliestOffsets():
-                return self.earliest(every)
+                return self.earliest_offsets(every)
             case query.LatestOffsets():
-                return self.latest(every)
+                return self.latest_offsets(every)
             case query.CommittedOffsets(group):
-                return self._committed(group, every)
+                return self._committed_offsets(group, every)
             case query.SpecificOffsets(name, given):
                 _check_all_partitions(name, given, every)
-                return self._given(given)
+                return self._specific_offsets(given)
             case query.GlobalTimestamp(name, moment):
-                return self._by_time(name, dict.fromkeys(every, moment), ending=ending)
+                return self._offsets_by_time(name, dict.fromkeys(every, moment), ending=ending)
             case query.SpecificTimestamps(name, times):
                 _check_all_partitions(name, times, every)
-                return self._by_time(name, times, ending=ending)
+                return self._offsets_by_time(name, times, ending=ending)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -96,18 +96,18 @@ class OffsetLookup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _given(self, given: Mapping[TopicPartition, int]) -> Offsets:
+    def _specific_offsets(self, given: Mapping[TopicPartition, int]) -> Offsets:
         """-1 and -2 stand for the ends of a partition."""
         open_ones = {each: offset for each, offset in given.items() if offset < 0}
-        return dict(given) | self._list(open_ones)
+        return dict(given) | self._list_known_offsets(open_ones)
 
-    def _committed(self, group: str, partitions: list[TopicPartition]) -> Offsets:
+    def _committed_offsets(self, group: str, partitions: list[TopicPartition]) -> Offsets:
         async def ask(
             client: ClusterClient, timeout: float
         ) -> dict[TopicPartition, OffsetAndMetadata]:
-            return await Admin(client, timeout).committed(group)
+            return await Admin(client, timeout).fetch_committed(group)
 
-        found = self._ask(ask)
+        found = self._run_with_retries(ask)
         known = {each: found[each].offset for each in partitions if each in found}
         fresh = [each for each in partitions if each not in known]
         if fresh:
@@ -116,53 +116,57 @@ class OffsetLookup:
                 group,
                 query.format_partitions(fresh),
             )
-        return known | self.earliest(fresh)
+        return known | self.earliest_offsets(fresh)
 
-    def _by_time(self, name: str, times: Mapping[TopicPartition, int], *, ending: bool) -> Offsets:
-        found = self._listed(times)
+    def _offsets_by_time(
+        self, name: str, times: Mapping[TopicPartition, int], *, ending: bool
+    ) -> Offsets:
+        found = self._list_offsets(times)
         late = [each for each, listed in found.items() if listed is None]
-        if late and not ending and not self._options.late_is_latest:
+        if late and not ending and not self._options.missing_timestamp_is_latest:
             raise InputError(
                 f"{name}: no record of {query.format_partitions(late)} is as young as that; with "
                 "startingOffsetsByTimestampStrategy=latest they are read from their ends"
             )
         known = {each: listed.offset for each, listed in found.items() if listed is not None}
-        return known | self.latest(late)
+        return known | self.latest_offsets(late)
 
-    def _list(self, targets: Mapping[TopicPartition, int]) -> Offsets:
-        found = self._listed(targets)
+    def _list_known_offsets(self, targets: Mapping[TopicPartition, int]) -> Offsets:
+        found = self._list_offsets(targets)
         return {each: listed.offset for each, listed in found.items() if listed is not None}
 
-    def _listed(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
+    def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
         """None: no record is as young as that. Partitions that there are not are left out."""
         if not targets:
             return {}
-        isolation = self._options.read.isolation
+        isolation = self._options.read_config.isolation
 
         async def ask(client: ClusterClient, timeout: float) -> ListedOffsets:
-            deadline = client.deadline(timeout)
-            metadata = await self._known(client, {each.topic for each in targets}, deadline)
+            deadline = client.deadline_after(timeout)
+            metadata = await self._fresh_metadata(
+                client, {each.topic for each in targets}, deadline
+            )
             there = {
                 each: what for each, what in targets.items() if metadata.partition(each) is not None
             }
             return await list_offsets(client, there, isolation=isolation, deadline=deadline)
 
-        return self._ask(ask)
+        return self._run_with_retries(ask)
 
-    async def _known(
+    async def _fresh_metadata(
         self, client: ClusterClient, topics: set[str], deadline: float
     ) -> ClusterMetadata:
         """Returns metadata that is fresh enough to tell whether topics exist: waiting for the
         offsets of a deleted topic takes long.
         """
-        new = self._loop.time() - self._looked < METADATA_MAX_AGE
+        new = self._loop.time() - self._metadata_time < METADATA_MAX_AGE
         if new and topics <= client.metadata.topics.keys():
             return client.metadata
         return await client.refresh(topics, deadline=deadline)
 
-    async def _partitions(self, client: ClusterClient, timeout: float) -> list[TopicPartition]:
-        deadline = client.deadline(timeout)
-        self._looked = self._loop.time()
+    async def _find_partitions(self, client: ClusterClient, timeout: float) -> list[TopicPartition]:
+        deadline = client.deadline_after(timeout)
+        self._metadata_time = self._loop.time()
         match self._options.subscription:
             case query.AssignPartitions(partitions):
                 wanted = {each.topic for each in partitions}
@@ -191,24 +195,24 @@ class OffsetLookup:
             for number in range(count)
         ]
 
-    def _ask(self, ask: Callable[[ClusterClient, float], Awaitable[T]]) -> T:
+    def _run_with_retries(self, ask: Callable[[ClusterClient, float], Awaitable[T]]) -> T:
         """Asks, with as many attempts as the options say; each has ``default.api.timeout.ms``."""
         options = self._options
-        timeout = options.client.api_timeout / 1000
-        for attempt in range(1, options.tries + 1):
+        timeout = options.client_config.api_timeout / 1000
+        for attempt in range(1, options.lookup_attempts + 1):
             try:
                 return self._loop.run_until_complete(self._with_client(ask, timeout))
             except (Unreachable, UnknownTopic):
-                if attempt == options.tries:
+                if attempt == options.lookup_attempts:
                     raise
-                time.sleep(options.pause / 1000)
+                time.sleep(options.lookup_retry_interval / 1000)
         raise AssertionError("there is at least one try")
 
     async def _with_client(
         self, ask: Callable[[ClusterClient, float], Awaitable[T]], timeout: float
     ) -> T:
         if self._client is None:
-            self._client = ClusterClient(self._options.client)
+            self._client = ClusterClient(self._options.client_config)
         return await ask(self._client, timeout)
 
 

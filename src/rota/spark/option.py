@@ -99,9 +99,9 @@ _UNITS = {  # in microseconds
 
 
 class _TriggerLimits(TypedDict):
-    most_offsets: int | None
-    least_offsets: int | None
-    longest_delay: int
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: int
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
@@ -127,22 +127,24 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
     if batch_info:
         reading = replace(reading, isolation="read_uncommitted")
     return SourceOptions(
-        client=settings.client,
-        read=reading,
+        client_config=settings.client,
+        read_config=reading,
         subscription=_parse_topic_selection(own, kafka),
-        start=_parse_start(own, kafka, LatestOffsets() if streaming else EarliestOffsets()),
-        end=_parse_range_limit(own, ENDING_OPTIONS, LatestOffsets()),
-        late_is_latest=_parse_timestamp_strategy(own),
+        starting=_parse_start(own, kafka, LatestOffsets() if streaming else EarliestOffsets()),
+        ending=_parse_range_limit(own, ENDING_OPTIONS, LatestOffsets()),
+        missing_timestamp_is_latest=_parse_timestamp_strategy(own),
         **_parse_trigger_limits(own),
-        least_tasks=_parse_count(own, "minPartitions"),
-        most_records=_parse_count(own, "maxRecordsPerPartition"),
+        min_partitions=_parse_count(own, "minPartitions"),
+        max_records_per_partition=_parse_count(own, "maxRecordsPerPartition"),
         slots=_parse_count(own, "slots"),
-        fail_on_loss=_parse_flag(own, "failOnDataLoss", default=True),
-        headers=_parse_flag(own, "includeHeaders", default=False),
-        batch_info=batch_info,
-        patience=_parse_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
-        tries=_parse_count(own, "fetchOffset.numRetries") or 3,
-        pause=_parse_number(own, "fetchOffset.retryIntervalMs", least=0, default=1_000),
+        fail_on_data_loss=_parse_flag(own, "failOnDataLoss", default=True),
+        include_headers=_parse_flag(own, "includeHeaders", default=False),
+        include_batch_info=batch_info,
+        poll_timeout=_parse_count(own, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        lookup_attempts=_parse_count(own, "fetchOffset.numRetries") or 3,
+        lookup_retry_interval=_parse_number(
+            own, "fetchOffset.retryIntervalMs", least=0, default=1_000
+        ),
         warnings=(
             *(f"{KAFKA_PREFIX}{each}" for each in settings.warnings),
             *idle,
@@ -239,7 +241,11 @@ def _parse_trigger_limits(own: Mapping[str, str]) -> _TriggerLimits:
             f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, which is {most}"
         )
     delay = _parse_duration(own, "maxTriggerDelay", 15 * 60_000)
-    return {"most_offsets": most, "least_offsets": least, "longest_delay": delay}
+    return {
+        "max_offsets_per_trigger": most,
+        "min_offsets_per_trigger": least,
+        "max_trigger_delay": delay,
+    }
 
 
 def _parse_topic_selection(own: Mapping[str, str], kafka: Mapping[str, str]) -> TopicSelection:

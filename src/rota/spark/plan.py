@@ -134,16 +134,19 @@ def limit_offsets(most: int, start: Offsets, end: Offsets) -> dict[TopicPartitio
 class TriggerDelay:
     """Waits for ``minOffsetsPerTrigger``, but not longer than ``maxTriggerDelay``."""
 
-    least: int
+    min_offsets: int
     #: Milliseconds.
-    longest: int
+    max_delay: int
     #: When there was a trigger, in milliseconds: the first one of a process does not wait.
-    last: int = 0
+    last_trigger: int = 0
 
-    def holds(self, start: Offsets, end: Offsets, now: int) -> bool:
+    def should_wait(self, start: Offsets, end: Offsets, now: int) -> bool:
         """Returns whether to wait longer; if not, the delay starts again."""
-        if now - self.last >= self.longest or _count_new_offsets(start, end) >= self.least:
-            self.last = now
+        if (
+            now - self.last_trigger >= self.max_delay
+            or _count_new_offsets(start, end) >= self.min_offsets
+        ):
+            self.last_trigger = now
             return False
         return True
 

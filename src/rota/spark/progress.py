@@ -136,10 +136,10 @@ T = TypeVar("T")
 class CheckpointFiles(Protocol):
     """The files of a checkpoint."""
 
-    def names(self, folder: str) -> list[str]:
+    def list_files(self, folder: str) -> list[str]:
         """The files of one of its folders; none if there is no such folder."""
 
-    def text(self, file: str) -> str | None:
+    def read_file(self, file: str) -> str | None:
         """What one of its files has; None if there is no such file."""
 
 
@@ -149,14 +149,14 @@ class LocalCheckpoint:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def names(self, folder: str) -> list[str]:
+    def list_files(self, folder: str) -> list[str]:
         """As :class:`Place` has it."""
         try:
             return [each.name for each in (self._root / folder).iterdir()]
         except FileNotFoundError:
             return []
 
-    def text(self, file: str) -> str | None:
+    def read_file(self, file: str) -> str | None:
         """As :class:`Place` has it."""
         try:
             return (self._root / file).read_text("utf-8")
@@ -171,7 +171,7 @@ class RemoteCheckpoint:
         self._spark = spark
         self._root = root.rstrip("/")
 
-    def names(self, folder: str) -> list[str]:
+    def list_files(self, folder: str) -> list[str]:
         """As :class:`Place` has it."""
         read = self._spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*")
         try:
@@ -180,7 +180,7 @@ class RemoteCheckpoint:
             return _default_if_missing(error, [])
         return [row.path.rpartition("/")[2] for row in rows]
 
-    def text(self, file: str) -> str | None:
+    def read_file(self, file: str) -> str | None:
         """As :class:`Place` has it."""
         try:
             rows = self._spark.read.text(f"{self._root}/{file}", wholetext=True).collect()
@@ -208,7 +208,7 @@ def open_checkpoint(spark: SparkSession, root: str, *, here: bool) -> Checkpoint
 
 def read_query_id(at: CheckpointFiles) -> str | None:
     """Returns the id of the query that the checkpoint belongs to; None if it has none yet."""
-    text = at.text("metadata")
+    text = at.read_file("metadata")
     if text is None:
         return None
     try:
@@ -219,11 +219,13 @@ def read_query_id(at: CheckpointFiles) -> str | None:
 
 def read_last_finished(at: CheckpointFiles) -> tuple[int, OffsetsByPartition] | None:
     """The number of the last finished batch and where it ends in Kafka; None: none is finished."""
-    batches = [int(name) for name in at.names("commits") if name.isascii() and name.isdecimal()]
+    batches = [
+        int(name) for name in at.list_files("commits") if name.isascii() and name.isdecimal()
+    ]
     if not batches:
         return None
     batch = max(batches)
-    text = at.text(f"offsets/{batch}")
+    text = at.read_file(f"offsets/{batch}")
     if text is None:
         raise FormatError(f"commits/{batch} is there, but not offsets/{batch}")
     return batch, parse_offset_log(text)
@@ -261,17 +263,17 @@ class TargetOffsets:
         self._owners: dict[str, str] = {}
         self._ended: set[str] = set()
 
-    def started(self, query: str, run: str) -> None:
+    def query_started(self, query: str, run: str) -> None:
         """A query runs, now or again."""
         self._runs[query] = run
         self._ended.discard(query)
 
-    def ended(self, query: str, run: str) -> None:
+    def query_ended(self, query: str, run: str) -> None:
         """It does not run any more; its topics are free for others."""
         if self._runs.get(query) == run:
             self._ended.add(query)
 
-    def finished(self, done: FinishedBatch) -> list[TopicConflict] | None:
+    def batch_finished(self, done: FinishedBatch) -> list[TopicConflict] | None:
         """Takes a finished batch. Returns the topics of it that other queries own, or None if
         the batch is older than a known one.
         """
@@ -286,7 +288,7 @@ class TargetOffsets:
                 self._owners[topic] = done.query
             elif holder != done.query:
                 conflicts.append(TopicConflict(topic, done.query, holder))
-        self._forget()
+        self._drop_replaced_queries()
         return conflicts
 
     def _is_news(self, done: FinishedBatch) -> bool:
@@ -302,7 +304,7 @@ class TargetOffsets:
         """Does it hold on to nothing? It has ended, or nothing but its checkpoint was seen."""
         return query in self._ended or not self._runs.get(query)
 
-    def _forget(self) -> None:
+    def _drop_replaced_queries(self) -> None:
         """Queries that hold on to nothing, and have nothing that is not another's by now."""
         owners = set(self._owners.values())
         for query in [each for each in self._newest if self._is_free(each) and each not in owners]:
@@ -310,7 +312,7 @@ class TargetOffsets:
             self._runs.pop(query, None)
             self._ended.discard(query)
 
-    def target(self) -> dict[TopicPartition, int]:
+    def offsets(self) -> dict[TopicPartition, int]:
         """What the group is to have."""
         return {
             place: offset
@@ -328,26 +330,26 @@ class WorkerThread:
 
     def __init__(self, name: str, about: str) -> None:
         """With the thread's name, and what log lines are about."""
-        self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._about = about
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def add(self, act: Callable[[], object]) -> None:
+    def submit(self, act: Callable[[], object]) -> None:
         """To be done after all that was given before."""
-        self._waiting.put(act)
+        self._queue.put(act)
 
     def wait(self, timeout: float) -> bool:
         """Waits until all is done that was given up to now; False if it is not in these seconds."""
         done = threading.Event()
-        self._waiting.put(done.set)
+        self._queue.put(done.set)
         return done.wait(max(0.0, timeout))
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """The thread ends once all is done; nothing is given to it any more."""
-        self._waiting.put(None)
+        self._queue.put(None)
 
     def _run(self) -> None:
-        while (act := self._waiting.get()) is not None:
+        while (act := self._queue.get()) is not None:
             try:
                 act()
             except Exception as error:
@@ -369,7 +371,7 @@ class SetTarget(Protocol):
     """Is told what the group is to have."""
 
     def __call__(self, offsets: OffsetsByPartition, *, anew: bool) -> None:
-        """See :meth:`rota.spark.commit.GroupCommitter.aim`."""
+        """See :meth:`rota.spark.commit.GroupCommitter.set_target`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +381,7 @@ class QueryFilter:
     name: str | None = None
     id: str | None = None
 
-    def takes(self, query: object, name: str | None) -> bool:
+    def matches(self, query: object, name: str | None) -> bool:
         """Is this one of them?"""
         return self.name in {None, name} and self.id in {None, str(query)}
 
@@ -408,42 +410,42 @@ class QueryFollower:
         """
         self._spark = spark
         self._wanted = wanted
-        self._aim = aim
+        self._set_target = aim
         self._about = about
         self._given = given
         self._checkpoint = checkpoint
-        self._here = isinstance(spark, Classic)
-        self._errands = WorkerThread("rota-spark", about)
+        self._is_classic = isinstance(spark, Classic)
+        self._worker = WorkerThread("rota-spark", about)
         self._listener = QueryListener(self)
         self._changed = threading.Condition()
-        self._deaf = False
-        self._hooked = False
+        self._stopped = False
+        self._listening = False
         #: Queries by their runs.
         self._running: dict[str, str] = {}
         #: Names of queries that are not wanted.
-        self._passed: set[str] = set()
+        self._other_names: set[str] = set()
         #: One was that is.
         self._found = False
         #: Runs that have ended while those were listed that are active.
         self._ended: set[str] | None = None
         #: The newest finished batch of a run that nobody has looked at yet.
-        self._news: dict[str, FinishedBatch] = {}
+        self._newest: dict[str, FinishedBatch] = {}
         # only the errands' thread uses these
         self._ledger = TargetOffsets()
         self._places: dict[str, CheckpointFiles] = {}
-        self._late: set[str] = set()
-        self._told: set[TopicConflict] = set()
+        self._async_runs: set[str] = set()
+        self._logged_conflicts: set[TopicConflict] = set()
 
     @property
-    def follows(self) -> bool:
+    def has_running_query(self) -> bool:
         """Is one of the queries running?"""
         return bool(self._running)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """From now on."""
         if self._checkpoint is not None:
-            self._errands.add(partial(self._catch_up_before, self._checkpoint))
-        self._hooked, self._ended = True, set()
+            self._worker.submit(partial(self._catch_up_before, self._checkpoint))
+        self._listening, self._ended = True, set()
         self._spark.streams.addListener(self._listener)
         active = [each for each in self._spark.streams.active if self._takes(each)]
         for each in active:
@@ -458,7 +460,7 @@ class QueryFollower:
             self._end(run)
 
     def _takes(self, query: StreamingQuery) -> bool:
-        return self._wanted.takes(query.id, query.name)
+        return self._wanted.matches(query.id, query.name)
 
     def catch_up(self, until: float, *, at_exit: bool = False) -> bool:
         """Waits until all events of queries that have ended are received and processed; False if
@@ -467,73 +469,73 @@ class QueryFollower:
         :param at_exit: the program ends, and Spark Connect cannot be asked any more
         """
         ended = set(self._running)
-        if self._here or not at_exit:
-            self._errands.add(partial(self._look_around, ended))
+        if self._is_classic or not at_exit:
+            self._worker.submit(partial(self._drop_active_runs, ended))
         else:
             ended.clear()
-        if not self._errands.wait(until - time.monotonic()):
+        if not self._worker.wait(until - time.monotonic()):
             return False
         # Spark says that a query has ended before its listeners have heard all of it
         with self._changed:
             heard = self._changed.wait_for(
                 lambda: not self._running.keys() & ended, max(0.0, until - time.monotonic())
             )
-        return self._errands.wait(until - time.monotonic()) and heard
+        return self._worker.wait(until - time.monotonic()) and heard
 
-    def _look_around(self, runs: set[str]) -> None:
+    def _drop_active_runs(self, runs: set[str]) -> None:
         """Leaves of these only what has ended."""
         runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
-    def end(self, until: float, *, surely: bool = False) -> bool:
+    def stop(self, until: float, *, surely: bool = False) -> bool:
         """Stops listening; False if the listener could not be removed.
 
         :param surely: tries it even where it might block the session, because nobody needs the
             session any more
         """
-        if not self._deaf and self._passed and not self._found:
+        if not self._stopped and self._other_names and not self._found:
             LOGGER.warning(
                 "%s: nothing was committed: no query was %s; those that ran: %s",
-                *(self._about, self._wanted, ", ".join(sorted(self._passed))),
+                *(self._about, self._wanted, ", ".join(sorted(self._other_names))),
             )
-        self._deaf = True
-        if not self._hooked:
+        self._stopped = True
+        if not self._listening:
             return True
-        self._errands.add(partial(self._unhook, surely=surely))
-        self._errands.wait(until - time.monotonic())
-        if not self._hooked:
-            self._errands.end()
-        return not self._hooked
+        self._worker.submit(partial(self._remove_listener, surely=surely))
+        self._worker.wait(until - time.monotonic())
+        if not self._listening:
+            self._worker.stop()
+        return not self._listening
 
-    def _unhook(self, *, surely: bool) -> None:
+    def _remove_listener(self, *, surely: bool) -> None:
         # PySpark's client holds a lock while it waits for the thread that hears of events, and
         # that thread wants the lock for the next event: without queries there is none
-        if self._here or surely or not self._spark.streams.active:
-            self._hooked = False
+        if self._is_classic or surely or not self._spark.streams.active:
+            self._listening = False
             self._spark.streams.removeListener(self._listener)
 
     # As the listener hears it
 
     def started(self, event: QueryStartedEvent) -> None:
         """A query has started."""
-        if self._wanted.takes(event.id, event.name):
+        if self._wanted.matches(event.id, event.name):
             self._start(str(event.id), str(event.runId))
         else:
-            self._passed.add(event.name or "one without a name")
+            self._other_names.add(event.name or "one without a name")
 
     def progressed(self, event: QueryProgressEvent) -> None:
         """A trigger is over."""
         progress = event.progress
-        if not self._wanted.takes(progress.id, progress.name):
+        if not self._wanted.matches(progress.id, progress.name):
             return
         done = read_progress(progress)
         if done is None:
             return
         self._start(done.query, done.run)
         with self._changed:
-            is_first = done.run not in self._news
-            self._news[done.run] = done
+            is_first = done.run not in self._newest
+            self._newest[done.run] = done
         if is_first:
-            self._errands.add(partial(self._take_news, done.run))
+            self._worker.submit(partial(self._take_newest, done.run))
 
     def terminated(self, event: QueryTerminatedEvent) -> None:
         """A query has ended."""
@@ -546,9 +548,9 @@ class QueryFollower:
             self._end(run)
 
     @property
-    def is_deaf(self) -> bool:
+    def is_stopped(self) -> bool:
         """It has ended, and only could not be taken off."""
-        return self._deaf
+        return self._stopped
 
     def _start(self, query: str, run: str) -> None:
         with self._changed:
@@ -556,16 +558,16 @@ class QueryFollower:
                 return
             self._running[run] = query
             self._found = True
-        self._errands.add(partial(self._catch_up, query, run))
+        self._worker.submit(partial(self._catch_up, query, run))
 
     def _end(self, run: str) -> None:
-        self._errands.add(partial(self._close, run))
+        self._worker.submit(partial(self._close_run, run))
 
     # In the errands' thread
 
     def _catch_up_before(self, root: str) -> None:
         """What the checkpoint has that was given, before any query has started."""
-        place = open_checkpoint(self._spark, root, here=self._here)
+        place = open_checkpoint(self._spark, root, here=self._is_classic)
         query = read_query_id(place)
         if query is None:
             return
@@ -575,22 +577,24 @@ class QueryFollower:
                 *(self._about, root, query, self._wanted.id),
             )
             return
-        self._look(place, query, "")
+        self._read_checkpoint(place, query, "")
 
     def _catch_up(self, query: str, run: str) -> None:
         """What the checkpoint of a query has that has started."""
-        self._ledger.started(query, run)
+        self._ledger.query_started(query, run)
         found = self._spark.streams.get(query) or self._given
-        place = self._place(found, query, run)
+        place = self._find_checkpoint(found, query, run)
         if place is not None:
             self._places[run] = place
-            self._look(place, query, run)
+            self._read_checkpoint(place, query, run)
         elif found is not None and (last := found.lastProgress) is not None:
             done = read_progress(last)
             if done is not None:
-                self._take(done, anew=True)
+                self._take_finished_batch(done, anew=True)
 
-    def _place(self, found: StreamingQuery | None, query: str, run: str) -> CheckpointFiles | None:
+    def _find_checkpoint(
+        self, found: StreamingQuery | None, query: str, run: str
+    ) -> CheckpointFiles | None:
         """Where the checkpoint is. Classic Spark's own object of the query knows; its class, too,
         is told nowhere else.
         """
@@ -598,12 +602,12 @@ class QueryFollower:
         if engine is not None:
             execution = engine.streamingQuery()
             if execution.getClass().getSimpleName().startswith(ASYNC_ENGINE):
-                self._late.add(run)
+                self._async_runs.add(run)
             root = execution.resolvedCheckpointRoot()
-            return open_checkpoint(self._spark, root, here=self._here)
+            return open_checkpoint(self._spark, root, here=self._is_classic)
         if self._checkpoint is None:
             return None
-        place = open_checkpoint(self._spark, self._checkpoint, here=self._here)
+        place = open_checkpoint(self._spark, self._checkpoint, here=self._is_classic)
         owner = read_query_id(place)
         if owner in {None, query}:
             return place
@@ -613,47 +617,51 @@ class QueryFollower:
         )
         return None
 
-    def _look(self, place: CheckpointFiles, query: str, run: str, *, anew: bool = True) -> None:
+    def _read_checkpoint(
+        self, place: CheckpointFiles, query: str, run: str, *, anew: bool = True
+    ) -> None:
         last = read_last_finished(place)
         if last is not None:
             batch, offsets = last
-            self._take(FinishedBatch(query=query, run=run, batch=batch, offsets=offsets), anew=anew)
+            self._take_finished_batch(
+                FinishedBatch(query=query, run=run, batch=batch, offsets=offsets), anew=anew
+            )
 
-    def _take_news(self, run: str) -> None:
+    def _take_newest(self, run: str) -> None:
         with self._changed:
-            done = self._news.pop(run)
-        if run in self._late:
-            place = self._places.get(run) or self._place(
+            done = self._newest.pop(run)
+        if run in self._async_runs:
+            place = self._places.get(run) or self._find_checkpoint(
                 self._spark.streams.get(done.query), done.query, run
             )
             if place is not None:
                 self._places[run] = place
-                self._look(place, done.query, run, anew=False)
+                self._read_checkpoint(place, done.query, run, anew=False)
         else:
-            self._take(done, anew=False)
+            self._take_finished_batch(done, anew=False)
 
-    def _take(self, done: FinishedBatch, *, anew: bool) -> None:
-        conflicts = self._ledger.finished(done)
+    def _take_finished_batch(self, done: FinishedBatch, *, anew: bool) -> None:
+        conflicts = self._ledger.batch_finished(done)
         if conflicts is None:
             return
-        for each in set(conflicts) - self._told:
-            self._told.add(each)
+        for each in set(conflicts) - self._logged_conflicts:
+            self._logged_conflicts.add(each)
             LOGGER.warning(
                 "%s: topic %r of query %s is not committed: query %s commits it already; "
                 "give each query a group of its own",
                 *(self._about, each.topic, each.query, each.owner),
             )
-        self._aim(self._ledger.target(), anew=anew)
+        self._set_target(self._ledger.offsets(), anew=anew)
 
-    def _close(self, run: str) -> None:
+    def _close_run(self, run: str) -> None:
         try:
             query, place = self._running.get(run), self._places.pop(run, None)
             if query is None:
                 return
-            if run in self._late and place is not None:
-                self._look(place, query, run, anew=False)
-            self._ledger.ended(query, run)
-            self._late.discard(run)
+            if run in self._async_runs and place is not None:
+                self._read_checkpoint(place, query, run, anew=False)
+            self._ledger.query_ended(query, run)
+            self._async_runs.discard(run)
         finally:
             with self._changed:
                 self._running.pop(run, None)
@@ -668,18 +676,18 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 Spark's names
         """A query has started."""
-        self._tell(self._follower.started, event)
+        self._forward(self._follower.started, event)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A trigger is over."""
-        self._tell(self._follower.progressed, event)
+        self._forward(self._follower.progressed, event)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """A query has ended."""
-        self._tell(self._follower.terminated, event)
+        self._forward(self._follower.terminated, event)
 
-    def _tell(self, hear: Callable[[E], None], event: E) -> None:
-        if self._follower.is_deaf:
+    def _forward(self, hear: Callable[[E], None], event: E) -> None:
+        if self._follower.is_stopped:
             return
         try:
             hear(event)

@@ -35,7 +35,7 @@ class SubscribePattern:
 
     text: str
     #: Those of the broker, too.
-    internal: bool = False
+    include_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +105,31 @@ OffsetRangeLimit: TypeAlias = (
 class SourceOptions:
     """The options of a query, checked."""
 
-    client: ClientConfig
-    read: FetchConfig
+    client_config: ClientConfig
+    read_config: FetchConfig
     subscription: TopicSelection
-    start: OffsetRangeLimit
-    end: OffsetRangeLimit
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
     #: A start by a time that no record has reached is the end of the partition, not an error.
-    late_is_latest: bool
+    missing_timestamp_is_latest: bool
     #: For each trigger.
-    most_offsets: int | None
-    least_offsets: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
     #: Milliseconds until there is a trigger with fewer.
-    longest_delay: int
-    least_tasks: int | None
+    max_trigger_delay: int
+    min_partitions: int | None
     #: Of a task.
-    most_records: int | None
+    max_records_per_partition: int | None
     slots: int | None
-    fail_on_loss: bool
-    headers: bool
-    batch_info: bool
+    fail_on_data_loss: bool
+    include_headers: bool
+    include_batch_info: bool
     #: Milliseconds without progress until a task gives up.
-    patience: int
+    poll_timeout: int
     #: How often the driver looks offsets up before it gives up.
-    tries: int
+    lookup_attempts: int
     #: Milliseconds between them.
-    pause: int
+    lookup_retry_interval: int
     #: What is without effect, or unwise, in any query.
     warnings: tuple[str, ...] = ()
     #: What is without effect in a batch query.

@@ -2,7 +2,7 @@
 
 Spark asks the data source for its columns and for a reader. :class:`BatchReader` serves
 ``spark.read``, :class:`StreamReader` serves ``spark.readStream``: they plan tasks on the driver and
-read them on executors. What a task does is in :mod:`rota.spark.source`.
+read them on executors. What a task does is in :mod:`rota.spark.task`.
 
 Spark's checkpoint keeps the offsets of a stream, in the same JSON as those of Spark's own Kafka
 source. The offsets at which a query begins are not in the checkpoint: after a kill in its first
@@ -106,8 +106,8 @@ class RotaDataSource(DataSource):
 
 
 def _list_columns(options: SourceOptions) -> tuple[tuple[str, str], ...]:
-    headers = HEADER_COLUMNS if options.headers else ()
-    return COLUMNS + headers + (BATCH_INFO_COLUMNS if options.batch_info else ())
+    headers = HEADER_COLUMNS if options.include_headers else ()
+    return COLUMNS + headers + (BATCH_INFO_COLUMNS if options.include_batch_info else ())
 
 
 def _check_columns(given: StructType, options: SourceOptions) -> None:
@@ -204,20 +204,20 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._parallelism = parallelism
         _check_not_empty(options)
-        _check_time_order(options.start, options.end)
+        _check_time_order(options.starting, options.ending)
 
     def partitions(self) -> list[InputPartition]:
         """Returns the tasks of the query."""
         options = self._options
         with OffsetLookup(options) as lookup:
             every = lookup.partitions()
-            start = lookup.offsets(options.start, every)
-            until = lookup.offsets(options.end, every, ending=True)
+            start = lookup.resolve_offsets(options.starting, every)
+            until = lookup.resolve_offsets(options.ending, every, ending=True)
         planned = plan.plan_tasks(
             _batch_ranges(options, every, start, until),
             slots=options.slots or self._parallelism,
-            least=options.least_tasks,
-            most_records=options.most_records,
+            least=options.min_partitions,
+            most_records=options.max_records_per_partition,
         )
         return [TaskPartition(each) for each in planned]
 
@@ -239,22 +239,23 @@ def _batch_ranges(
     gone = [each for each in every if each not in start or each not in until]
     if gone:
         report_data_loss(
-            f"{query.format_partitions(gone)}: deleted in this moment", fail=options.fail_on_loss
+            f"{query.format_partitions(gone)}: deleted in this moment",
+            fail=options.fail_on_data_loss,
         )
     for each in sorted(start.keys() & until.keys()):
         begin, end = start[each], until[each]
         if begin <= end:
             yield OffsetRange(each, begin, end)
-        elif _is_looked_up(options.start, each):
+        elif _is_looked_up(options.starting, each):
             report_data_loss(
                 f"{each}: was to be read from offset {begin}, and "
-                f"{_describe_end(options.end)} is {end}",
-                fail=options.fail_on_loss,
+                f"{_describe_end(options.ending)} is {end}",
+                fail=options.fail_on_data_loss,
             )
         else:
             raise InputError(
                 f"{each}: was to be read from offset {begin}, which is behind "
-                f"{_describe_end(options.end)}, "
+                f"{_describe_end(options.ending)}, "
                 f"{end}"
             )
 
@@ -285,13 +286,13 @@ def _describe_end(where: OffsetRangeLimit) -> str:
 
 
 def _check_not_empty(options: SourceOptions) -> None:
-    if isinstance(options.start, query.LatestOffsets):
+    if isinstance(options.starting, query.LatestOffsets):
         raise InputError("startingOffsets: latest leaves nothing to read for a batch query")
-    if isinstance(options.end, query.EarliestOffsets):
+    if isinstance(options.ending, query.EarliestOffsets):
         raise InputError("endingOffsets: earliest leaves nothing to read")
     for where, open_one, word in (
-        (options.start, query.LATEST_OFFSET, "latest"),
-        (options.end, query.EARLIEST_OFFSET, "earliest"),
+        (options.starting, query.LATEST_OFFSET, "latest"),
+        (options.ending, query.EARLIEST_OFFSET, "earliest"),
     ):
         if isinstance(where, query.SpecificOffsets):
             bad = [each for each, offset in where.offsets.items() if offset == open_one]
@@ -363,11 +364,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._parallelism = parallelism
         self._lookup: OffsetLookup | None = None
-        self._first: Offsets | None = None
+        self._beginning_offsets: Offsets | None = None
         self._latest: Offsets | None = None
         #: Where to stop, with the trigger ``availableNow``.
-        self._target: Offsets | None = None
-        self._delay = plan.TriggerDelay(options.least_offsets or 0, options.longest_delay)
+        self._available_now_ends: Offsets | None = None
+        self._delay = plan.TriggerDelay(
+            options.min_offsets_per_trigger or 0, options.max_trigger_delay
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self._options, "parallelism": self._parallelism}
@@ -376,7 +379,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         StreamReader.__init__(self, **state)
 
     @property
-    def _cluster(self) -> OffsetLookup:
+    def _offset_lookup(self) -> OffsetLookup:
         if self._lookup is None:
             self._lookup = OffsetLookup(self._options)
         return self._lookup
@@ -390,52 +393,58 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         everything, for ``once``.
         """
         options = self._options
-        if options.least_offsets is not None:
-            return ReadMinRows(options.least_offsets)
-        return ReadMaxRows(options.most_offsets or query.MAX_OFFSET)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadMaxRows(options.max_offsets_per_trigger or query.MAX_OFFSET)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fixes the ends: later records are not read."""
-        self._target = self._cluster.latest(self._cluster.partitions())
+        self._available_now_ends = self._offset_lookup.latest_offsets(
+            self._offset_lookup.partitions()
+        )
 
     def latestOffset(  # noqa: N802
         self, start: OffsetJson, limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """How far the next batch reads."""
-        begin = self._beginning() if start == BEGINNING else query.offsets_from_json(start)
+        begin = self._resolve_beginning() if start == BEGINNING else query.offsets_from_json(start)
         everything = isinstance(limit, ReadAllAvailable)
-        still = self._still(begin, once=everything) if start == BEGINNING else {}
+        still = self._partitions_not_read(begin, once=everything) if start == BEGINNING else {}
         if begin and len(still) == len(begin):
             self._latest = still
         else:
-            self._latest = self._known_ends(begin) | still
+            self._latest = self._trigger_ends(begin) | still
         if everything:
             return query.offsets_to_json(self._latest)
-        return query.offsets_to_json(self._limited(begin, self._latest))
+        return query.offsets_to_json(self._limit_ends(begin, self._latest))
 
-    def _beginning(self) -> Offsets:
+    def _resolve_beginning(self) -> Offsets:
         """Where the query begins."""
-        if self._first is None:
-            every = self._cluster.partitions()
-            self._first = self._cluster.offsets(self._options.start, every)
-        return self._first
+        if self._beginning_offsets is None:
+            every = self._offset_lookup.partitions()
+            self._beginning_offsets = self._offset_lookup.resolve_offsets(
+                self._options.starting, every
+            )
+        return self._beginning_offsets
 
-    def _still(self, first: Offsets, *, once: bool) -> Offsets:
+    def _partitions_not_read(self, first: Offsets, *, once: bool) -> Offsets:
         """Returns partitions of which the first batch reads nothing, because their starting
         position moves.
         """
-        late = self._options.late_is_latest and not once
-        found = {each: offset for each, offset in first.items() if late or self._moves(each)}
-        if once and found and isinstance(self._options.start, query.CommittedOffsets):
+        late = self._options.missing_timestamp_is_latest and not once
+        found = {
+            each: offset for each, offset in first.items() if late or self._is_moving_position(each)
+        }
+        if once and found and isinstance(self._options.starting, query.CommittedOffsets):
             LOGGER.warning(
                 "startingOffsets: committed: the first batch only keeps where the query begins, "
                 "and trigger(once=True) has no second one: use availableNow=True"
             )
         return found
 
-    def _moves(self, partition: TopicPartition) -> bool:
+    def _is_moving_position(self, partition: TopicPartition) -> bool:
         """Returns whether the starting position would differ if it were looked up later."""
-        match self._options.start:
+        match self._options.starting:
             case query.LatestOffsets() | query.CommittedOffsets():
                 return True
             case query.SpecificOffsets(_, given):
@@ -447,40 +456,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case query.EarliestOffsets():
                 return False
 
-    def _known_ends(self, begin: Offsets) -> Offsets:
+    def _trigger_ends(self, begin: Offsets) -> Offsets:
         """With ``availableNow``, those that there were; else those that there are."""
-        if self._target is None:
-            return self._ends(begin, self._cluster.partitions())
+        if self._available_now_ends is None:
+            return self._latest_ends(begin, self._offset_lookup.partitions())
         # it was taken a moment before the beginning was, or by a leader that is behind
-        late = [each for each, offset in begin.items() if self._target.get(each, -1) < offset]
+        late = [
+            each
+            for each, offset in begin.items()
+            if self._available_now_ends.get(each, -1) < offset
+        ]
         if late:
-            now = self._ends(begin, late)
+            now = self._latest_ends(begin, late)
             for each, until in now.items():
-                known = self._target.get(each, 0)
-                self._target[each] = max(known, min(begin[each], until))
-        return self._target
+                known = self._available_now_ends.get(each, 0)
+                self._available_now_ends[each] = max(known, min(begin[each], until))
+        return self._available_now_ends
 
-    def _limited(self, start: Offsets, end: Offsets) -> Offsets:
+    def _limit_ends(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
         # with availableNow, too, as in Spark's own: what is left then waits for the next run
-        if options.least_offsets is not None and self._delay.holds(start, end, _now_ms()):
+        if options.min_offsets_per_trigger is not None and self._delay.should_wait(
+            start, end, _now_ms()
+        ):
             return start
-        if options.most_offsets is None:
+        if options.max_offsets_per_trigger is None:
             return end
         new = [each for each in end if each not in start]
-        begin = start | self._cluster.earliest(new)
+        begin = start | self._offset_lookup.earliest_offsets(new)
         there = {each: until for each, until in end.items() if each in begin}
-        return plan.limit_offsets(options.most_offsets, begin, there)
+        return plan.limit_offsets(options.max_offsets_per_trigger, begin, there)
 
-    def _ends(self, start: Offsets, partitions: Iterable[TopicPartition]) -> Offsets:
+    def _latest_ends(self, start: Offsets, partitions: Iterable[TopicPartition]) -> Offsets:
         """Ends before the start are asked for again: a broker may be behind for a moment."""
         every = list(partitions)
-        for attempt in range(1, self._options.tries + 1):
-            ends = self._cluster.latest(every)
+        for attempt in range(1, self._options.lookup_attempts + 1):
+            ends = self._offset_lookup.latest_offsets(every)
             if all(until >= start.get(each, 0) for each, until in ends.items()):
                 break
-            if attempt < self._options.tries:
-                time.sleep(self._options.pause / 1000)
+            if attempt < self._options.lookup_attempts:
+                time.sleep(self._options.lookup_retry_interval / 1000)
         return ends
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
@@ -490,49 +505,59 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """The tasks of a batch."""
         until = query.offsets_from_json(end)
-        begin = self._begin_of(until) if start == BEGINNING else query.offsets_from_json(start)
+        begin = (
+            self._first_batch_start(until) if start == BEGINNING else query.offsets_from_json(start)
+        )
         options = self._options
         planned = plan.plan_tasks(
-            self._ranges(begin, until),
+            self._stream_ranges(begin, until),
             slots=options.slots or self._parallelism,
-            least=options.least_tasks,
-            most_records=options.most_records,
+            least=options.min_partitions,
+            most_records=options.max_records_per_partition,
         )
         return [TaskPartition(each) for each in planned]
 
-    def _begin_of(self, end: Offsets) -> Offsets:
+    def _first_batch_start(self, end: Offsets) -> Offsets:
         """Where the first batch begins, whose end is known: after a restart, too."""
-        known = self._first
+        known = self._beginning_offsets
         if known is None:
-            still = {each: until for each, until in end.items() if self._moves(each)}
+            still = {each: until for each, until in end.items() if self._is_moving_position(each)}
             fixed = end.keys() - still.keys()
-            where = _restrict_limit(self._options.start, fixed)
-            known = still | self._cluster.offsets(where, _limit_partitions(where, fixed))
-        if self._options.late_is_latest:  # what was none then may be one now, behind the end
+            where = _restrict_limit(self._options.starting, fixed)
+            known = still | self._offset_lookup.resolve_offsets(
+                where, _limit_partitions(where, fixed)
+            )
+        if (
+            self._options.missing_timestamp_is_latest
+        ):  # what was none then may be one now, behind the end
             return {each: min(known[each], end[each]) for each in known.keys() & end.keys()}
         return {each: known[each] for each in known.keys() & end.keys()}
 
-    def _ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+    def _stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
         """What to read; says what cannot be read any more."""
         gone = start.keys() - end.keys()
         if gone:
-            self._lost(f"{query.format_partitions(gone)}: gone")
+            self._report_data_loss(f"{query.format_partitions(gone)}: gone")
         new = end.keys() - start.keys()
-        begin = start | self._cluster.earliest(new)
+        begin = start | self._offset_lookup.earliest_offsets(new)
         missing = end.keys() - begin.keys()
         if missing:
-            self._lost(f"{query.format_partitions(missing)}: came, and is gone again")
+            self._report_data_loss(f"{query.format_partitions(missing)}: came, and is gone again")
         for each in sorted(new - missing):
             if begin[each] != 0:
-                self._lost(f"{each}: is new, and begins at offset {begin[each]}, not at 0")
+                self._report_data_loss(
+                    f"{each}: is new, and begins at offset {begin[each]}, not at 0"
+                )
         there = sorted(end.keys() - missing)
         for each in there:
             if end[each] < begin[each]:
-                self._lost(f"{each}: went back from offset {begin[each]} to {end[each]}")
+                self._report_data_loss(
+                    f"{each}: went back from offset {begin[each]} to {end[each]}"
+                )
         return [OffsetRange(each, begin[each], end[each]) for each in there]
 
-    def _lost(self, what: str) -> None:
-        report_data_loss(what, fail=self._options.fail_on_loss)
+    def _report_data_loss(self, what: str) -> None:
+        report_data_loss(what, fail=self._options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

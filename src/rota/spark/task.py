@@ -4,13 +4,13 @@ This module and what it imports load no pyspark; an import contract holds that.
 
 In the order of this file::
 
-read_ranges       the rows of a task: the entry point
-ClientPool        connections that a Python worker keeps from task to task
-RangeProgress     how far a range was read, and what delays it
-FetchInFlight     one Fetch: which ranges it asks for, and for how many bytes
-handle_response   what a response means for a range
-LogExtent         whether records that do not come are delayed, compacted or lost
-FetchLoop         asks brokers until all ranges are read: leaders, connections, backoff, timeout
+    read_ranges       the rows of a task: the entry point
+    ClientPool        connections that a Python worker keeps from task to task
+    RangeProgress     how far a range was read, and what delays it
+    FetchInFlight     one Fetch: which ranges it asks for, and for how many bytes
+    handle_response   what a response means for a range
+    LogExtent         whether records that do not come are delayed, compacted or lost
+    FetchLoop         asks brokers until all ranges are read: leaders, connections, backoff, timeout
 
 Each broker is asked for several ranges at a time. The next response is on its way while one is
 decoded and taken by Spark. Memory: the responses in flight, one more, and a part of that one as
@@ -67,7 +67,7 @@ def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordB
     :raises TimedOut: no progress for ``kafkaConsumer.pollTimeoutMs``
     :raises Refused: a broker refuses to serve a partition, and will not change its mind
     """
-    own = CLIENT_POOL.take(options.client)
+    own = CLIENT_POOL.take_client(options.client_config)
     inquiry = FetchLoop(own, task, options)
     try:
         while (yield from _next_rows(own, inquiry, options)):
@@ -79,7 +79,7 @@ def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordB
             own.close()
         raise
     inquiry.close()
-    CLIENT_POOL.give_back(options.client, own)
+    CLIENT_POOL.return_client(options.client_config, own)
 
 
 def _next_rows(
@@ -88,7 +88,7 @@ def _next_rows(
     """Yields the rows of the next responses, of which nothing is kept; returns whether there
     were any.
     """
-    answers = own.run(inquiry.next())
+    answers = own.run(inquiry.next_responses())
     for each in answers:
         for batch in _decode_response(each, options):
             yield from _split_rows(batch, options)
@@ -100,9 +100,9 @@ def _decode_response(found: FetchedRange, options: SourceOptions) -> Iterator[Ba
     """Yields the records of a response that are within the range."""
     reading = fetch.read_batches(
         found.fetched,
-        check=options.read.check_crcs,
-        committed_only=options.read.committed_only,
-        control=options.batch_info,
+        check=options.read_config.check_crcs,
+        committed_only=options.read_config.committed_only,
+        control=options.include_batch_info,
         portion=DECODE_BYTES,
     )
     for batch in reading:
@@ -120,7 +120,9 @@ def _split_rows(batch: Batch, options: SourceOptions) -> Iterator[pa.RecordBatch
     count = max(1, min(MAX_ROWS, len(batch) * ARROW_BATCH_BYTES // max(size, 1)))
     for first in range(0, len(batch), count):
         some = batch[first : first + count]
-        yield to_record_batch(some, headers=options.headers, batch_info=options.batch_info)
+        yield to_record_batch(
+            some, headers=options.include_headers, batch_info=options.include_batch_info
+        )
 
 
 BATCH_INFO_FIELDS = (
@@ -175,13 +177,13 @@ class BlockingClient:
         self.loop = asyncio.new_event_loop()
         self.client = ClusterClient(config, quiet=True)
         #: Bytes of each offset, as they were last.
-        self.rates: dict[TopicPartition, float] = {}
+        self.offset_bytes: dict[TopicPartition, float] = {}
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """What a call gives."""
         return self.loop.run_until_complete(call)
 
-    def turn(self) -> None:
+    def run_pending(self) -> None:
         """Lets the loop notice what happened while it did not run, such as closed connections."""
         self.run(asyncio.sleep(0))
 
@@ -189,7 +191,7 @@ class BlockingClient:
         """Closes the connections."""
         try:
             self.run(self.client.close())
-            self.turn()
+            self.run_pending()
         finally:
             self.loop.close()
 
@@ -200,39 +202,39 @@ class ClientPool:
     """
 
     def __init__(self) -> None:
-        self._links: dict[ClientConfig, BlockingClient] = {}
+        self._idle: dict[ClientConfig, BlockingClient] = {}
         self._process = os.getpid()
         self._frozen = False
         #: What was there before a fork: to close it here would disturb the other process.
-        self._others: list[BlockingClient] = []
+        self._inherited: list[BlockingClient] = []
 
-    def take(self, config: ClientConfig) -> BlockingClient:
+    def take_client(self, config: ClientConfig) -> BlockingClient:
         """Returns a client, for the caller alone until it is returned to the pool."""
-        self._freeze()
+        self._freeze_gc()
         if self._process != os.getpid():
-            self._others += self._links.values()
-            self._links, self._process = {}, os.getpid()
-        found = self._links.pop(config, None)
+            self._inherited += self._idle.values()
+            self._idle, self._process = {}, os.getpid()
+        found = self._idle.pop(config, None)
         if found is None:
             return BlockingClient(config)
-        found.turn()
+        found.run_pending()
         return found
 
-    def give_back(self, config: ClientConfig, link: BlockingClient) -> None:
+    def return_client(self, config: ClientConfig, link: BlockingClient) -> None:
         """Keeps a client for the next task."""
-        older = self._links.pop(config, None)
+        older = self._idle.pop(config, None)
         if older is not None:  # one task has read twice at a time
             older.close()
-        while len(self._links) >= MAX_CLIENTS:
-            self._links.pop(next(iter(self._links))).close()
-        self._links[config] = link
+        while len(self._idle) >= MAX_CLIENTS:
+            self._idle.pop(next(iter(self._idle))).close()
+        self._idle[config] = link
 
     def close(self) -> None:
         """Closes all."""
-        while self._links:
-            self._links.popitem()[1].close()
+        while self._idle:
+            self._idle.popitem()[1].close()
 
-    def _freeze(self) -> None:
+    def _freeze_gc(self) -> None:
         """Excludes imported objects from garbage collection: Spark's worker collects after
         every task.
         """
@@ -262,35 +264,35 @@ class RangeProgress:
     #: A follower did not do: nobody is to name one again.
     leader_only: bool = False
     #: To be asked for alone: in an answer with others there was no room for it.
-    alone: bool = False
+    fetch_alone: bool = False
     #: Answers in a row that had nothing, though nothing else was asked for.
-    empty: int = 0
+    empty_responses: int = 0
     #: What all of these answers have said to be readable: offsets before this.
-    readable: int = 0
+    readable_until: int = 0
     #: Not to be asked for before it is known who leads now.
-    stale: bool = False
+    needs_leader: bool = False
     #: Since when brokers say that there is no such partition.
-    unknown: float | None = None
+    unknown_since: float | None = None
     #: Since when it is asked for without progress.
-    waiting: float | None = None
+    waiting_since: float | None = None
     #: In a row.
     failures: int = 0
     #: When it may be asked for again.
-    ready: float = 0.0
+    retry_at: float = 0.0
     #: What came of the last try.
-    trouble: str = ""
+    last_failure: str = ""
 
     @property
-    def left(self) -> int:
+    def offsets_left(self) -> int:
         """How many offsets."""
         return self.until - self.position
 
-    def move(self, position: int) -> None:
+    def advance_to(self, position: int) -> None:
         """Sets the position, and clears what was noted about failures."""
         self.position = position
-        self.empty, self.failures, self.alone = 0, 0, False
-        self.waiting = self.unknown = None
-        self.trouble = ""
+        self.empty_responses, self.failures, self.fetch_alone = 0, 0, False
+        self.waiting_since = self.unknown_since = None
+        self.last_failure = ""
 
 
 #: Bytes that a Fetch asks for, about; ``max.partition.fetch.bytes`` may ask for more of one.
@@ -310,16 +312,16 @@ class FetchInFlight:
     node: int
     connection: BrokerConnection
     fetch: PreparedFetch
-    parts: Mapping[TopicPartition, RangeProgress]
+    ranges: Mapping[TopicPartition, RangeProgress]
     #: Bytes that may come.
-    size: int
+    max_bytes: int
     #: When, by the clock that counts waiting only.
-    sent: float
+    sent_at: float
 
     @property
-    def alone(self) -> bool:
+    def has_single_range(self) -> bool:
         """One range was asked for."""
-        return len(self.parts) == 1
+        return len(self.ranges) == 1
 
 
 class FetchSizes:
@@ -335,26 +337,29 @@ class FetchSizes:
         :param most: ``max.partition.fetch.bytes``
         :param rates: bytes of an offset
         """
-        self._most = most
-        self._rates = rates
+        self._max_bytes = most
+        self._offset_bytes = rates
         #: Bytes of the last answer.
-        self._last: dict[TopicPartition, int] = {}
+        self._last_response_bytes: dict[TopicPartition, int] = {}
 
-    def of(self, part: RangeProgress) -> int:
+    def bytes_to_request(self, part: RangeProgress) -> int:
         """Bytes to ask for."""
-        if part.alone:
-            return self._most
-        rate = self._rates.get(part.partition, DEFAULT_OFFSET_BYTES)
-        return min(self._most, int(part.left * rate) + FETCH_MARGIN)
+        if part.fetch_alone:
+            return self._max_bytes
+        rate = self._offset_bytes.get(part.partition, DEFAULT_OFFSET_BYTES)
+        return min(self._max_bytes, int(part.offsets_left * rate) + FETCH_MARGIN)
 
-    def learn(self, partition: TopicPartition, size: int, offsets: int) -> None:
+    def record_response(self, partition: TopicPartition, size: int, offsets: int) -> None:
         """So many offsets had so many bytes."""
-        self._rates[partition] = size / offsets
-        self._last[partition] = size
+        self._offset_bytes[partition] = size / offsets
+        self._last_response_bytes[partition] = size
 
-    def largest(self, partitions: Iterable[TopicPartition]) -> int:
+    def largest_response(self, partitions: Iterable[TopicPartition]) -> int:
         """What may come of one of them, whatever is asked for: batches are whole."""
-        known = (max(self._last.get(each, 0), int(self._rates.get(each, 0))) for each in partitions)
+        known = (
+            max(self._last_response_bytes.get(each, 0), int(self._offset_bytes.get(each, 0)))
+            for each in partitions
+        )
         return max(known, default=0)
 
 
@@ -365,15 +370,15 @@ def choose_ranges(
     chosen: dict[TopicPartition, RangeProgress] = {}
     size = 0
     for part in queue:
-        if part.node != node or part.stale or part.ready > now:
+        if part.node != node or part.needs_leader or part.retry_at > now:
             continue
         if part.partition in chosen:  # a Fetch names a partition once
             continue
-        single = part.alone or part.leader_only
-        if chosen and (single or size + sizes.of(part) > FETCH_BYTES):
+        single = part.fetch_alone or part.leader_only
+        if chosen and (single or size + sizes.bytes_to_request(part) > FETCH_BYTES):
             break
         chosen[part.partition] = part
-        size += sizes.of(part)
+        size += sizes.bytes_to_request(part)
         if single:
             break
     return list(chosen.values())
@@ -395,14 +400,14 @@ def build_fetch(
                 ZERO_UUID if topic is None else topic.id,
                 part.position,
                 NO_LEADER_EPOCH if known is None else known.leader_epoch,
-                max_bytes=sizes.of(part),
+                max_bytes=sizes.bytes_to_request(part),
             )
         )
     if any(part.leader_only for part in parts):
         config = replace(config, rack=None)
-    size = min(sum(sizes.of(part) for part in parts), config.fetch_max_bytes)
+    size = min(sum(sizes.bytes_to_request(part) for part in parts), config.fetch_max_bytes)
     fetch = fetch_module.build_fetch(wanted, config, max_bytes=size)
-    return fetch, max(size, sizes.largest(part.partition for part in parts))
+    return fetch, max(size, sizes.largest_response(part.partition for part in parts))
 
 
 #: Answers in a row with nothing before it is looked up what there is.
@@ -413,9 +418,9 @@ class FetchAction(enum.Enum):
     """What to do next with a range."""
 
     READ = "its records are to be read; the position is behind them already"
-    ASK = "it is to be asked for again"
-    PAUSE = "the same, after a pause and a look who leads now"
-    DOUBT = "it is to be looked up what there is"
+    FETCH_AGAIN = "it is to be asked for again"
+    BACK_OFF = "the same, after a pause and a look who leads now"
+    CHECK_LOG = "it is to be looked up what there is"
 
 
 def handle_response(
@@ -427,20 +432,20 @@ def handle_response(
     :param committed_only: with ``read_committed``
     :raises Refused: the error is not worth another try
     """
-    if fetched.code:
-        return _handle_error(part, fetched.code)
+    if fetched.error_code:
+        return _handle_error(part, fetched.error_code)
     behind = _end_of_whole_batches(fetched)
     if behind is not None and behind > part.position:
-        part.move(behind)
+        part.advance_to(behind)
         return FetchAction.READ
-    if fetched.preferred_replica >= 0 and part.replica is None and not part.leader_only:
-        part.replica = fetched.preferred_replica
-        return FetchAction.ASK
+    if fetched.preferred_read_replica >= 0 and part.replica is None and not part.leader_only:
+        part.replica = fetched.preferred_read_replica
+        return FetchAction.FETCH_AGAIN
     if not alone:
-        part.alone = True
-        return FetchAction.ASK
+        part.fetch_alone = True
+        return FetchAction.FETCH_AGAIN
     if behind is None and fetched.records:
-        part.trouble = "what came has no whole batch"
+        part.last_failure = "what came has no whole batch"
         return FetchAction.READ  # the reader of records says what is wrong with them
     return _handle_empty(part, fetched, committed_only=committed_only)
 
@@ -467,29 +472,33 @@ def _handle_empty(
     """
     if part.replica is not None:  # it may be behind its leader
         part.replica, part.leader_only = None, True
-        return FetchAction.ASK
-    stable = fetched.last_stable if committed_only else -1
+        return FetchAction.FETCH_AGAIN
+    stable = fetched.last_stable_offset if committed_only else -1
     readable = fetched.high_watermark if stable < 0 else stable
-    part.readable = min(readable, part.readable) if part.empty else readable
-    part.empty += 1
-    part.trouble = f"the broker has nothing there, and what can be read ends at {readable}"
+    part.readable_until = min(readable, part.readable_until) if part.empty_responses else readable
+    part.empty_responses += 1
+    part.last_failure = f"the broker has nothing there, and what can be read ends at {readable}"
     if committed_only and readable <= part.position < fetched.high_watermark:
-        part.trouble = (
+        part.last_failure = (
             f"a transaction is open at offset {readable}, and read_committed does not go beyond"
         )
-    return FetchAction.DOUBT if part.empty >= EMPTY_RESPONSES_BEFORE_CHECK else FetchAction.PAUSE
+    return (
+        FetchAction.CHECK_LOG
+        if part.empty_responses >= EMPTY_RESPONSES_BEFORE_CHECK
+        else FetchAction.BACK_OFF
+    )
 
 
 def _handle_error(part: RangeProgress, code: int) -> FetchAction:
     known = Code(code).name if code in set(Code) else "unknown"
-    part.trouble = f"error {code} ({known}) at offset {part.position}"
+    part.last_failure = f"error {code} ({known}) at offset {part.position}"
     if part.replica is not None:
         part.replica, part.leader_only = None, True
-        return FetchAction.PAUSE
+        return FetchAction.BACK_OFF
     if code == Code.OFFSET_OUT_OF_RANGE:
-        return FetchAction.DOUBT
+        return FetchAction.CHECK_LOG
     if code in RETRIABLE_CODES:
-        return FetchAction.PAUSE
+        return FetchAction.BACK_OFF
     raise partition_error(code, part.partition, f"to fetch offset {part.position} of")
 
 
@@ -500,11 +509,11 @@ EARLIEST_LOCAL = -4
 class LogExtent(NamedTuple):
     """Where a partition's log begins and ends."""
 
-    first: int
+    log_start: int
     #: From here on on the broker's own disks.
-    local: int
+    local_log_start: int
     #: Behind the last record.
-    last: int
+    log_end: int
 
 
 async def look_up_extents(
@@ -528,19 +537,20 @@ def skip_missing(part: RangeProgress, extent: LogExtent, *, fail: bool) -> None:
     :raises DataLost: records are gone, and it is set
     """
     where = f"{part.partition} from offset {part.position} to {part.until}"
-    if part.position < extent.first:
-        report_data_loss(f"{where}: the log begins at {extent.first} by now", fail=fail)
-        part.move(extent.first)
-    elif part.position >= extent.last:
-        report_data_loss(f"{where}: the log ends at {extent.last} by now", fail=fail)
-        part.move(part.until)
+    if part.position < extent.log_start:
+        report_data_loss(f"{where}: the log begins at {extent.log_start} by now", fail=fail)
+        part.advance_to(extent.log_start)
+    elif part.position >= extent.log_end:
+        report_data_loss(f"{where}: the log ends at {extent.log_end} by now", fail=fail)
+        part.advance_to(part.until)
     elif (
-        part.empty >= EMPTY_RESPONSES_BEFORE_CHECK and part.readable > part.position >= extent.local
+        part.empty_responses >= EMPTY_RESPONSES_BEFORE_CHECK
+        and part.readable_until > part.position >= extent.local_log_start
     ):
         # on its own disks the broker does not miss anything: compaction left nothing there
-        part.move(min(part.readable, part.until))
+        part.advance_to(min(part.readable_until, part.until))
     else:
-        part.empty = 0
+        part.empty_responses = 0
 
 
 # Asks brokers for ranges until all is read: who leads, connections, pauses, patience.
@@ -585,257 +595,270 @@ class FetchLoop:
 
     def __init__(self, link: BlockingClient, task: TaskRanges, options: SourceOptions) -> None:
         """Nothing is asked yet."""
-        self._link = link
+        self._blocking_client = link
         self._client = link.client
         self._options = options
-        self._patience = options.patience / 1000
-        self._sizes = FetchSizes(options.read.max_partition_bytes, link.rates)
+        self._timeout = options.poll_timeout / 1000
+        self._sizes = FetchSizes(options.read_config.max_partition_bytes, link.offset_bytes)
         #: Not under way.
         self._queue = deque(RangeProgress(*each) for each in task if each.size > 0)
         #: To be looked up, or being so.
-        self._doubtful: list[RangeProgress] = []
-        self._flights: dict[asyncio.Future[Message], FetchInFlight] = {}
-        self._chores: dict[Hashable, asyncio.Task[None]] = {}
+        self._to_check: list[RangeProgress] = []
+        self._in_flight: dict[asyncio.Future[Message], FetchInFlight] = {}
+        self._background: dict[Hashable, asyncio.Task[None]] = {}
         #: Brokers that cannot be reached; None: nobody tells of the cluster.
-        self._troubles: dict[int | None, _BrokerFailure] = {}
+        self._broker_failures: dict[int | None, _BrokerFailure] = {}
         #: Seconds that nobody waited.
-        self._away = 0.0
+        self._idle_seconds = 0.0
         #: When nobody waited any more.
-        self._left: float | None = None
+        self._idle_since: float | None = None
         #: It was looked who leads, once at least.
-        self._known = False
+        self._leaders_requested = False
 
-    async def next(self) -> list[FetchedRange]:
+    async def next_responses(self) -> list[FetchedRange]:
         """Waits for the next responses and returns them in the order of their offsets; an
         empty list: all ranges are read.
         """
-        if self._left is not None:
-            self._away += self._link.loop.time() - self._left
+        if self._idle_since is not None:
+            self._idle_seconds += self._blocking_client.loop.time() - self._idle_since
         try:
-            while self._queue or self._flights or self._doubtful:
+            while self._queue or self._in_flight or self._to_check:
                 # one time for a turn: what is due after it is waited for
                 now = self._now
-                self._begin_chores(now)
-                self._send(now)
-                flight = next((each for each in self._flights if each.done()), None)
+                self._start_background(now)
+                self._send_fetches(now)
+                flight = next((each for each in self._in_flight if each.done()), None)
                 if flight is None:
                     await self._wait(now)
-                    self._give_up()
-                elif found := self._landed(flight):
-                    self._send(now)  # the next is on its way while Spark takes these
+                    self._check_timeouts()
+                elif found := self._take_response(flight):
+                    self._send_fetches(now)  # the next is on its way while Spark takes these
                     return found
             return []
         finally:
-            self._left = self._link.loop.time()
+            self._idle_since = self._blocking_client.loop.time()
 
     def close(self) -> None:
         """Ends what is under way."""
-        for each in (*self._flights, *self._chores.values()):
+        for each in (*self._in_flight, *self._background.values()):
             each.cancel()
-        chores, self._flights, self._chores = list(self._chores.values()), {}, {}
+        chores, self._in_flight, self._background = list(self._background.values()), {}, {}
         if chores:
-            self._link.run(_wait_for_all(chores))
+            self._blocking_client.run(_wait_for_all(chores))
 
     @property
     def _now(self) -> float:
         """By the clock that counts waiting only."""
-        return self._link.loop.time() - self._away
+        return self._blocking_client.loop.time() - self._idle_seconds
 
     # What came
 
-    def _landed(self, future: asyncio.Future[Message]) -> list[FetchedRange]:
+    def _take_response(self, future: asyncio.Future[Message]) -> list[FetchedRange]:
         """The answers to one Fetch; those to others wait as they came."""
-        flight = self._flights.pop(future)
+        flight = self._in_flight.pop(future)
         error = future.exception()
         if error is not None:
             if not isinstance(error, Unreachable):
                 raise error
-            self._failed(flight.parts.values(), str(error))
+            self._retry_later(flight.ranges.values(), str(error))
             return []
-        found, parts, response = [], dict(flight.parts), future.result()
+        found, parts, response = [], dict(flight.ranges), future.result()
         for fetched in flight.fetch.parse(response):
             part = parts.pop(fetched.partition, None)
-            if part is not None and self._arrived(part, fetched, flight):
+            if part is not None and self._handle_range(part, fetched, flight):
                 found.append(FetchedRange(fetched, part.until))
-        self._left_out(list(parts.values()), response.throttle_time_ms / 1000)
+        self._handle_omitted(list(parts.values()), response.throttle_time_ms / 1000)
         return found
 
-    def _arrived(
+    def _handle_range(
         self, part: RangeProgress, fetched: FetchedPartition, flight: FetchInFlight
     ) -> bool:
         """Has it something to be read?"""
-        before, committed = part.position, self._options.read.committed_only
-        verdict = handle_response(part, fetched, alone=flight.alone, committed_only=committed)
+        before, committed = part.position, self._options.read_config.committed_only
+        verdict = handle_response(
+            part, fetched, alone=flight.has_single_range, committed_only=committed
+        )
         match verdict:
             case FetchAction.READ:
                 if part.position > before:
                     offsets = part.position - before
-                    self._sizes.learn(part.partition, len(fetched.records), offsets)
+                    self._sizes.record_response(part.partition, len(fetched.records), offsets)
                 self._requeue(part)
-            case FetchAction.ASK:
+            case FetchAction.FETCH_AGAIN:
                 self._requeue(part)
-            case FetchAction.PAUSE:
-                self._failed([part], part.trouble)
-            case FetchAction.DOUBT:
-                self._doubtful.append(part)
+            case FetchAction.BACK_OFF:
+                self._retry_later([part], part.last_failure)
+            case FetchAction.CHECK_LOG:
+                self._to_check.append(part)
         return verdict is FetchAction.READ
 
     def _requeue(self, part: RangeProgress) -> None:
         if part.position < part.until:
             part.node = self._node(part)
-            part.stale = part.node is None
+            part.needs_leader = part.node is None
             self._queue.appendleft(part)  # one partition after the other
 
-    def _left_out(self, parts: list[RangeProgress], throttled: float) -> None:
+    def _handle_omitted(self, parts: list[RangeProgress], throttled: float) -> None:
         """Handles ranges that the response leaves out: a broker that throttles this client
         answers with nothing at all.
         """
         if throttled <= 0:
-            self._failed(parts, "the broker's answer leaves it out")
+            self._retry_later(parts, "the broker's answer leaves it out")
             return
         for part in parts:
-            part.trouble = f"a quota of the broker's, which wants a pause of {throttled:g} s"
-            part.ready = self._now + throttled
+            part.last_failure = f"a quota of the broker's, which wants a pause of {throttled:g} s"
+            part.retry_at = self._now + throttled
             self._requeue(part)
 
-    def _failed(self, parts: Iterable[RangeProgress], trouble: str) -> None:
+    def _retry_later(self, parts: Iterable[RangeProgress], trouble: str) -> None:
         """Queues ranges again, after a backoff and a refresh of their leaders."""
         for part in list(parts):
-            part.trouble = trouble
+            part.last_failure = trouble
             part.failures += 1
-            if part.waiting is None:
-                part.waiting = self._now
-            part.ready = self._now + self._client.backoff.after(part.failures)
-            part.stale = True
+            if part.waiting_since is None:
+                part.waiting_since = self._now
+            part.retry_at = self._now + self._client.backoff.pause_after(part.failures)
+            part.needs_leader = True
             self._queue.append(part)
 
     # Waiting
 
     async def _wait(self, turn: float) -> None:
         """Until something has happened, or is due after this turn."""
-        due = [part.ready for part in self._queue if part.ready > turn]
-        due += [flight.sent + self._late for flight in self._flights.values()]
-        due += [each.waiting + self._patience for each in self._every() if each.waiting is not None]
-        due += [trouble.since + self._patience for trouble in self._troubles.values()]
+        due = [part.retry_at for part in self._queue if part.retry_at > turn]
+        due += [flight.sent_at + self._request_timeout for flight in self._in_flight.values()]
+        due += [
+            each.waiting_since + self._timeout
+            for each in self._all_ranges()
+            if each.waiting_since is not None
+        ]
+        due += [trouble.since + self._timeout for trouble in self._broker_failures.values()]
         timeout = max(min(due) - self._now, 0.0) + 0.001 if due else None
-        tasks = [*self._flights, *self._chores.values()]
+        tasks = [*self._in_flight, *self._background.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         else:
             assert timeout is not None, "nothing is under way, and nothing is due"
             await asyncio.sleep(timeout)
-        for key in [key for key, chore in self._chores.items() if chore.done()]:
-            self._chores.pop(key).result()
-        self._hang_up()
+        for key in [key for key, chore in self._background.items() if chore.done()]:
+            self._background.pop(key).result()
+        self._close_late_connections()
 
     @property
-    def _late(self) -> float:
+    def _request_timeout(self) -> float:
         """Seconds after which an answer does not come any more."""
         return self._client.config.request_timeout / 1000
 
-    def _hang_up(self) -> None:
+    def _close_late_connections(self) -> None:
         """Closes connections whose response is late: responses come in order, so the next
         ones would be later still.
         """
         now = self._now
         late = {
             each.connection
-            for future, each in self._flights.items()
-            if not future.done() and now - each.sent >= self._late
+            for future, each in self._in_flight.items()
+            if not future.done() and now - each.sent_at >= self._request_timeout
         }
-        for future, flight in list(self._flights.items()):
+        for future, flight in list(self._in_flight.items()):
             if flight.connection in late and not future.done():
                 future.cancel()
-                del self._flights[future]
-                text = f"{flight.connection.name}: no answer to Fetch within {self._late:g} s"
-                self._failed(flight.parts.values(), text)
+                del self._in_flight[future]
+                text = (
+                    f"{flight.connection.name}: no answer to Fetch within "
+                    f"{self._request_timeout:g} s"
+                )
+                self._retry_later(flight.ranges.values(), text)
         for connection in late:
             connection.close()
 
-    def _every(self) -> Iterable[RangeProgress]:
+    def _all_ranges(self) -> Iterable[RangeProgress]:
         yield from self._queue
-        yield from self._doubtful
-        for flight in self._flights.values():
-            yield from flight.parts.values()
+        yield from self._to_check
+        for flight in self._in_flight.values():
+            yield from flight.ranges.values()
 
-    def _give_up(self) -> None:
+    def _check_timeouts(self) -> None:
         """Without progress for too long."""
         now = self._now
-        for part in self._every():
-            if part.waiting is not None and now - part.waiting >= self._patience:
-                raise self._given_up(part, part.trouble)
-        for node, trouble in list(self._troubles.items()):
+        for part in self._all_ranges():
+            if part.waiting_since is not None and now - part.waiting_since >= self._timeout:
+                raise self._timeout_error(part, part.last_failure)
+        for node, trouble in list(self._broker_failures.items()):
             parts = [each for each in self._queue if node is None or each.node == node]
             if not parts:
-                del self._troubles[node]  # others lead by now
-            elif now - trouble.since >= self._patience:
-                raise self._given_up(parts[0], trouble.text)
+                del self._broker_failures[node]  # others lead by now
+            elif now - trouble.since >= self._timeout:
+                raise self._timeout_error(parts[0], trouble.text)
 
-    def _given_up(self, part: RangeProgress, trouble: str) -> TimedOut:
+    def _timeout_error(self, part: RangeProgress, trouble: str) -> TimedOut:
         return TimedOut(
             f"{part.partition}: nothing could be read from offset {part.position} on for "
-            f"{self._patience:g} s (kafkaConsumer.pollTimeoutMs): {trouble}"
+            f"{self._timeout:g} s (kafkaConsumer.pollTimeoutMs): {trouble}"
         )
 
     # Chores
 
-    def _begin_chores(self, now: float) -> None:
-        unknown = not self._known or any(part.stale and part.ready <= now for part in self._queue)
+    def _start_background(self, now: float) -> None:
+        unknown = not self._leaders_requested or any(
+            part.needs_leader and part.retry_at <= now for part in self._queue
+        )
         if self._queue and unknown:
-            self._begin("leaders", self._learn_leaders)
-        if self._doubtful:
-            self._begin("extents", self._look_up)
-        for node in {part.node for part in self._queue if not part.stale}:
+            self._start_once("leaders", self._learn_leaders)
+        if self._to_check:
+            self._start_once("extents", self._check_logs)
+        for node in {part.node for part in self._queue if not part.needs_leader}:
             if node is not None and self._connection(node) is None:
-                self._begin(node, self._connect, node)
+                self._start_once(node, self._connect, node)
 
-    def _begin(self, key: Hashable, chore: Any, *given: Any) -> None:  # noqa: ANN401 any chore
-        if key not in self._chores:
+    def _start_once(self, key: Hashable, chore: Any, *given: Any) -> None:  # noqa: ANN401 any chore
+        if key not in self._background:
             call: Coroutine[Any, Any, None] = chore(*given)
-            self._chores[key] = self._link.loop.create_task(call)
+            self._background[key] = self._blocking_client.loop.create_task(call)
 
     async def _learn_leaders(self) -> None:
         """Who leads, asked for if that is not known or was wrong."""
-        begun, queued, self._known = self._now, list(self._queue), True
+        begun, queued, self._leaders_requested = self._now, list(self._queue), True
         topics = {each.partition.topic for each in queued}
-        stale = any(each.stale for each in queued)
+        stale = any(each.needs_leader for each in queued)
         if stale or not topics <= self._client.metadata.topics.keys():
             try:
-                await self._client.refresh(topics, deadline=self._client.deadline(self._patience))
+                await self._client.refresh(
+                    topics, deadline=self._client.deadline_after(self._timeout)
+                )
             except Unreachable as error:
-                self._note(None, begun, error)
+                self._record_failure(None, begun, error)
                 return
-        self._troubles.pop(None, None)
+        self._broker_failures.pop(None, None)
         now = self._now
         for part in [each for each in self._queue if each.partition.topic in topics]:
-            if part.stale and part.ready > now:
+            if part.needs_leader and part.retry_at > now:
                 continue  # it has failed meanwhile
-            part.node, part.stale = self._node(part), False
+            part.node, part.needs_leader = self._node(part), False
             if part.node is None:
                 self._queue.remove(part)
-                self._without_leader(part)
+                self._handle_no_leader(part)
 
-    def _without_leader(self, part: RangeProgress) -> None:
+    def _handle_no_leader(self, part: RangeProgress) -> None:
         topic = self._client.metadata.topics.get(part.partition.topic)
         error = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
         if error not in RETRIABLE_CODES | {Code.NONE}:
             raise partition_error(error, part.partition, "to look up")
         if self._client.metadata.partition(part.partition) is not None:
-            self._failed([part], "it has no leader")
+            self._retry_later([part], "it has no leader")
             return
-        if part.unknown is None:
-            part.unknown = self._now
-        if self._now - part.unknown >= UNKNOWN_TOPIC_SHARE * self._patience:
+        if part.unknown_since is None:
+            part.unknown_since = self._now
+        if self._now - part.unknown_since >= UNKNOWN_TOPIC_SHARE * self._timeout:
             what = f"{part.partition} from offset {part.position} to {part.until}: it is gone"
-            report_data_loss(what, fail=self._options.fail_on_loss)
+            report_data_loss(what, fail=self._options.fail_on_data_loss)
         else:
-            self._failed([part], "there is no such partition")
+            self._retry_later([part], "there is no such partition")
 
-    async def _look_up(self) -> None:
+    async def _check_logs(self) -> None:
         """What there is of those in doubt."""
-        parts = list(self._doubtful)
-        deadline = self._client.deadline(
-            min(self._patience, self._client.config.api_timeout / 1000)
+        parts = list(self._to_check)
+        deadline = self._client.deadline_after(
+            min(self._timeout, self._client.config.api_timeout / 1000)
         )
         trouble = None
         try:
@@ -847,34 +870,34 @@ class FetchLoop:
                 raise
             found, trouble = {}, str(error)
         for part in parts:
-            self._doubtful.remove(part)
+            self._to_check.remove(part)
             if part.partition in found:
                 before = part.position
-                skip_missing(part, found[part.partition], fail=self._options.fail_on_loss)
+                skip_missing(part, found[part.partition], fail=self._options.fail_on_data_loss)
                 if part.position > before:
                     self._requeue(part)
                     continue
-            self._failed([part], trouble or part.trouble)
+            self._retry_later([part], trouble or part.last_failure)
 
     async def _connect(self, node: int) -> None:
         begun = self._now
         try:
-            await self._client.connect(node, deadline=self._client.deadline(self._patience))
+            await self._client.connect(node, deadline=self._client.deadline_after(self._timeout))
         except Unreachable as error:
-            self._note(node, begun, error)
+            self._record_failure(node, begun, error)
         else:
-            self._troubles.pop(node, None)
+            self._broker_failures.pop(node, None)
 
-    def _note(self, node: int | None, since: float, error: RotaError) -> None:
+    def _record_failure(self, node: int | None, since: float, error: RotaError) -> None:
         """Records that a broker cannot be reached: others may lead its partitions by now."""
         if is_permanent(error):
             raise error
-        before = self._troubles.get(node)
-        self._troubles[node] = _BrokerFailure(before.since if before else since, str(error))
+        before = self._broker_failures.get(node)
+        self._broker_failures[node] = _BrokerFailure(before.since if before else since, str(error))
         for part in self._queue:
             if node is None or part.node == node:
-                part.ready = max(part.ready, self._now + self._client.backoff.after(1))
-                part.stale = True
+                part.retry_at = max(part.retry_at, self._now + self._client.backoff.pause_after(1))
+                part.needs_leader = True
                 if part.replica == node:
                     part.replica, part.leader_only = None, True
 
@@ -887,17 +910,17 @@ class FetchLoop:
 
     def _connection(self, node: int) -> BrokerConnection | None:
         known = self._client.metadata.brokers.get(node)
-        return None if known is None else self._client.peer(known).connection
+        return None if known is None else self._client.endpoint(known).connection
 
-    def _send(self, now: float) -> None:
+    def _send_fetches(self, now: float) -> None:
         """Fetches to all brokers that have not enough to do and are connected."""
         room: dict[int, int] = {}
         for part in self._queue:
             if part.node is not None:
                 room[part.node] = MAX_IN_FLIGHT
         under_way = 0
-        for flight in self._flights.values():
-            under_way += flight.size
+        for flight in self._in_flight.values():
+            under_way += flight.max_bytes
             if flight.node in room:
                 room[flight.node] -= 1
         for _ in range(MAX_IN_FLIGHT):
@@ -907,24 +930,30 @@ class FetchLoop:
                     continue
                 parts = choose_ranges(self._queue, node, self._sizes, now)
                 if parts:
-                    under_way += self._fetch(node, connection, parts)
+                    under_way += self._send_fetch(node, connection, parts)
                     room[node] -= 1
 
-    def _fetch(self, node: int, connection: BrokerConnection, parts: list[RangeProgress]) -> int:
+    def _send_fetch(
+        self, node: int, connection: BrokerConnection, parts: list[RangeProgress]
+    ) -> int:
         for part in parts:
             self._queue.remove(part)
-            part.trouble = part.trouble or f"{connection.name} has not answered"
-            if part.waiting is None:
-                part.waiting = self._now
-        fetch, size = build_fetch(parts, self._client.metadata, self._options.read, self._sizes)
+            part.last_failure = part.last_failure or f"{connection.name} has not answered"
+            if part.waiting_since is None:
+                part.waiting_since = self._now
+        fetch, size = build_fetch(
+            parts, self._client.metadata, self._options.read_config, self._sizes
+        )
         try:
-            deadline = self._link.loop.time() + FETCH_DEADLINE
-            future = connection.send(Api.FETCH, fetch.message, deadline=deadline, most=fetch.most)
+            deadline = self._blocking_client.loop.time() + FETCH_DEADLINE
+            future = connection.send(
+                Api.FETCH, fetch.message, deadline=deadline, most=fetch.max_version
+            )
         except Unreachable as error:
-            self._failed(parts, str(error))
+            self._retry_later(parts, str(error))
             return 0
         by_name = {part.partition: part for part in parts}
-        self._flights[future] = FetchInFlight(node, connection, fetch, by_name, size, self._now)
+        self._in_flight[future] = FetchInFlight(node, connection, fetch, by_name, size, self._now)
         return size
 
 

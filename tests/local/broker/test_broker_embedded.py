@@ -77,7 +77,7 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broker = rota.Broker().start()
-    running = broker._running
+    running = broker._broker_thread
     assert running is not None
     busy, done = threading.Event(), threading.Event()
 
@@ -85,7 +85,7 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
         busy.set()
         done.wait(30)
 
-    work = threading.Thread(target=lambda: running.run(hold), daemon=True)
+    work = threading.Thread(target=lambda: running.call(hold), daemon=True)
     work.start()
     assert busy.wait(10)
     with monkeypatch.context() as patience:

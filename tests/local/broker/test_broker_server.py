@@ -192,7 +192,7 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
 
         def has_read(one: Server) -> None:
             (connection,) = one._connections.values()
-            assert connection.unsent
+            assert connection.unsent_bytes
             one.loop.call_soon(connection._take_turn)
             connection.resume_writing()
 
@@ -298,7 +298,9 @@ def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
 
 def under_way(server: Serving) -> tuple[int, int]:
     """Bytes that are counted for requests, and connections that are looked after."""
-    return server.run(lambda one: (one.intake.taken, len(one.intake._marks)))
+    return server.run(
+        lambda one: (one.request_memory.reserved_bytes, len(one.request_memory._partial_requests))
+    )
 
 
 def test_unfinished_requests_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,11 +504,11 @@ def test_how_often_it_was_is_said_a_minute_later() -> None:
     said: list[str] = []
     repeats = LogDeduplicator(lambda _, text: said.append(text))
     for at in (0, 1, 2, 59, 61):
-        repeats.tell(30, "wrong", float(at))
-    repeats.tell(30, "other", 62.0)
+        repeats.log(30, "wrong", float(at))
+    repeats.log(30, "other", 62.0)
     assert said == ["wrong", "wrong (3 times more in the last 61 s)", "other"]
     for number in range(10_000):
-        repeats.tell(30, f"{number}", 70.0)
+        repeats.log(30, f"{number}", 70.0)
     assert len(said) == 10_003
 
 
@@ -634,8 +636,8 @@ def test_tls(authority: trustme.CA, secure: Serving) -> None:
 def test_requests_over_tls_get_done_however_little_room_there_is(
     authority: trustme.CA, secure: Serving
 ) -> None:
-    most = secure.run(lambda one: one.intake.most)
-    secure.run(lambda one: setattr(one.intake, "most", 100_000))
+    most = secure.run(lambda one: one.request_memory.max_bytes)
+    secure.run(lambda one: setattr(one.request_memory, "max_bytes", 100_000))
 
     def ask(size: int) -> int:
         with trusting(authority, secure) as client:
@@ -644,7 +646,7 @@ def test_requests_over_tls_get_done_however_little_room_there_is(
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, [MIB] * 8)) == [MIB] * 8
-    secure.run(lambda one: setattr(one.intake, "most", most))
+    secure.run(lambda one: setattr(one.request_memory, "max_bytes", most))
 
 
 def test_the_end_of_tls_is_met(authority: trustme.CA, secure: Serving) -> None:

@@ -45,8 +45,8 @@ def test_each_setting_finds_its_place() -> None:
     assert found.topic.retention == 7_200_000
     assert found.topic.segment_bytes == 2_000_000
     assert found.topic.max_message_bytes == 500
-    assert found.topic.compacted
-    assert found.advertised == "broker.example:9092"
+    assert found.topic.is_compacted
+    assert found.advertised_listener == "broker.example:9092"
 
 
 def test_kafkas_defaults_hold_but_that_nobody_waits_for_the_first_member() -> None:
@@ -110,7 +110,7 @@ User:b
         "log.dirs",
         "super.users",
     ]
-    assert parse_config(given).idle == tuple(idle)
+    assert parse_config(given).ignored_keys == tuple(idle)
     with pytest.raises(InputError, match="line 1: 'no setting' is not KEY=VALUE"):
         parse_properties("no setting")
 

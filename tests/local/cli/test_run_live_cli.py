@@ -55,7 +55,7 @@ def run(rota_command: RotaCommand) -> Run:
 
 def test_what_there_is_to_read(broker: rota.Broker) -> None:
     found = find_journal(LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}))
-    assert dict(found.ends) == {0: 0, 1: 0, 2: 0, 3: 2}
+    assert dict(found.log_ends) == {0: 0, 1: 0, 2: 0, 3: 2}
     assert found.size is None, "Rota's broker does not tell of its disk"
     assert str(found).endswith(f"{JOURNAL}, 4 partitions, at most 2 records")
 
@@ -63,12 +63,12 @@ def test_what_there_is_to_read(broker: rota.Broker) -> None:
 def test_a_cluster_that_no_group_has_ever_used() -> None:
     with rota.Broker() as empty:
         found = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
-        assert not found.ends
+        assert not found.log_ends
         assert "does not exist: no group has ever been here" in str(found)
         assert not found.records
         assert JOURNAL not in {*empty.topics}, "nothing is made by asking"
         again = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
-        assert not again.ends
+        assert not again.log_ends
 
 
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
@@ -180,9 +180,9 @@ def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
         "security.protocol": "PLAINTEXT",
     }
     live = cluster.LiveJournal(
-        cluster=LiveCluster(settings=settings), begins={0: 1}, ends={0: 3}, size=None, at=0
+        cluster=LiveCluster(settings=settings), log_starts={0: 1}, log_ends={0: 3}, size=None, at=0
     )
-    options = live.options()
+    options = live.source_options()
     assert {name for name in options if name.startswith("kafka.")} == {
         "kafka.bootstrap.servers",
         "kafka.client.id",
@@ -205,8 +205,8 @@ def test_since_counts_back_from_now() -> None:
     """The folder's records are of another time."""
     live = cluster.LiveJournal(
         cluster=LiveCluster(settings={}),
-        begins={0: 0},
-        ends={0: 3},
+        log_starts={0: 0},
+        log_ends={0: 3},
         size=None,
         at=1_800_000_000_000,
     )

@@ -37,12 +37,12 @@ async def signpost(brokers: Sequence[str]) -> AsyncIterator[str]:
         while True:
             size = int.from_bytes(await reader.readexactly(4), "big")
             head = read_request_header(await reader.readexactly(size))
-            api = Api(head.api)
-            if api is Api.API_VERSIONS and head.version > VERSIONS[api]:
-                writer.write(write_response(api, 0, head.correlation, _versions(35)))
+            api = Api(head.api_key)
+            if api is Api.API_VERSIONS and head.api_version > VERSIONS[api]:
+                writer.write(write_response(api, 0, head.correlation_id, _versions(35)))
                 continue
             said = _versions() if api is Api.API_VERSIONS else _metadata(brokers)
-            writer.write(write_response(api, head.version, head.correlation, said))
+            writer.write(write_response(api, head.api_version, head.correlation_id, said))
 
     async with server(talk) as where:
         yield where
@@ -70,8 +70,8 @@ def _metadata(brokers: Sequence[str]) -> Message:
 async def looked(brokers: Sequence[str]) -> tuple[GroupList, list[GroupDescription]]:
     async with signpost(brokers) as where, client(where) as made:
         admin = Admin(made, 1.0)
-        listing = await admin.listing()
-        return listing, await admin.overviews(listing)
+        listing = await admin.list_groups()
+        return listing, await admin.describe_groups(listing)
 
 
 def test_every_broker_has_groups_of_its_own() -> None:
@@ -82,7 +82,7 @@ def test_every_broker_has_groups_of_its_own() -> None:
         seat(second, "a", [Seat(name="z")])
         brokers = [first.bootstrap_servers, second.bootstrap_servers]
         listing, groups = run(looked(brokers))
-    assert listing.silent == ()
+    assert listing.unanswered == ()
     assert [(each.group, each.state, len(each.members or ())) for each in groups] == [
         ("a", "Stable", 1),
         ("b", "Empty", 0),
@@ -102,7 +102,7 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         second.stop()
         listing, groups = run(looked([first.bootstrap_servers, silent]))
     assert [each.group for each in groups] == ["c"]
-    (problem,) = listing.silent
+    (problem,) = listing.unanswered
     assert silent in problem
 
 
@@ -117,7 +117,7 @@ def test_the_request_for_ends_is_cancelled_when_that_for_starts_is_refused() -> 
     async def bounds(servers: str) -> None:
         async with client(servers) as made:
             with pytest.raises(AuthorizationFailed, match="read topic 't'"):
-                await Admin(made, 30.0).bounds([TopicPartition("t", 0)])
+                await Admin(made, 30.0).fetch_bounds([TopicPartition("t", 0)])
 
     with cluster(lambda node, request, count: None) as scripted:
         scripted.offset_errors[EARLIEST] = Code.TOPIC_AUTHORIZATION_FAILED

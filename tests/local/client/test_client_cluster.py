@@ -35,9 +35,9 @@ def test_a_topic_is_known_with_its_leaders(broker: Broker) -> None:
             known = await one.refresh(["orders"], deadline=soon())
             assert known is one.metadata
             assert [each.leader for each in known.topics["orders"].partitions] == [1, 1, 1]
-            assert known.brokers[1].address == one.config.bootstrap[0]
+            assert known.brokers[1].address == one.config.bootstrap_servers[0]
             assert known.cluster().partitions == {"orders": 3}
-            assert await one.leader(TopicPartition("orders", 2), soon()) == 1
+            assert await one.find_leader(TopicPartition("orders", 2), soon()) == 1
 
     run(main())
 
@@ -69,12 +69,12 @@ def test_a_broker_that_is_not_known_is_named(broker: Broker) -> None:
 def test_a_groups_coordinator_answers(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            found = await one.coordinator("readers", soon())
+            found = await one.find_coordinator("readers", soon())
             assert found.node.id == 1
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
             answer = await found.send(Api.HEARTBEAT, heartbeat, deadline=soon())
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID
-            described = await one.ask_coordinator(
+            described = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon()
             )
             assert described.groups[0].group_id == "readers"
@@ -85,10 +85,10 @@ def test_a_groups_coordinator_answers(broker: Broker) -> None:
 def test_a_coordinator_that_moves_is_found_again(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            await one.coordinator("readers", soon())
+            await one.find_coordinator("readers", soon())
             broker.fail("DescribeGroups", "NOT_COORDINATOR", times=2)
             broker.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE")
-            answer = await one.ask_coordinator(
+            answer = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon()
             )
             assert answer.groups[0].error_code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)
@@ -103,13 +103,13 @@ def test_a_group_that_is_taken_from_its_coordinator(broker: Broker) -> None:
             topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="orders")
             topic.partitions = [topic.OffsetCommitRequestPartition(committed_offset=5)]
             commit = OffsetCommitRequest(group_id="readers", topics=[topic])
-            await one.ask_coordinator("readers", Api.OFFSET_COMMIT, commit, soon(), most=9)
-            found = await one.coordinator("readers", soon())
+            await one.send_to_coordinator("readers", Api.OFFSET_COMMIT, commit, soon(), most=9)
+            found = await one.find_coordinator("readers", soon())
             broker.move_coordinator("readers")
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
             answer = await found.send(Api.HEARTBEAT, heartbeat, deadline=soon())
             assert answer.error_code == Code.NOT_COORDINATOR
-            answer = await one.ask_coordinator("readers", Api.HEARTBEAT, heartbeat, soon())
+            answer = await one.send_to_coordinator("readers", Api.HEARTBEAT, heartbeat, soon())
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID
 
     run(main())
@@ -122,7 +122,7 @@ def test_a_coordinator_that_is_not_there_in_time_is_named(broker: Broker) -> Non
         async with client(broker.bootstrap_servers) as one:
             said = "the coordinator of group 'readers' is not there .*COORDINATOR_NOT_AVAILABLE"
             with pytest.raises(TimedOut, match=said):
-                await one.coordinator("readers", soon(0.1))
+                await one.find_coordinator("readers", soon(0.1))
             broker.heal()
             for error, kind, said in (
                 ("GROUP_AUTHORIZATION_FAILED", AuthorizationFailed, "no permission for group"),
@@ -130,7 +130,7 @@ def test_a_coordinator_that_is_not_there_in_time_is_named(broker: Broker) -> Non
             ):
                 broker.fail("FindCoordinator", error)
                 with pytest.raises(kind, match=said):
-                    await one.coordinator("readers", soon())
+                    await one.find_coordinator("readers", soon())
 
     run(main())
 
@@ -142,7 +142,7 @@ def test_a_coordinator_that_loads_is_waited_for(broker: Broker) -> None:
             broker.lose_answer("OffsetFetch")
             group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="readers", topics=None)
             request = OffsetFetchRequest(group_id="readers", groups=[group])
-            answer = await one.ask_coordinator("readers", Api.OFFSET_FETCH, request, soon())
+            answer = await one.send_to_coordinator("readers", Api.OFFSET_FETCH, request, soon())
             assert answer.groups[0].error_code == Code.NONE
             assert broker.heal() == 0
 
@@ -196,7 +196,7 @@ def test_no_answer_within_the_requests_time_ends_the_connection(broker: Broker) 
             broker.delay("Metadata", 3600)
             with pytest.raises(TimedOut, match=r"127\.0\.0\.1:.*: no answer to Metadata within"):
                 await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon())
-            await connection.gone
+            await connection.closed
             await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon())
 
     run(main())

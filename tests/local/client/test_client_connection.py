@@ -59,7 +59,7 @@ async def connected(at: str, **fields: Any) -> AsyncIterator[BrokerConnection]:
     try:
         yield connection
     finally:
-        await connection.abort()
+        await connection.close_and_wait()
 
 
 GREETING = ApiVersionsResponse(
@@ -92,9 +92,11 @@ class Script:
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             head = read_request_header(await reader.readexactly(size))
-            await self.pause(Api(head.api))
-            answer = self.answer(Api(head.api), head.correlation)
-            data = bytes(write_response(Api(head.api), head.version, head.correlation, answer))
+            await self.pause(Api(head.api_key))
+            answer = self.answer(Api(head.api_key), head.correlation_id)
+            data = bytes(
+                write_response(Api(head.api_key), head.api_version, head.correlation_id, answer)
+            )
             while data:
                 count = len(data) if self.cut is None else self.cut.randint(1, len(data))
                 writer.write(data[:count])
@@ -167,18 +169,18 @@ class Pieces(Script):
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             head = read_request_header(await reader.readexactly(size))
-            api = Api(head.api)
-            answer = self.answer(api, head.correlation)
+            api = Api(head.api_key)
+            answer = self.answer(api, head.correlation_id)
             if api is Api.FETCH:
                 answer.responses[0].partitions[0].records = self.body
-            data = bytes(write_response(api, head.version, head.correlation, answer))
+            data = bytes(write_response(api, head.api_version, head.correlation_id, answer))
             if api is not Api.FETCH:
                 writer.write(data)
                 continue
             if self.end is None:
-                later = self.answer(Api.METADATA, head.correlation + 1)
+                later = self.answer(Api.METADATA, head.correlation_id + 1)
                 version = supported_versions(Api.METADATA).high
-                data += bytes(write_response(Api.METADATA, version, head.correlation + 1, later))
+                data += bytes(write_response(Api.METADATA, version, head.correlation_id + 1, later))
             step = len(data) // self.pieces + 1
             data = data[: self.end]
             for at in range(0, len(data), step):
@@ -204,7 +206,7 @@ def test_a_large_answer_that_comes_in_pieces_is_read_whole_and_not_further(
             answer, told = await fetch, await metadata
             assert answer.responses[0].partitions[0].records == body
             assert told.controller_id == answer.session_id + 1
-            assert connection.usable
+            assert connection.is_usable
 
     run(main())
 
@@ -230,14 +232,14 @@ def line() -> Iterator[tuple[BrokerConnection, socket.socket, socket.socket]]:
         ours.setblocking(False)
         connection = BrokerConnection(address("a:1"), ConnectionContext(config("a:1")), "a")
         connection.connection_made(Line(ours))
-        connection._head, connection._frames.limit = None, 1 << 20
+        connection._first_bytes, connection._frames.limit = None, 1 << 20
         yield connection, ours, theirs
 
 
 def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -> None:
     async def main() -> None:
         with line() as (connection, ours, theirs):
-            asked = [connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
+            asked = [connection.send_raw(Api.FETCH, 4, FetchRequest(), soon()) for _ in range(3)]
             frames = [struct.pack(">i", number) + bytes(50_000) for number in (1, 2, 3)]
             for frame in frames[:2]:
                 theirs.sendall(struct.pack(">i", len(frame)) + frame)
@@ -265,13 +267,13 @@ def test_an_answer_that_is_there_is_read_in_one_turn_and_nothing_of_the_next() -
 def test_the_end_in_the_middle_of_an_answer_is_left_to_the_loop() -> None:
     async def main() -> None:
         with line() as (connection, ours, theirs):
-            asked = connection.ask_raw(Api.FETCH, 4, FetchRequest(), soon())
+            asked = connection.send_raw(Api.FETCH, 4, FetchRequest(), soon())
             theirs.sendall(struct.pack(">ii", 50_000, 1) + bytes(1_000))
             theirs.close()
             room = connection.get_buffer(-1)[:100]
             connection.buffer_updated(ours.recv_into(room))
             assert not asked.done()
-            assert connection._frames.missing == 50_000 - 1_004
+            assert connection._frames.missing_bytes == 50_000 - 1_004
             connection.eof_received()
             with pytest.raises(Unreachable, match="the broker has closed the connection"):
                 await asked
@@ -293,8 +295,8 @@ def test_what_is_under_way_fails_when_the_broker_closes_in_the_middle_of_a_large
             for asked in (fetch, metadata):
                 with pytest.raises(Unreachable, match="the broker has closed the connection"):
                     await asked
-            await connection.gone
-            assert not connection.usable
+            await connection.closed
+            assert not connection.is_usable
             assert connection.in_flight == 0
 
     run(main())
@@ -340,7 +342,7 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
                 await first
             with pytest.raises(TimedOut, match="no answer to Metadata within.*Metadata was under"):
                 await second
-            await connection.gone
+            await connection.closed
         async with connected(broker.bootstrap_servers) as connection:
             asked = connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             await asyncio.sleep(0.01)
@@ -359,7 +361,7 @@ def test_a_connection_that_is_not_used_is_closed_and_opened_again() -> None:
         async with server(script) as at, client(at, idle_connection=20) as one:
             connection = await one.connect(deadline=soon())
             await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            await connection.gone
+            await connection.closed
             await one.send(Api.METADATA, MetadataRequest(), deadline=soon())
             assert script.connections == 2
 
@@ -373,8 +375,8 @@ def test_a_connection_is_not_idle_while_it_waits_for_an_answer(broker: Broker) -
         async with connected(broker.bootstrap_servers, idle_connection=10) as connection:
             told = await connection.send(Api.METADATA, MetadataRequest(), deadline=soon(1))
             assert told.brokers
-            await connection.gone
-            assert not connection.usable
+            await connection.closed
+            assert not connection.is_usable
 
     run(main())
 
@@ -383,9 +385,9 @@ def test_a_session_that_ends_is_followed_by_a_new_one() -> None:
     async def main() -> None:
         script = Script(lifetime=40)
         login = SaslConfig(mechanism="PLAIN", username="a", password="b")
-        async with server(script) as at, client(at, login=login) as one:
+        async with server(script) as at, client(at, sasl=login) as one:
             connection = await one.connect(deadline=soon())
-            await connection.gone
+            await connection.closed
             assert (await one.connect(deadline=soon())) is not connection
             assert script.connections == 2
 
@@ -398,10 +400,10 @@ def test_what_is_under_way_is_answered_before_an_old_connection_is_closed(broker
     async def main() -> None:
         async with connected(broker.bootstrap_servers) as connection:
             asked = connection.send(Api.METADATA, MetadataRequest(topics=None), deadline=soon())
-            connection.finish()
-            assert not connection.usable
+            connection.close_when_idle()
+            assert not connection.is_usable
             assert [each.name for each in (await asked).topics] == ["orders"]
-            await connection.gone
+            await connection.closed
 
     run(main())
 
@@ -457,7 +459,7 @@ def test_a_request_is_sent_while_the_loop_does_not_run(broker: Broker) -> None:
         asked = connection.send(Api.METADATA, request, deadline=loop.time() + 10)
         answer = loop.run_until_complete(asked)
         assert [each.name for each in answer.topics] == ["orders"]
-        loop.run_until_complete(connection.abort())
+        loop.run_until_complete(connection.close_and_wait())
     finally:
         loop.close()
 
@@ -521,7 +523,7 @@ def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
         async with client(broker.bootstrap_servers) as one:
             await one.refresh([], deadline=soon())
             common = await one.connect(1, deadline=soon())
-            coordinator = await one.coordinator("readers", soon())
+            coordinator = await one.find_coordinator("readers", soon())
             assert await coordinator.connect(soon()) is not common
             assert await one.connect(deadline=soon()) is common
 
@@ -550,7 +552,7 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             go.set()
-            assert (await patient).usable
+            assert (await patient).is_usable
             assert script.connections == 1
 
     run(main())
@@ -616,7 +618,7 @@ def test_nothing_is_left_open(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
             await one.refresh(["orders"], deadline=soon())
-            coordinator = await one.coordinator("readers", soon())
+            coordinator = await one.find_coordinator("readers", soon())
             await coordinator.connect(soon())
 
     with warnings.catch_warnings():
@@ -669,7 +671,7 @@ def test_a_peer_that_is_closed_opens_nothing() -> None:
         async with server(Script()) as at:
             one = ClusterClient(config(at))
             await one.refresh([], deadline=soon())
-            [peer] = one._peers.values()
+            [peer] = one._endpoints.values()
             assert isinstance(peer, BrokerEndpoint)
             await one.close()
             with pytest.raises(Unreachable, match="this client is closed"):
@@ -864,7 +866,7 @@ def test_a_connection_that_is_collected_while_it_opens_waits_for_nothing() -> No
             task = asyncio.create_task(opening)
             await asyncio.wait_for(accepted.wait(), 60)
             opening.close()
-            assert not made.usable
+            assert not made.is_usable
             with pytest.raises(RuntimeError, match="reuse"):
                 await task
 

@@ -131,7 +131,7 @@ def test_a_members_life(broker: Broker, version: int) -> None:
             LeaveGroupResult,
         )
         assert {left.code, *(one.code for one in left.members)} == {Code.NONE}
-        await me.connection.abort()
+        await me.connection.close_and_wait()
 
     run(live())
     assert broker.group("g", members=0).state == "Empty"
@@ -150,7 +150,7 @@ def test_offsets(broker: Broker, version: int) -> None:
             TopicPartition("odd", 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
         }
         told = stored if me.speaks(Api.OFFSET_FETCH) >= 5 else replace(stored, leader_epoch=None)
-        asked = OffsetFetch(group="g", partitions=(P0, P1), stable=True)
+        asked = OffsetFetch(group="g", partitions=(P0, P1), require_stable=True)
         some = await me.ask(asked, OffsetFetchResult)
         assert some == OffsetFetchResult(offsets={P0: told, P1: None})
         if me.speaks(Api.OFFSET_FETCH) >= min_version(OffsetFetch(group="g")):
@@ -158,7 +158,7 @@ def test_offsets(broker: Broker, version: int) -> None:
             assert everything.offsets == {P0: told}
         gone = await me.ask(OffsetDelete(group="g", partitions=(P0, P1)), OffsetDeleteResult)
         assert gone.codes == {P0: Code.NONE, P1: Code.NONE}
-        await me.connection.abort()
+        await me.connection.close_and_wait()
 
     run(live())
     assert broker.committed("g") == {}
@@ -173,7 +173,7 @@ def test_offsets_that_are_refused_as_a_whole(broker: Broker, version: int, code:
         me = await talk(broker, version)
         reply = await me.ask(OffsetFetch(group="g", partitions=(P0, P1)), OffsetFetchResult)
         assert reply.code is Code[code]
-        await me.connection.abort()
+        await me.connection.close_and_wait()
 
     run(live())
 
@@ -197,11 +197,11 @@ def test_groups_as_admins_see_them(broker: Broker, version: int) -> None:
         speaks = me.speaks(Api.LIST_GROUPS)
         assert (listed.group, listed.protocol_type) == ("g", "consumer")
         assert listed.state == ("Stable" if speaks >= 4 else "")
-        assert listed.kind == ("classic" if speaks >= 5 else "")
+        assert listed.group_type == ("classic" if speaks >= 5 else "")
         if speaks >= 4:
             assert not (await me.ask(ListGroups(states=("Empty",)), ListGroupsResult)).groups
         gone = await me.ask(DeleteGroups(groups=("g", "none")), DeleteGroupsResult)
         assert gone.codes == {"g": Code.NON_EMPTY_GROUP, "none": Code.GROUP_ID_NOT_FOUND}
-        await me.connection.abort()
+        await me.connection.close_and_wait()
 
     run(live())

@@ -56,7 +56,7 @@ def problem(server: str, kind: type[Exception], **fields: Any) -> str:
 @MECHANISMS
 def test_a_user_logs_in(mechanism: str) -> None:
     with rota.Broker(users=ALICE) as broker:
-        assert run(reached(broker.bootstrap_servers, login=login(mechanism))) == 1
+        assert run(reached(broker.bootstrap_servers, sasl=login(mechanism))) == 1
 
 
 @MECHANISMS
@@ -64,7 +64,7 @@ def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
     config = {"connection.failed.authentication.delay.ms": 1}
     with rota.Broker(users=ALICE, config=config) as broker:
         wrong = login(mechanism, password="wrong")
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=wrong)
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
         assert f"user 'alice' is refused by {mechanism}: " in said
         assert "wrong user or password" in said
         assert broker.bootstrap_servers in said
@@ -74,13 +74,13 @@ def test_a_wrong_password_is_refused_once_and_for_all(mechanism: str) -> None:
 def test_a_mechanism_that_the_broker_has_not_is_named_with_those_it_has() -> None:
     with rota.Broker(users=ALICE, mechanisms=["PLAIN", "SCRAM-SHA-512"]) as broker:
         wrong = login("SCRAM-SHA-256")
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=wrong)
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=wrong)
         assert "SCRAM-SHA-256 is not one of those it has: PLAIN, SCRAM-SHA-512" in said
 
 
 def test_a_login_where_nobody_logs_in() -> None:
     with rota.Broker() as broker:
-        said = problem(broker.bootstrap_servers, AuthenticationFailed, login=login("PLAIN"))
+        said = problem(broker.bootstrap_servers, AuthenticationFailed, sasl=login("PLAIN"))
         assert "nobody logs in there: security.protocol must be PLAINTEXT or SSL" in said
 
 
@@ -106,10 +106,10 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
     users = Users({user: password}, lambda: b"salt" * 4)
     ours = make_sasl_client(login(mechanism, user, password), "ours")
     theirs = served(mechanism, users, lambda: "theirs")
-    said: bytes | None = ours.first()
+    said: bytes | None = ours.first_message()
     while said is not None:
         step = theirs.step(said)
-        said = ours.step(step.reply)
+        said = ours.next_message(step.data)
     assert step.user == user
 
 
@@ -126,9 +126,9 @@ def test_both_sides_of_an_exchange_agree(mechanism: Mechanism, user: str, passwo
 )
 def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
     exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
-    exchange.first()
+    exchange.first_message()
     with pytest.raises(FormatError, match=said):
-        exchange.step(challenge)
+        exchange.next_message(challenge)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_a_challenge_that_is_none(challenge: bytes, said: str) -> None:
 )
 def test_a_broker_that_does_not_know_the_password(last: bytes, said: str) -> None:
     exchange = make_sasl_client(login("SCRAM-SHA-256"), "ours")
-    exchange.step(f"r=ours+1,s=c2FsdA==,i={MIN_ITERATIONS}".encode())
+    exchange.next_message(f"r=ours+1,s=c2FsdA==,i={MIN_ITERATIONS}".encode())
     with pytest.raises(FormatError, match=said):
-        exchange.step(last)
+        exchange.next_message(last)
 
 
 # TLS
@@ -170,33 +170,33 @@ def test_a_broker_is_reached_by_tls(authority: trustme.CA, tmp_path: Path) -> No
     file.write_text(trusted(authority))
     with rota.Broker(tls=secured(authority)) as broker:
         server = broker.bootstrap_servers
-        assert run(reached(server, tls=TlsConfig(authorities=trusted(authority)))) == 1
-        assert run(reached(server, tls=TlsConfig(authorities_file=str(file)))) == 1
+        assert run(reached(server, tls=TlsConfig(truststore_certificates=trusted(authority)))) == 1
+        assert run(reached(server, tls=TlsConfig(truststore_location=str(file)))) == 1
         by_name = server.replace("127.0.0.1", "localhost")
-        assert run(reached(by_name, tls=TlsConfig(authorities=trusted(authority)))) == 1
+        assert run(reached(by_name, tls=TlsConfig(truststore_certificates=trusted(authority)))) == 1
 
 
 @MECHANISMS
 def test_a_user_logs_in_by_tls(authority: trustme.CA, mechanism: str) -> None:
     with rota.Broker(users=ALICE, tls=secured(authority)) as broker:
-        security = TlsConfig(authorities=trusted(authority))
-        assert run(reached(broker.bootstrap_servers, tls=security, login=login(mechanism))) == 1
+        security = TlsConfig(truststore_certificates=trusted(authority))
+        assert run(reached(broker.bootstrap_servers, tls=security, sasl=login(mechanism))) == 1
 
 
 def test_a_certificate_for_another_name(authority: trustme.CA) -> None:
     with rota.Broker(tls=secured(authority, "kafka.example")) as broker:
         server = broker.bootstrap_servers
-        said = problem(server, Untrusted, tls=TlsConfig(authorities=trusted(authority)))
+        said = problem(server, Untrusted, tls=TlsConfig(truststore_certificates=trusted(authority)))
         assert server in said
         assert "its certificate is not for this name" in said
         assert "ssl.endpoint.identification.algorithm" in said
-        careless = TlsConfig(authorities=trusted(authority), checks_name=False)
+        careless = TlsConfig(truststore_certificates=trusted(authority), verifies_host_name=False)
         assert run(reached(server, tls=careless)) == 1
 
 
 def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
     with rota.Broker(tls=secured(authority)) as broker:
-        for security in (TlsConfig(), TlsConfig(authorities=trusted(trustme.CA()))):
+        for security in (TlsConfig(), TlsConfig(truststore_certificates=trusted(trustme.CA()))):
             said = problem(broker.bootstrap_servers, Untrusted, tls=security)
             assert "signed by nobody that is trusted here" in said
             assert "ssl.truststore.location" in said
@@ -205,7 +205,7 @@ def test_a_certificate_of_a_stranger(authority: trustme.CA) -> None:
 def test_a_certificate_that_has_expired(authority: trustme.CA) -> None:
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     with rota.Broker(tls=secured(authority, not_after=past)) as broker:
-        security = TlsConfig(authorities=trusted(authority))
+        security = TlsConfig(truststore_certificates=trusted(authority))
         said = problem(broker.bootstrap_servers, Untrusted, tls=security)
         assert "its certificate has expired" in said
 
@@ -226,7 +226,7 @@ def identified(authority: trustme.CA, folder: Path) -> TlsConfig:
     own = authority.issue_cert("client@example.org")
     file = folder / "client.pem"
     own.private_key_and_cert_chain_pem.write_to_path(file)
-    return TlsConfig(authorities=trusted(authority), identity_file=str(file))
+    return TlsConfig(truststore_certificates=trusted(authority), keystore_location=str(file))
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -240,14 +240,14 @@ def test_a_broker_that_wants_a_clients_certificate(
     with rota.Broker(tls=context) as broker:
         server = broker.bootstrap_servers
         assert run(reached(server, tls=identified(authority, tmp_path))) == 1
-        anonymous = TlsConfig(authorities=trusted(authority))
+        anonymous = TlsConfig(truststore_certificates=trusted(authority))
         assert "want" in problem(server, Untrusted, tls=anonymous)
         assert "client's certificate" in problem(server, Untrusted, tls=anonymous)
         stranger = trustme.CA().issue_cert("client@example.org")
         unknown = TlsConfig(
-            authorities=trusted(authority),
-            chain=stranger.cert_chain_pems[0].bytes().decode(),
-            key=stranger.private_key_pem.bytes().decode(),
+            truststore_certificates=trusted(authority),
+            keystore_certificate_chain=stranger.cert_chain_pems[0].bytes().decode(),
+            keystore_key=stranger.private_key_pem.bytes().decode(),
         )
         assert "does not accept this client's" in problem(server, Untrusted, tls=unknown)
 
@@ -256,9 +256,11 @@ def test_who_a_client_is_may_be_a_text(authority: trustme.CA) -> None:
     own = authority.issue_cert("client@example.org")
     context = make_tls_context(
         TlsConfig(
-            authorities=trusted(authority),
-            chain="".join(each.bytes().decode() for each in own.cert_chain_pems),
-            key=own.private_key_pem.bytes().decode(),
+            truststore_certificates=trusted(authority),
+            keystore_certificate_chain="".join(
+                each.bytes().decode() for each in own.cert_chain_pems
+            ),
+            keystore_key=own.private_key_pem.bytes().decode(),
         )
     )
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -270,33 +272,34 @@ def test_files_that_are_not_what_they_should_be(authority: trustme.CA, tmp_path:
     broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     one, other = (authority.issue_cert("a@b.org") for _ in range(2))
     mixed = TlsConfig(
-        chain=one.cert_chain_pems[0].bytes().decode(), key=other.private_key_pem.bytes().decode()
+        keystore_certificate_chain=one.cert_chain_pems[0].bytes().decode(),
+        keystore_key=other.private_key_pem.bytes().decode(),
     )
     trust, own = "ssl.truststore.location", "ssl.keystore.location"
     for given_, kind, said in (
         (
-            TlsConfig(authorities_file="/no/such"),
+            TlsConfig(truststore_location="/no/such"),
             Unreachable,
             f"{trust}: /no/such: No such",
         ),
         (
-            TlsConfig(authorities_file=str(empty)),
+            TlsConfig(truststore_location=str(empty)),
             InputError,
             "empty.pem: there is no certificate in PEM",
         ),
         (
-            TlsConfig(authorities=broken),
+            TlsConfig(truststore_certificates=broken),
             InputError,
             "truststore.certificates: a certificate in it cannot",
         ),
-        (TlsConfig(identity_file="/no/such"), Unreachable, f"{own}: /no/such: No such"),
+        (TlsConfig(keystore_location="/no/such"), Unreachable, f"{own}: /no/such: No such"),
         (
-            TlsConfig(identity_file=str(empty)),
+            TlsConfig(keystore_location=str(empty)),
             InputError,
             "empty.pem: a certificate and its key in PEM",
         ),
         (
-            TlsConfig(chain="x"),
+            TlsConfig(keystore_certificate_chain="x"),
             InputError,
             "ssl.keystore.certificate.chain and ssl.keystore.key go",
         ),
@@ -317,11 +320,15 @@ def test_a_key_behind_a_password(authority: trustme.CA) -> None:
         serialization.BestAvailableEncryption(b"open sesame"),
     ).decode()
     chain = own.cert_chain_pems[0].bytes().decode()
-    make_tls_context(TlsConfig(chain=chain, key=locked, password="open sesame"))
+    make_tls_context(
+        TlsConfig(keystore_certificate_chain=chain, keystore_key=locked, key_password="open sesame")
+    )
     with pytest.raises(InputError, match="the key is locked; ssl.key.password opens it"):
-        make_tls_context(TlsConfig(chain=chain, key=locked))
+        make_tls_context(TlsConfig(keystore_certificate_chain=chain, keystore_key=locked))
     with pytest.raises(InputError, match="ssl.key.password must open the key"):
-        make_tls_context(TlsConfig(chain=chain, key=locked, password="wrong"))
+        make_tls_context(
+            TlsConfig(keystore_certificate_chain=chain, keystore_key=locked, key_password="wrong")
+        )
 
 
 def test_no_secret_is_shown() -> None:

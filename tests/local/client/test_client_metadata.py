@@ -26,7 +26,7 @@ def test_topics_come_grow_go_and_come_again(broker: Broker) -> None:
             assert (await one.refresh(["t"], deadline=soon())).topics["t"].error == 3
             made = await one.refresh(["t"], deadline=soon(), create=True)
             if made.topics["t"].error:
-                await one.leader(TopicPartition("t", 0), soon())
+                await one.find_leader(TopicPartition("t", 0), soon())
             first = one.metadata.topics["t"]
             assert len(first.partitions) == 1
             broker.grow_topic("t", 3)
@@ -46,13 +46,13 @@ def test_topics_come_grow_go_and_come_again(broker: Broker) -> None:
 def test_a_leader_is_waited_for(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
-            waiting = asyncio.ensure_future(one.leader(TopicPartition("late", 0), soon()))
+            waiting = asyncio.ensure_future(one.find_leader(TopicPartition("late", 0), soon()))
             await asyncio.sleep(0.02)
             broker.create_topic("late")
             assert await waiting == 1
             with pytest.raises(TimedOut, match="never-0 has no leader: there is no topic"):
-                await one.leader(TopicPartition("never", 0), soon(0.05))
+                await one.find_leader(TopicPartition("never", 0), soon(0.05))
             with pytest.raises(UnknownTopic, match="'a b' is no name that a topic can have"):
-                await one.leader(TopicPartition("a b", 0), soon())
+                await one.find_leader(TopicPartition("a b", 0), soon())
 
     run(main())

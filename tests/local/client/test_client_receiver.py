@@ -243,8 +243,8 @@ def test_the_broker_closes_while_a_thread_receives(upto: int) -> None:
             await ask(connection)
             with pytest.raises(Unreachable, match="the broker has closed the connection"):
                 await ask(connection)
-            await connection.gone
-            assert not connection.usable
+            await connection.closed
+            assert not connection.is_usable
 
     run(main())
 
@@ -256,7 +256,7 @@ def test_an_answer_that_a_thread_waits_for_in_vain_ends_the_connection(upto: int
             await ask(connection)
             with pytest.raises(TimedOut, match="no answer to Fetch within"):
                 await ask(connection, patience=0.1)
-            await connection.gone
+            await connection.closed
             assert not receivers()
 
     run(main())
@@ -349,11 +349,11 @@ def framed(data: bytes) -> bytes:
 def test_one_frame_is_received_for_each_order_and_not_a_byte_more(line: Line) -> None:
     receiver, post, ours, theirs = line
     theirs.sendall(framed(b"first") + framed(b"second") + framed(b""))
-    receiver.expect()
+    receiver.receive_next()
     assert post.wait() == b"first"
     assert ours.recv(100, socket.MSG_PEEK) == framed(b"second") + framed(b"")
     for expected in (b"second", b""):
-        receiver.expect()
+        receiver.receive_next()
         assert post.wait() == expected
     with pytest.raises(BlockingIOError):  # it does not block for the loop
         ours.recv(1)
@@ -365,7 +365,7 @@ def test_a_frame_is_received_however_its_bytes_come(line: Line, size: int) -> No
     """Larger than what room is made for at once, too."""
     receiver, post, _, theirs = line
     data = random.Random(size).randbytes(size)
-    receiver.expect()
+    receiver.receive_next()
     whole = framed(data)
     for begin, end in ((0, 1), (1, 3), (3, 10), (10, 50_000), (50_000, len(whole))):
         theirs.sendall(whole[begin:end])
@@ -376,18 +376,18 @@ def test_a_frame_is_received_however_its_bytes_come(line: Line, size: int) -> No
 def test_the_end_is_told_and_what_is_no_frame(line: Line) -> None:
     receiver, post, _, theirs = line
     theirs.sendall(struct.pack(">i", LIMIT + 1))
-    receiver.expect()
+    receiver.receive_next()
     found = post.wait()
     assert isinstance(found, FormatError)
     assert "the limit is 104857600 (the limit)" in str(found)
     theirs.close()
-    receiver.expect()
+    receiver.receive_next()
     assert isinstance(post.wait(), FormatError)  # what came first is still there
 
 
 def test_the_end_of_the_connection_is_no_answer(line: Line) -> None:
     receiver, post, _, theirs = line
-    receiver.expect()
+    receiver.receive_next()
     theirs.sendall(b"\0\0")
     theirs.close()
     assert post.wait() is None
@@ -399,7 +399,7 @@ def test_a_thread_does_not_keep_alive_who_is_forgotten() -> None:
         post = Post()
         frames = FrameReader(LIMIT, bytearray(LENGTH_SIZE))
         receiver = ReceiverThread(ours.dup(), frames, post.deliver, "test")
-        receiver.expect()
+        receiver.receive_next()
         theirs.sendall(b"\0\0\1\0 and no more")
         forgotten = weakref.ref(post)
         del post, receiver
@@ -413,6 +413,6 @@ def test_a_fork_does_not_end_its_parents_connection(line: Line) -> None:
     receiver, post, _, theirs = line
     receiver._process += 1  # as in a child, whose copy is collected
     receiver.__del__()
-    receiver.expect()
+    receiver.receive_next()
     theirs.sendall(framed(b"still there"))
     assert post.wait() == b"still there"

@@ -47,11 +47,11 @@ def test_pem_stores(authority: trustme.CA, tmp_path: Path) -> None:
         }
     )
     assert found.client.tls == TlsConfig(
-        authorities_file=str(trusted),
-        identity_file=str(identity),
-        password=SECRET,
-        checks_name=False,
-        versions=("TLSv1.3",),
+        truststore_location=str(trusted),
+        keystore_location=str(identity),
+        key_password=SECRET,
+        verifies_host_name=False,
+        enabled_protocols=("TLSv1.3",),
     )
     assert SECRET not in repr(found)
 

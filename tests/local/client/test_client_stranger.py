@@ -130,7 +130,7 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
     if speaks_tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
-        tls = TlsConfig(authorities=authority.cert_pem.bytes().decode())
+        tls = TlsConfig(truststore_certificates=authority.cert_pem.bytes().decode())
 
     async def main(at: str) -> None:
         async with client(at, tls=tls, **SHORT) as one:
@@ -197,13 +197,15 @@ def test_a_broker_that_is_slow_is_given_more_time_with_each_try() -> None:
         ended = asyncio.ensure_future(reader.read())
         await asyncio.wait([ended], timeout=0.3)
         offer = serving(API_VERSIONS=(0, 4))
-        writer.write(write_response(Api.API_VERSIONS, asked.version, asked.correlation, offer))
+        writer.write(
+            write_response(Api.API_VERSIONS, asked.api_version, asked.correlation_id, offer)
+        )
         await ended
 
     async def main() -> None:
         async with server(talk) as at, client(at, **SHORT) as one:
             connection = await one.connect(deadline=soon())
-            assert connection.usable
+            assert connection.is_usable
             assert len(tries) > 1
 
     run(main())
@@ -244,7 +246,7 @@ def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
         async with server(proxy) as at, client(at) as one:
             connection = await one.connect(deadline=soon())
             talks.clear()
-            await connection.abort()
+            await connection.close_and_wait()
             with pytest.raises(Unreachable, match="the broker does not answer any more") as caught:
                 await one.connect(deadline=soon(0.05))
             assert not isinstance(caught.value, NotKafka)
@@ -351,7 +353,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
                 said = str(caught.value)
                 assert f"broker 1 at localhost:{port}" in said
                 assert "advertised.listeners" in said
-                coordinator = await one.coordinator("readers", soon())
+                coordinator = await one.find_coordinator("readers", soon())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
                     await coordinator.connect(soon())
 
@@ -364,7 +366,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
         async def main() -> None:
             async with client(broker.bootstrap_servers) as one:
                 await one.refresh([], deadline=soon())
-                coordinator = await one.coordinator("readers", soon())
+                coordinator = await one.find_coordinator("readers", soon())
                 broker.stop()
                 with pytest.raises(Unreachable, match=r"broker 1 at .* is refused") as caught:
                     await coordinator.connect(soon())
@@ -384,14 +386,16 @@ def brokerlike(api_versions: object, *answers: bytes) -> Talk:
         while True:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             head = read_request_header(await reader.readexactly(size))
-            if head.api != Api.API_VERSIONS:
+            if head.api_key != Api.API_VERSIONS:
                 writer.write(left.pop(0) if left else b"")
-            elif head.version > 2:
+            elif head.api_version > 2:
                 refusal = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION)
-                writer.write(write_response(Api.API_VERSIONS, 0, head.correlation, refusal))
+                writer.write(write_response(Api.API_VERSIONS, 0, head.correlation_id, refusal))
             else:
                 writer.write(
-                    write_response(Api.API_VERSIONS, head.version, head.correlation, api_versions)
+                    write_response(
+                        Api.API_VERSIONS, head.api_version, head.correlation_id, api_versions
+                    )
                 )
 
     return talk
@@ -421,7 +425,7 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
                 with pytest.raises(Refused, match=said) as caught:
                     connection.send(api, None, deadline=soon())
                 assert caught.value.code is Code.UNSUPPORTED_VERSION
-            await connection.abort()
+            await connection.close_and_wait()
 
     run(main())
 
@@ -462,8 +466,8 @@ def test_what_is_no_answer_ends_the_connection(
             assert at in str(caught.value)
             with pytest.raises(kind, match=f"{at}: what came in is no answer.*was under way"):
                 await behind
-            assert not connection.usable
-            await connection.abort()
+            assert not connection.is_usable
+            await connection.close_and_wait()
 
     run(main())
 
@@ -474,7 +478,7 @@ def test_what_comes_without_a_question_ends_the_connection() -> None:
         async with server(brokerlike(offer, metadata(3) + metadata(4))) as at:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
-            await connection.gone
+            await connection.closed
             with pytest.raises(Unreachable, match="nothing was asked"):
                 connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
 

@@ -39,7 +39,7 @@ def ask(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
     async def asked() -> T:
         host, port = broker.bootstrap_servers.split(":")
         config = ClientConfig(
-            bootstrap=(Address(host, int(port)),), retry_backoff=5, retry_backoff_max=20
+            bootstrap_servers=(Address(host, int(port)),), retry_backoff=5, retry_backoff_max=20
         )
         client = ClusterClient(config)
         try:
@@ -53,7 +53,7 @@ def ask(broker: Broker, question: Callable[[ClusterClient], Awaitable[T]]) -> T:
 def listed(
     broker: Broker, targets: dict[TopicPartition, int], timeout: float = 20.0
 ) -> dict[TopicPartition, ListedOffset | None]:
-    return ask(broker, lambda c: list_offsets(c, targets, deadline=c.deadline(timeout)))
+    return ask(broker, lambda c: list_offsets(c, targets, deadline=c.deadline_after(timeout)))
 
 
 def offsets(found: dict[TopicPartition, ListedOffset | None]) -> list[int | None]:
@@ -89,7 +89,7 @@ def test_a_topic_that_comes_in_time(broker: Broker) -> None:
 
     async def look(client: ClusterClient) -> dict[TopicPartition, ListedOffset | None]:
         looking = asyncio.ensure_future(
-            list_offsets(client, {late: LATEST}, deadline=client.deadline(20))
+            list_offsets(client, {late: LATEST}, deadline=client.deadline_after(20))
         )
         await asyncio.sleep(0.05)
         broker.create_topic("late")
@@ -116,5 +116,5 @@ def test_refusals(broker: Broker, code: int, error: type[Exception], text: str) 
 
 def test_where_epochs_end(broker: Broker) -> None:
     broker.produce("t", "x", "y", partition=0)
-    ends = ask(broker, lambda c: find_epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline(20)))
+    ends = ask(broker, lambda c: find_epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline_after(20)))
     assert ends == {T0: EpochEndOffset(0, 2), T1: EpochEndOffset(-1, -1)}

@@ -52,8 +52,8 @@ def test_a_ring_in_the_loop_wakes_all_without_the_detour_of_another_thread(
         bell = Waker()
         tasks = await waiting(bell, 3)
         called.clear()
-        bell.ring_here()
-        bell.ring_here()  # they are awake already, and not gone yet
+        bell.wake_in_loop()
+        bell.wake_in_loop()  # they are awake already, and not gone yet
         assert called == []
         async with asyncio.timeout(LATE):
             await asyncio.gather(*tasks)
@@ -67,7 +67,7 @@ def test_a_ring_from_another_thread_wakes() -> None:
     async def main() -> None:
         bell = Waker()
         (task,) = await waiting(bell)
-        threading.Timer(0.02, bell.ring).start()
+        threading.Timer(0.02, bell.wake).start()
         await asyncio.wait([task], timeout=LATE / 2)
         assert task.done()
 
@@ -78,7 +78,7 @@ def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -
     async def main() -> None:
         bell = Waker()
         (task,) = await waiting(bell)
-        before = signal.signal(signal.SIGUSR1, lambda *_: bell.ring())
+        before = signal.signal(signal.SIGUSR1, lambda *_: bell.wake())
         threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         try:
             await task
@@ -93,7 +93,7 @@ def test_a_ring_in_a_signal_handler_wakes_a_loop_that_has_nothing_else_to_do() -
 def test_a_ring_in_another_threads_loop_wakes() -> None:
     async def ringing(bell: Waker) -> None:
         await asyncio.sleep(0.02)
-        bell.ring()
+        bell.wake()
 
     async def main() -> None:
         bell = Waker()
@@ -109,24 +109,24 @@ def test_a_ring_in_another_threads_loop_wakes() -> None:
 
 def test_a_ring_where_nobody_waits_does_nothing_and_is_forgotten(called: list[object]) -> None:
     bell = Waker()
-    bell.ring()
+    bell.wake()
 
     async def main() -> None:
-        bell.ring()
+        bell.wake()
         (task,) = await waiting(bell)
         await asyncio.sleep(0.02)
         assert not task.done()
-        bell.ring()
+        bell.wake()
         await task
         called.clear()
-        bell.ring()
-        other = threading.Thread(target=bell.ring)
+        bell.wake()
+        other = threading.Thread(target=bell.wake)
         other.start()
         other.join()
         assert called == []
 
     asyncio.run(main())
-    bell.ring()  # its loop is closed
+    bell.wake()  # its loop is closed
     assert called == []
 
 
@@ -156,7 +156,7 @@ def test_who_is_woken_may_wait_again_at_once() -> None:
         task = asyncio.ensure_future(listen())
         while not task.done():
             await asyncio.sleep(0)
-            bell.ring()
+            bell.wake()
         assert rounds == 5
 
     asyncio.run(main())

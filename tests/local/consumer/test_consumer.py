@@ -742,7 +742,7 @@ def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
     before = time.process_time()
     consumer.commit_sync({T0: OffsetAndMetadata(1)})
     assert time.process_time() - before < 0.25
-    assert membership.is_due
+    assert membership.has_commands
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -758,7 +758,7 @@ def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
     with rota.BlockingConsumer(settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
-            patch.setattr(FetchBuffer, "_hand", stopped)
+            patch.setattr(FetchBuffer, "_advance_position", stopped)
             with pytest.raises(KeyboardInterrupt):
                 forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
         consumer.commit_sync()
@@ -1148,7 +1148,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
         core = consumer._core
         assert core.membership is not None
         inbox = core.membership.driver.inbox
-        prepare = core.fetcher.prepare
+        prepare = core.fetcher.prepare_records
 
         def withheld(most: int) -> None:
             prepare(most)
@@ -1157,7 +1157,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
                 inbox.append(MarkPendingRevocation((T0,)))
 
         told: list[bool] = []
-        monkeypatch.setattr(core.fetcher, "prepare", withheld)
+        monkeypatch.setattr(core.fetcher, "prepare_records", withheld)
         filled(broker, 1)
         assert not consumer.poll(1)
         assert told
@@ -1184,7 +1184,7 @@ def test_no_permission_for_a_topics_offsets_is_said(
     async def refused(request: object, *, timeout: float | None = None) -> OffsetFetchResult:
         return OffsetFetchResult(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
 
-    monkeypatch.setattr(membership.driver, "ask", refused)
+    monkeypatch.setattr(membership.driver, "ask_coordinator", refused)
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):
         consumer.committed([T0])
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):

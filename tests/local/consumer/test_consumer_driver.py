@@ -73,8 +73,8 @@ def application(broker: Broker, **settings: object) -> Application:
 
 
 def committed(app: Application, timeout: float | None = None) -> OffsetFetchResult:
-    request = OffsetFetch(group="g", partitions=(P0,), stable=True)
-    reply = asyncio.run(app.driver.ask(request, timeout=timeout))
+    request = OffsetFetch(group="g", partitions=(P0,), require_stable=True)
+    reply = asyncio.run(app.driver.ask_coordinator(request, timeout=timeout))
     assert isinstance(reply, OffsetFetchResult)
     return reply
 
@@ -140,8 +140,8 @@ def test_its_thread_has_a_name_and_ends_with_it(broker: Broker) -> None:
 
 def test_what_was_never_started_need_not_be_stopped(broker: Broker) -> None:
     app = application(broker)
-    app.driver.tell(PollBegan())
-    app.driver.tell(PollEnded())
+    app.driver.handle_event(PollBegan())
+    app.driver.handle_event(PollEnded())
     app.driver.stop()
     assert not app.driver.is_started
     assert "rota-g" not in thread_names()
@@ -151,7 +151,7 @@ def test_after_its_end_it_says_so(broker: Broker) -> None:
     with application(broker) as app:
         app.driver.stop()
         with pytest.raises(RotaError, match="closed"):
-            asyncio.run(app.driver.ask(OffsetFetch(group="g")))
+            asyncio.run(app.driver.ask_coordinator(OffsetFetch(group="g")))
 
 
 # Heartbeats
@@ -213,7 +213,9 @@ def test_an_application_that_polls_too_late_is_out_and_its_commit_says_why(broke
         assert "longer than max.poll.interval.ms = 150 allows" in str(error)
         assert "max.poll.records" in str(error)
         app.poll(lambda: app.generation > 1 and app.is_settled)
-        assert ListenerMethod.LOST in [one.call for one in app.log if isinstance(one, CallListener)]
+        assert ListenerMethod.LOST in [
+            one.method for one in app.log if isinstance(one, CallListener)
+        ]
         assert app.commit_and_wait(SEVEN) is None
 
 
@@ -414,7 +416,7 @@ def test_a_question_does_not_wait_for_the_join_of_others(broker: Broker) -> None
     with application(broker, client_id="one") as app, application(broker, client_id="two") as other:
         app.join()
         other.subscribe()
-        other.driver.tell(PollBegan())
+        other.driver.handle_event(PollBegan())
         until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
         assert committed(other, timeout=5).offsets == {P0: None}
         assert (other.state, broker.groups["g"]) == (MemberState.JOINING, "PreparingRebalance")
@@ -434,7 +436,7 @@ def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broke
     with application(broker, client_id="one") as app, application(broker, client_id="two") as other:
         app.join()
         other.subscribe()
-        other.driver.tell(PollBegan())
+        other.driver.handle_event(PollBegan())
         until("they join", lambda: broker.groups["g"] == "PreparingRebalance")
         until("two are in", lambda: len(broker.group("g").members) == 2)
         begun = time.monotonic()
@@ -449,13 +451,13 @@ def test_a_member_that_closes_does_not_wait_for_the_join_of_others(broker: Broke
 def test_wrong_credentials_are_raised_by_poll_and_by_commits() -> None:
     login = SaslConfig(mechanism="PLAIN", username="ann", password="wrong")
     with Broker(config=QUICK, users={"ann": "right"}) as broker:
-        with application(broker, client={"login": login}) as app:
+        with application(broker, client={"sasl": login}) as app:
             app.subscribe()
             app.poll(lambda: bool(app.raised))
             assert isinstance(app.raised[0], AuthenticationFailed)
             with pytest.raises(AuthenticationFailed):
                 committed(app)
-        with application(broker, client={"login": login}) as app:
+        with application(broker, client={"sasl": login}) as app:
             assert isinstance(app.commit_and_wait(SEVEN), AuthenticationFailed)
 
 
@@ -698,8 +700,8 @@ def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
     with application(broker) as app:
         app.join()
         app.close()
-        app.driver.tell(PollBegan())
-        app.driver.tell(PollEnded())
+        app.driver.handle_event(PollBegan())
+        app.driver.handle_event(PollEnded())
         assert not app.driver.inbox
         with pytest.raises(RotaError, match="closed"):
             committed(app)
@@ -708,7 +710,7 @@ def test_what_comes_after_the_end_does_nothing(broker: Broker) -> None:
 def test_members_that_failed_together_do_not_come_back_together(broker: Broker) -> None:
     with application(broker, retry_backoff=1_000, retry_backoff_max=10_000) as app:
         session = app.driver.machine._session
-        pauses = {session.delay(1) for _ in range(200)}
+        pauses = {session.retry_delay(1) for _ in range(200)}
         assert len(pauses) > 50
         assert min(pauses) >= 1_600
         assert max(pauses) <= 2_400
@@ -726,7 +728,7 @@ def test_a_poll_wakes_nobody(broker: Broker, monkeypatch: pytest.MonkeyPatch) ->
         woken: list[object] = []
         monkeypatch.setattr(thread.loop, "call_soon_threadsafe", woken.append)
         for _ in range(1_000):
-            app.driver.tell(PollBegan())
-            app.driver.tell(PollEnded())
+            app.driver.handle_event(PollBegan())
+            app.driver.handle_event(PollEnded())
         monkeypatch.undo()
         assert not woken

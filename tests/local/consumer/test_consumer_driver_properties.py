@@ -87,7 +87,7 @@ class Chaos:
 
     def poll(self, app: Application) -> None:
         self.polls[app] = not self.polls[app]
-        app.driver.tell(PollBegan() if self.polls[app] else PollEnded())
+        app.driver.handle_event(PollBegan() if self.polls[app] else PollEnded())
 
     def commit(self, app: Application) -> None:
         offsets = {TopicPartition("t", 0): OffsetAndMetadata(self.random.randrange(100))}

@@ -20,7 +20,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         b"client.id caf\xe9\n"
     )
     found = read_settings(load_properties(file))
-    assert list(map(str, found.client.bootstrap)) == ["a:1", "b:2"]
+    assert list(map(str, found.client.bootstrap_servers)) == ["a:1", "b:2"]
     assert found.member == MemberConfig(group="café", client_id="café")
 
 

@@ -62,7 +62,7 @@ def test_what_is_there_and_what_comes(broker: Broker) -> None:
             assert values(await reader.read(3)) == ["0.0", "0.1", "0.2"]
             fill(broker, T0, 1, 3)
             assert values(await reader.read(1)) == ["0.3"]
-            assert reader.fetcher.consumed() == {T0: OffsetAndMetadata(4, "", 0)}
+            assert reader.fetcher.consumed_positions() == {T0: OffsetAndMetadata(4, "", 0)}
             assert reader.fetcher.position(T0) == 4
             assert reader.fetcher.high_watermark(T0) == 4
             assert reader.fetcher.lag(T0) == 0
@@ -75,10 +75,12 @@ def test_committed_offsets_are_read_on_and_others_by_the_policy(broker: Broker) 
         for each in (T0, T1):
             fill(broker, each, 5)
         known = committed_as({T0: OffsetAndMetadata(3, "", 0)})
-        async with Reader(broker.bootstrap_servers, committed=known, reset="latest") as reader:
+        async with Reader(
+            broker.bootstrap_servers, committed=known, auto_offset_reset="latest"
+        ) as reader:
             reader.fetcher.assign([T0, T1])
             await reader.ready(T0, T1)
-            assert reader.fetcher.consumed()[T1].offset == 5
+            assert reader.fetcher.consumed_positions()[T1].offset == 5
             fill(broker, T1, 1, 5)
             assert sorted(values(await reader.read(3))) == ["0.3", "0.4", "1.5"]
 
@@ -88,7 +90,7 @@ def test_committed_offsets_are_read_on_and_others_by_the_policy(broker: Broker) 
 def test_without_offset_and_policy_all_such_partitions_are_named_each_time(broker: Broker) -> None:
     async def read() -> None:
         fill(broker, T0, 1)
-        async with Reader(broker.bootstrap_servers, reset="none") as reader:
+        async with Reader(broker.bootstrap_servers, auto_offset_reset="none") as reader:
             reader.fetcher.assign([T0, T1])
             for _ in range(2):
                 with pytest.raises(NoOffset, match="t-0, t-1"):
@@ -111,7 +113,7 @@ def test_by_duration(broker: Broker) -> None:
             broker.produce("t", f"{hours} hours ago", partition=0, timestamp=back)
         broker.produce("t", "old", partition=1, timestamp=broker.clock.now() - 9_000_000)
         async with Reader(
-            broker.bootstrap_servers, reset="by_duration", reset_duration=7_200_000
+            broker.bootstrap_servers, auto_offset_reset="by_duration", reset_duration=7_200_000
         ) as reader:
             reader.fetcher.assign([T0, T1])
             await reader.ready(T0, T1)
@@ -207,8 +209,8 @@ def test_the_next_is_asked_for_before_an_answer_is_decoded_even_outside_the_loop
         found = loop.run_until_complete(reader.poll(most=1))
         loop.run_until_complete(asyncio.sleep(0.1))  # two answers wait now
         before = sent[Api.FETCH]
-        reader.fetcher.prepare(2)
-        found += list(reader.fetcher.take(2))
+        reader.fetcher.prepare_records(2)
+        found += list(reader.fetcher.take_records(2))
         assert sent[Api.FETCH] == before + 1
         found += loop.run_until_complete(reader.read(12 - len(found)))
         assert [record.offset for record in found] == list(range(12))
@@ -225,7 +227,7 @@ def test_polls_are_as_small_as_asked_for(broker: Broker) -> None:
             sizes: list[int] = []
             while sum(sizes) < 10:
                 sizes.append(len(await reader.poll(most=4)))
-                assert reader.fetcher.consumed()[T0].offset == sum(sizes)
+                assert reader.fetcher.consumed_positions()[T0].offset == sum(sizes)
             assert sizes == [4, 4, 2]
 
     asyncio.run(read())
@@ -239,7 +241,7 @@ def test_batches_are_handed_out_behind_records(broker: Broker) -> None:
             await reader.poll(most=4)
             (batch,) = reader.fetcher.take_batches()
             assert batch.offsets.tolist() == [4, 5, 6, 7, 8, 9]
-            assert reader.fetcher.consumed()[T0].offset == 10
+            assert reader.fetcher.consumed_positions()[T0].offset == 10
 
     asyncio.run(read())
 
@@ -386,7 +388,7 @@ def test_what_is_paused_for_a_while_is_not_fetched_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    add = FetchBuffer.add
+    add = FetchBuffer.add_response
 
     def noted(self: FetchBuffer, fetched: FetchedPartition) -> None:
         kept.append((fetched.partition, fetched.fetch_offset))
@@ -405,11 +407,11 @@ def test_what_is_paused_for_a_while_is_not_fetched_again(
                 found += len(await reader.poll(most=5))
                 await asyncio.sleep(0.02)  # until what may wait waits
                 fetcher.pause([T0, T1])
-                fetcher.advance()
+                fetcher.start_requests()
                 await asyncio.sleep(0.02)
                 fetcher.resume([T0, T1])
 
-    monkeypatch.setattr(FetchBuffer, "add", noted)
+    monkeypatch.setattr(FetchBuffer, "add_response", noted)
     asyncio.run(read())
     assert len(kept) == len(set(kept)) >= 12
 
@@ -428,7 +430,7 @@ def test_of_what_is_paused_midway_only_the_last_stays_decoded(broker: Broker) ->
                 fetcher.pause(TopicPartition("t", record.partition) for record in records)
             await reader.poll(0.05)
             aside = [item for items in fetcher._buffer._aside.values() for item in items]
-            assert [item.is_begun for item in aside] == [False, False, True]
+            assert [item.has_decoded for item in aside] == [False, False, True]
             fetcher.resume([T0, T1, T2])
             found += await reader.read(180 - len(found))
             for number in range(3):
@@ -512,7 +514,7 @@ def test_what_was_fetched_before_a_seek_is_not_handed_out(broker: Broker) -> Non
             assert len(await reader.poll(most=2)) == 2
             reader.fetcher.seek(T0, OffsetAndMetadata(7))
             assert not reader.fetcher.has_records
-            assert reader.fetcher.consumed() == {T0: OffsetAndMetadata(7)}
+            assert reader.fetcher.consumed_positions() == {T0: OffsetAndMetadata(7)}
             assert values(await reader.read(3)) == ["0.7", "0.8", "0.9"]
             reader.fetcher.seek_to_end([T0])
             await reader.ready(T0)
@@ -531,10 +533,10 @@ def test_what_is_held_back_is_kept_and_handed_out_later(broker: Broker, how: str
             fetcher.assign([T0, T1])
             await reader.poll(most=1)
             fetcher.pause([T0]) if how == "pause" else fetcher.withhold([T0])
-            taken = fetcher.consumed()[T0].offset
+            taken = fetcher.consumed_positions()[T0].offset
             assert {each.partition for each in await reader.read(4)} == {1}
             assert await reader.poll(0.05) == []
-            assert fetcher.consumed()[T0].offset == taken
+            assert fetcher.consumed_positions()[T0].offset == taken
             fetcher.resume([T0]) if how == "pause" else fetcher.assign([T0, T1])
             assert [each.offset for each in await reader.read(4 - taken)] == list(range(taken, 4))
 
@@ -549,7 +551,7 @@ def test_a_revoked_partition_gives_nothing_and_begins_anew(broker: Broker) -> No
             await reader.poll(most=1)
             reader.fetcher.assign([])
             assert not reader.fetcher.has_records
-            assert reader.fetcher.consumed() == {}
+            assert reader.fetcher.consumed_positions() == {}
             reader.fetcher.assign([T0])
             assert len(await reader.read(4)) == 4
 
@@ -661,13 +663,13 @@ def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
 def test_out_of_range_is_reset_or_told(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     async def read(reset: str) -> None:
         fill(broker, T0, 3)
-        async with Reader(broker.bootstrap_servers, reset=reset) as reader:
+        async with Reader(broker.bootstrap_servers, auto_offset_reset=reset) as reader:
             reader.fetcher.assign([T0])
             reader.fetcher.seek(T0, OffsetAndMetadata(99))
             if reset == "none":
                 with pytest.raises(NoOffset, match="offset 99 of t-0 is out of range"):
                     await reader.poll()
-                assert reader.fetcher.consumed()[T0].offset == 99
+                assert reader.fetcher.consumed_positions()[T0].offset == 99
             else:
                 assert (await reader.poll())[0].offset == 0
                 assert caplog.messages == [
@@ -750,6 +752,6 @@ def test_what_is_closed_ends_at_once(broker: Broker) -> None:
             await reader.ready(T0)
             assert await reader.poll(0.05) == []
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        reader.fetcher.advance()
+        reader.fetcher.start_requests()
 
     asyncio.run(read())

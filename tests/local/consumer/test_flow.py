@@ -19,7 +19,7 @@ A, B = (TopicPartition("orders", number) for number in range(2))
 
 
 def taken(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
-    return [(each.partition, each.offset) for each in islice(flow.rest, count)]
+    return [(each.partition, each.offset) for each in islice(flow.remaining, count)]
 
 
 def records(at: TopicPartition, count: int) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -29,7 +29,7 @@ def records(at: TopicPartition, count: int) -> dict[TopicPartition, list[Consume
 def covered(flow: PolledRecords) -> int:
     """What a commit would store of the first partition, whose position is at 10."""
     positions = {at: OffsetAndMetadata(10) for at in (A, B)}
-    flow.correct(positions)
+    flow.rewind_positions(positions)
     return positions[A].offset
 
 
@@ -54,10 +54,10 @@ def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
     thread.start()
     try:
         for _ in range(3_000):
-            flow.fill(Records(records(A, 10) | records(B, 1)))
-            for _ in flow.rest:
+            flow.set_records(Records(records(A, 10) | records(B, 1)))
+            for _ in flow.remaining:
                 pass
-            flow.fill(Records({}))
+            flow.set_records(Records({}))
     finally:
         goes_on = False
         thread.join()
@@ -114,7 +114,7 @@ def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.BlockingConsumer) ->
         lock = membership.driver.lock
         if event != "return" and not _is_ours(lock):
             sys.setprofile(None)
-            found = {at: each.offset for at, each in core.consumed().items()}
+            found = {at: each.offset for at, each in core.consumed_positions().items()}
             wrong.extend((at, found) for at in handed if found.get(at, 0) > handed[at])
             sys.setprofile(look)
 

@@ -45,7 +45,7 @@ def classes(setting: str) -> list[Any]:
 
 
 def member(one: ClientLibrary) -> dict[str, str]:
-    return read(one.static_id(), one.session_of(ELEVEN_MINUTES))
+    return read(one.static_id(), one.session_setting(ELEVEN_MINUTES))
 
 
 @pytest.fixture(scope="module")
@@ -66,34 +66,36 @@ def test_librdkafka_takes_the_strategies_that_it_has(strategy: str) -> None:
 
     one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
     if strategy in one.strategies:
-        made_confluent(read(one.listed(strategy)))
+        made_confluent(read(one.strategy_setting(strategy)))
     else:
         with pytest.raises(KafkaException, match="Unsupported partition.assignment.strategy"):
-            made_confluent(read(one.listed(strategy)))
+            made_confluent(read(one.strategy_setting(strategy)))
 
 
 def test_librdkafka_takes_the_others() -> None:
     from confluent_kafka import KafkaException
 
     one = CLIENT_LIBRARIES[client_settings.LIBRDKAFKA]
-    made_confluent(read(one.listed("roundrobin", "range")))
+    made_confluent(read(one.strategy_setting("roundrobin", "range")))
     made_confluent(member(one))
     for strategy in ("uniform", "range"):
-        told = one.served(strategy)
+        told = one.consumer_protocol_setting(strategy)
         assert told is not None
         made_confluent(read(told, one.static_id()))
-        back = one.unserved(strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES)
+        back = one.classic_protocol_setting(
+            strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
+        )
         made_confluent(read(back, one.static_id()))
     assert not one.mixes
     with pytest.raises(KafkaException, match="must have the same protocol type"):
-        made_confluent(read(one.listed("cooperative-sticky", "range")))
+        made_confluent(read(one.strategy_setting("cooperative-sticky", "range")))
 
 
 @pytest.mark.parametrize("name", [client_settings.KAFKA_PYTHON, client_settings.AIOKAFKA])
 def test_classes_of_python_are_where_they_are_said_to_be(name: str) -> None:
     one = CLIENT_LIBRARIES[name]
     for strategy in one.strategies:
-        (found,) = classes(one.listed(strategy))
+        (found,) = classes(one.strategy_setting(strategy))
         assert found.name == strategy
         assert found.__module__.startswith(name.replace("kafka-python", "kafka") + ".")
 
@@ -116,7 +118,7 @@ def test_kafka_python_takes_them(servers: str) -> None:
                 group_id="g",
                 group_instance_id=given["group_instance_id"],
                 session_timeout_ms=int(given["session_timeout_ms"]),
-                partition_assignment_strategy=classes(one.listed(*strategies)),
+                partition_assignment_strategy=classes(one.strategy_setting(*strategies)),
                 kafka_client=lambda **settings: clients.enter_context(
                     closing(KafkaNetClient(**settings))
                 ),
@@ -143,7 +145,9 @@ def test_aiokafka_takes_them(servers: str) -> None:
             group_instance_id=given["group_instance_id"],
             session_timeout_ms=int(given["session_timeout_ms"]),
             rebalance_timeout_ms=int(given["rebalance_timeout_ms"]),
-            partition_assignment_strategy=classes(one.listed("sticky", "roundrobin", "range")),
+            partition_assignment_strategy=classes(
+                one.strategy_setting("sticky", "roundrobin", "range")
+            ),
         )
         await consumer.start()
         await consumer.stop()
@@ -173,7 +177,7 @@ def test_rotas_own_consumer_takes_them(servers: str) -> None:
     assert one.strategies == set(CLASSIC)
     settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member(one)}
     for strategies in (("cooperative-sticky", "range"), ("sticky",), ("roundrobin",)):
-        with rota.BlockingConsumer(settings | read(one.listed(*strategies))):
+        with rota.BlockingConsumer(settings | read(one.strategy_setting(*strategies))):
             pass
     with pytest.raises(RotaError, match="partition.assignment.strategy"):
-        rota.BlockingConsumer(settings | read(one.listed("uniform")))
+        rota.BlockingConsumer(settings | read(one.strategy_setting("uniform")))

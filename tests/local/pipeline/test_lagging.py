@@ -83,27 +83,27 @@ def test_in_pieces_as_at_once(
 ) -> None:
     top = tmp_path_factory.mktemp("runs")
     tables = TableStore(top, top / "0", layered=True)
-    tables.write_nothing(*TABLES)
+    tables.write_empty(*TABLES)
     known, lagging, before = GroupMemory(), IncrementalLag(), dict[int, int]()
     last = 0
     for number, (told, seen) in enumerate(rounds, 1):
         old, tables = tables, TableStore(top, top / str(number), layered=True)
         for table in TABLES:
-            tables.layers(table).link(old.path / table.name)
+            tables.bucket_files(table).link_files(old.path / table.name)
         new = commit_rows(number, told)
         last = max([last, *arrow.to_milliseconds(new.column("at")).to_pylist()])
         if number == restart:
             lagging = IncrementalLag.load(old, last)
-        tables.layers(COMMITS).append(new)
-        known.commit(new)
+        tables.bucket_files(COMMITS).append(new)
+        known.add_commits(new)
         sampled = sample_rows(number, seen, before)
         news = LagInput(commits=new, changed=frozenset(), samples=sampled, last=last)
-        lagging.round(tables, known, news, None)
+        lagging.add_micro_batch(tables, known, news, None)
     if not before:
         return
     newest = max(before.values())
     as_of = min(max(last, newest), newest + MAX_SAMPLE_AGE)
-    wanted = at_once(tables.layers(COMMITS).read(), tables.layers(ENDS).read(), as_of)
+    wanted = at_once(tables.bucket_files(COMMITS).read(), tables.bucket_files(ENDS).read(), as_of)
     for table, rows in wanted.items():
         folder = tables.path / table.name
         found = pa.concat_tables(
@@ -114,11 +114,11 @@ def test_in_pieces_as_at_once(
 
 def test_nothing_is_known_without_samples(tmp_path: Path) -> None:
     tables = TableStore(tmp_path, tmp_path / "1", layered=True)
-    tables.write_nothing(*TABLES)
+    tables.write_empty(*TABLES)
     new = commit_rows(1, [("one", 0, 0, 5)])
-    tables.layers(COMMITS).append(new)
+    tables.bucket_files(COMMITS).append(new)
     empty = sample_rows(1, [], {})
     news = LagInput(commits=new, changed=frozenset(), samples=empty, last=START)
-    IncrementalLag().round(tables, GroupMemory(), news, None)
-    assert not len(tables.layers(LAG).read())
-    assert tables.layers(GENERATIONS).read().num_rows == 0
+    IncrementalLag().add_micro_batch(tables, GroupMemory(), news, None)
+    assert not len(tables.bucket_files(LAG).read())
+    assert tables.bucket_files(GENERATIONS).read().num_rows == 0

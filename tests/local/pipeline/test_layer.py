@@ -27,7 +27,7 @@ def numbers(found: pa.Table) -> list[tuple[str, int]]:
 
 def begun(folder: Path) -> BucketFiles:
     layers = BucketFiles(folder, SCHEMA, 1)
-    layers.adopt(bucketed=True)
+    layers.rename_spark_files(bucketed=True)
     return layers
 
 
@@ -50,7 +50,7 @@ def test_rows_are_what_was_put_in(
     for number, (what, pairs) in enumerate(steps, 2):
         old = top / str(number - 1)
         layers = BucketFiles(top / str(number), SCHEMA, number)
-        layers.link(old)
+        layers.link_files(old)
         if what == "append":
             layers.append(rows(*pairs))
             known += pairs
@@ -58,7 +58,7 @@ def test_rows_are_what_was_put_in(
             groups = {group for group, _ in pairs} | {"a"}
             layers.replace(groups, rows(*pairs))
             known = [pair for pair in known if pair[0] not in groups] + pairs
-        layers.settle(bucketed=True)
+        layers.merge_small_files(bucketed=True)
         assert numbers(layers.read()) == sorted(known)
     some = {"a", "ö"}
     assert numbers(layers.read(some)) == sorted(pair for pair in known if pair[0] in some)
@@ -69,7 +69,7 @@ def test_small_files_become_few(tmp_path: Path) -> None:
     most = 0
     for number in range(MERGE_ADDED_FILES * MERGE_LEVEL_FILES + MERGE_ADDED_FILES):
         layers.append(rows(("a", number), ("b", number)))
-        layers.settle(bucketed=True)
+        layers.merge_small_files(bucketed=True)
         most = max(most, len(list(tmp_path.iterdir())))
     assert most < 1 + MERGE_ADDED_FILES + 2 * 2 * MERGE_LEVEL_FILES
     assert len(layers.read()) == 2 * (MERGE_ADDED_FILES * MERGE_LEVEL_FILES + MERGE_ADDED_FILES)
@@ -78,11 +78,11 @@ def test_small_files_become_few(tmp_path: Path) -> None:
 def test_a_round_leaves_the_files_of_the_last_alone(tmp_path: Path) -> None:
     first = begun(tmp_path / "1")
     first.append(rows(("a", 1), ("b", 2)))
-    first.put("own", rows(("c", 3)))
+    first.write_named_file("own", rows(("c", 3)))
     second = BucketFiles(tmp_path / "2", SCHEMA, 2)
-    second.link(tmp_path / "1")
+    second.link_files(tmp_path / "1")
     second.replace({"a"}, rows())
-    second.put("own", rows())
+    second.write_named_file("own", rows())
     assert numbers(second.read()) == [("b", 2)]
     assert numbers(first.read()) == [("a", 1), ("b", 2)]
     assert (tmp_path / "1" / "own.parquet").stat().st_ino != (
@@ -100,5 +100,5 @@ def test_without_links_files_are_copied(tmp_path: Path, monkeypatch: pytest.Monk
     first.append(rows(("a", 1)))
     monkeypatch.setattr("os.link", refused)
     second = BucketFiles(tmp_path / "2", SCHEMA, 2)
-    second.link(tmp_path / "1")
+    second.link_files(tmp_path / "1")
     assert numbers(second.read()) == [("a", 1)]

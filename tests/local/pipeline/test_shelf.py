@@ -15,8 +15,8 @@ from rota.pipeline.tables import ADVICE, TABLES
 
 
 def publish(shelf: store.OutputFolder) -> None:
-    with shelf.begin(layered=True) as tables:
-        tables.write_nothing(*TABLES)
+    with shelf.begin_run(layered=True) as tables:
+        tables.write_empty(*TABLES)
         tables.publish()
 
 
@@ -33,10 +33,10 @@ def test_who_has_opened_a_round_reads_on_for_a_while(
         for _ in range(3):
             publish(shelf)
             now += 0.6 * store.REPLACED_RUN_SECONDS
-            shelf.sweep()
+            shelf.remove_replaced()
         assert runs(tmp_path) == ["2", "3"]
         now += store.REPLACED_RUN_SECONDS
-        shelf.sweep()
+        shelf.remove_replaced()
         assert runs(tmp_path) == ["3"]
         assert (tmp_path / ADVICE.name).is_dir()
 
@@ -44,8 +44,8 @@ def test_who_has_opened_a_round_reads_on_for_a_while(
 def test_a_round_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
     with store.lock_output(str(tmp_path)) as shelf:
         publish(shelf)
-        with shelf.begin(layered=True) as tables:
-            tables.write_nothing(*TABLES)
+        with shelf.begin_run(layered=True) as tables:
+            tables.write_empty(*TABLES)
         assert runs(tmp_path) == ["1"]
         (tmp_path / store.RUNS_FOLDER / "2").mkdir()  # somebody was killed
     with store.lock_output(str(tmp_path)) as shelf:

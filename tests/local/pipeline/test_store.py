@@ -17,13 +17,13 @@ from rota.pipeline.tables import ADVICE, REBALANCES, TABLES
 
 def publish(out: Path) -> None:
     with store.begin_run(str(out)) as tables:
-        tables.write_nothing(*TABLES)
+        tables.write_empty(*TABLES)
         tables.publish()
 
 
 def test_tables_are_shown_all_at_once(tmp_path: Path) -> None:
     with store.begin_run(str(tmp_path)) as tables:
-        tables.write_nothing(*TABLES)
+        tables.write_empty(*TABLES)
         assert not (tmp_path / "gold").exists()
         tables.publish()
         for table in TABLES:
@@ -34,7 +34,7 @@ def test_a_run_that_fails_leaves_the_tables_before_it(tmp_path: Path) -> None:
     publish(tmp_path)
     shown = (tmp_path / store.CURRENT_LINK).readlink()
     with suppress(KeyError), store.begin_run(str(tmp_path)) as tables:
-        tables.write_nothing(ADVICE)
+        tables.write_empty(ADVICE)
         raise KeyError
     assert (tmp_path / store.CURRENT_LINK).readlink() == shown
     assert len(list((tmp_path / store.RUNS_FOLDER).iterdir())) == 1

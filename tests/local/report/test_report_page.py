@@ -300,7 +300,7 @@ def test_where_lag_is_at_least_so_much_the_picture_knows() -> None:
     course = drawn((10, 90, 5, 80.0, True), (90, 100, 5, 10.0, False), (20, 30, 5, 25.0, False))
     said = [
         at_least
-        for length, at_least in zip(course.lengths, course.at_least, strict=True)
+        for length, at_least in zip(course.run_lengths, course.at_least, strict=True)
         for _ in range(length)
     ]
     assert len(said) == LAG_BUCKETS
@@ -311,7 +311,7 @@ def test_records_are_drawn_where_they_are_known() -> None:
     """Between two commits nobody counted them: that is not none."""
     course = drawn((10, 90, 700, None, False))
     assert not course.in_seconds
-    assert (course.lengths, course.lasts) == ([90, 1, LAG_BUCKETS - 91], [None, 700, None])
+    assert (course.run_lengths, course.run_ends) == ([90, 1, LAG_BUCKETS - 91], [None, 700, None])
     assert not any(course.at_least)
 
 

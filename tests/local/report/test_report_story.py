@@ -442,7 +442,7 @@ def known(**told: Any) -> EvidenceSummary:
 
 def lines(read: EvidenceSummary, *causes: tuple[str, EvidenceMark, int]) -> list[str]:
     return evidence_text.evidence_lines(
-        Story(out="out", groups=(), every=0, evidence=read, causes=causes)
+        Story(out="out", groups=(), total_groups=0, evidence=read, causes=causes)
     )
 
 

@@ -52,7 +52,7 @@ def test_commits_go_up_and_never_beyond_what_was_written() -> None:
     for at, entry in group.journal():
         if isinstance(entry, OffsetCommitEntry):
             partition = TopicPartition(entry.topic, entry.partition)
-            assert last[partition] <= entry.offset <= traffic.end(partition, at)
+            assert last[partition] <= entry.offset <= traffic.end_offset(partition, at)
             last[partition] = entry.offset
     assert len(last) == 24  # with the partitions that were added
 
@@ -64,7 +64,7 @@ def test_a_group_behind_its_peak_catches_up_at_night() -> None:
     lag: dict[int, int] = defaultdict(int)
     for at, entry in group.journal():
         if isinstance(entry, OffsetCommitEntry):
-            end = traffic.end(TopicPartition(entry.topic, entry.partition), at)
+            end = traffic.end_offset(TopicPartition(entry.topic, entry.partition), at)
             hour = (at - START_MS) * 24 // DAY
             lag[hour] = max(lag[hour], end - entry.offset)
     assert lag[6] < 100

@@ -143,77 +143,77 @@ def done(query: str, run: str, batch: int, **offsets: int) -> FinishedBatch:
 
 
 def target(ledger: TargetOffsets) -> dict[str, int]:
-    return {place.topic: offset for place, offset in ledger.target().items()}
+    return {place.topic: offset for place, offset in ledger.offsets().items()}
 
 
 class TestLedger:
     def test_the_newest_batch_of_a_run_counts(self) -> None:
         ledger = TargetOffsets()
-        ledger.started("q", "1")
-        assert ledger.finished(done("q", "1", 4, a=40)) == []
-        assert ledger.finished(done("q", "1", 3, a=30)) is None
-        assert ledger.finished(done("q", "1", 4, a=40)) is None
+        ledger.query_started("q", "1")
+        assert ledger.batch_finished(done("q", "1", 4, a=40)) == []
+        assert ledger.batch_finished(done("q", "1", 3, a=30)) is None
+        assert ledger.batch_finished(done("q", "1", 4, a=40)) is None
         assert target(ledger) == {"a": 40}
 
     def test_a_new_run_may_begin_lower(self) -> None:
         ledger = TargetOffsets()
-        ledger.finished(done("q", "1", 4, a=40))
-        ledger.started("q", "2")
-        assert ledger.finished(done("q", "2", 1, a=10)) == []
+        ledger.batch_finished(done("q", "1", 4, a=40))
+        ledger.query_started("q", "2")
+        assert ledger.batch_finished(done("q", "2", 1, a=10)) == []
         assert target(ledger) == {"a": 10}
 
     def test_last_words_of_a_run_may_come_late_but_not_too_late(self) -> None:
         ledger = TargetOffsets()
-        ledger.started("q", "1")
-        ledger.finished(done("q", "1", 4, a=40))
-        ledger.started("q", "2")
-        assert ledger.finished(done("q", "1", 5, a=50)) == []
-        ledger.finished(done("q", "2", 5, a=50))
-        assert ledger.finished(done("q", "1", 6, a=60)) is None
+        ledger.query_started("q", "1")
+        ledger.batch_finished(done("q", "1", 4, a=40))
+        ledger.query_started("q", "2")
+        assert ledger.batch_finished(done("q", "1", 5, a=50)) == []
+        ledger.batch_finished(done("q", "2", 5, a=50))
+        assert ledger.batch_finished(done("q", "1", 6, a=60)) is None
         assert target(ledger) == {"a": 50}
 
     def test_what_a_checkpoint_had_before_the_start_gives_way_to_the_run(self) -> None:
         ledger = TargetOffsets()
-        ledger.finished(done("q", "", 4, a=40))
+        ledger.batch_finished(done("q", "", 4, a=40))
         assert target(ledger) == {"a": 40}
-        ledger.started("q", "1")
-        ledger.finished(done("q", "1", 0, a=5))
+        ledger.query_started("q", "1")
+        ledger.batch_finished(done("q", "1", 0, a=5))
         assert target(ledger) == {"a": 5}
 
     def test_a_checkpoint_that_never_ran_holds_no_topic(self) -> None:
         ledger = TargetOffsets()
-        ledger.finished(done("old", "", 4, a=40))
-        ledger.started("new", "1")
-        assert ledger.finished(done("new", "1", 0, a=5)) == []
+        ledger.batch_finished(done("old", "", 4, a=40))
+        ledger.query_started("new", "1")
+        assert ledger.batch_finished(done("new", "1", 0, a=5)) == []
         assert target(ledger) == {"a": 5}
 
     def test_a_topic_is_the_first_ones_until_it_ends(self) -> None:
         ledger = TargetOffsets()
         for query in ("first", "second"):
-            ledger.started(query, query)
-        ledger.finished(done("first", "first", 0, a=5))
+            ledger.query_started(query, query)
+        ledger.batch_finished(done("first", "first", 0, a=5))
         conflict = TopicConflict("a", query="second", owner="first")
-        assert ledger.finished(done("second", "second", 0, a=9, b=1)) == [conflict]
+        assert ledger.batch_finished(done("second", "second", 0, a=9, b=1)) == [conflict]
         assert target(ledger) == {"a": 5, "b": 1}
-        ledger.ended("first", "first")
+        ledger.query_ended("first", "first")
         assert target(ledger) == {"a": 5, "b": 1}
-        assert ledger.finished(done("second", "second", 1, a=10, b=2)) == []
+        assert ledger.batch_finished(done("second", "second", 1, a=10, b=2)) == []
         assert target(ledger) == {"a": 10, "b": 2}
 
     def test_the_end_of_an_earlier_run_frees_nothing(self) -> None:
         ledger = TargetOffsets()
-        ledger.started("q", "1")
-        ledger.finished(done("q", "1", 0, a=5))
-        ledger.started("q", "2")
-        ledger.ended("q", "1")
-        ledger.started("other", "1")
-        assert ledger.finished(done("other", "1", 0, a=9))
+        ledger.query_started("q", "1")
+        ledger.batch_finished(done("q", "1", 0, a=5))
+        ledger.query_started("q", "2")
+        ledger.query_ended("q", "1")
+        ledger.query_started("other", "1")
+        assert ledger.batch_finished(done("other", "1", 0, a=9))
         assert target(ledger) == {"a": 5}
 
     def test_a_topic_that_is_not_read_any_more_is_left_alone(self) -> None:
         ledger = TargetOffsets()
-        ledger.finished(done("q", "1", 0, a=5, b=5))
-        ledger.finished(done("q", "1", 1, a=6))
+        ledger.batch_finished(done("q", "1", 0, a=5, b=5))
+        ledger.batch_finished(done("q", "1", 1, a=6))
         assert target(ledger) == {"a": 6}
 
 
@@ -280,7 +280,7 @@ class TestSettings:
     )
     def test_a_readers_options_will_do(self, kafka: Mapping[str, str]) -> None:
         config = commit.client_config("billing", kafka)
-        assert [str(each) for each in config.bootstrap] == ["host:9092"]
+        assert [str(each) for each in config.bootstrap_servers] == ["host:9092"]
         assert config.client_id == "rota-spark-billing"
 
     def test_a_jaas_line_is_understood(self) -> None:
@@ -296,7 +296,7 @@ class TestSettings:
                 "kafka.sasl.mechanism": "PLAIN",
                 "kafka.sasl.jaas.config": line,
             },
-        ).login
+        ).sasl
         assert login is not None
         assert "alice" in repr(login)
 

@@ -50,10 +50,10 @@ def test_a_query_that_ends_while_it_is_listed_has_ended() -> None:
     follower = QueryFollower(
         session, QueryFilter(), lambda offsets, anew: None, about="group 'billing'"
     )
-    follower.begin()
+    follower.start()
     assert follower.catch_up(time.monotonic() + 10)
-    assert not follower.follows
-    assert follower.end(time.monotonic() + 10)
+    assert not follower.has_running_query
+    assert follower.stop(time.monotonic() + 10)
 
 
 def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -61,8 +61,8 @@ def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> N
     session: Any = SimpleNamespace(streams=streams)
     wanted = QueryFilter(name="billz")
     follower = QueryFollower(session, wanted, lambda offsets, anew: None, about="group 'billing'")
-    follower.begin()
+    follower.start()
     streams.listener.onQueryStarted(streams.query)
     with caplog.at_level(logging.WARNING, "rota.spark"):
-        assert follower.end(time.monotonic() + 10)
+        assert follower.stop(time.monotonic() + 10)
     assert "no query was named 'billz'; those that ran: bills" in caplog.text

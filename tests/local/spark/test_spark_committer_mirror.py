@@ -64,10 +64,10 @@ def test_the_group_gets_what_it_is_to_have(broker: rota.Broker, opened: Opened) 
     with opened() as kept:
         assert kept.flush(10)
         assert "billing" not in broker.groups
-        kept.aim(at(5, 6))
+        kept.set_target(at(5, 6))
         assert kept.flush(10)
         assert broker.committed("billing") == at(5, 6)
-        kept.aim(at(3, 9, 1))
+        kept.set_target(at(3, 9, 1))
         assert kept.flush(10)
         assert broker.committed("billing") == at(3, 9, 1)
         assert not kept.pending
@@ -80,13 +80,13 @@ def test_what_has_not_changed_is_not_committed_again_but_anew(
         return len(list(broker.read("__consumer_offsets", timeout=0)))
 
     with opened() as kept:
-        kept.aim(at(5, 6, 7))
+        kept.set_target(at(5, 6, 7))
         assert kept.flush(10)
         before = journal()
-        kept.aim(at(5, 6, 8))
+        kept.set_target(at(5, 6, 8))
         assert kept.flush(10)
         assert journal() == before + 1
-        kept.aim(at(5, 6, 8), anew=True)
+        kept.set_target(at(5, 6, 8), anew=True)
         assert kept.flush(10)
         assert journal() == before + 4
 
@@ -96,7 +96,7 @@ def test_offsets_are_renewed_before_the_broker_forgets_them(
 ) -> None:
     monkeypatch.setattr(commit, "RENEWAL_INTERVAL", 0.02)
     with opened() as kept:
-        kept.aim(at(5))
+        kept.set_target(at(5))
         assert kept.flush(10)
         written = journal(broker)
         until("another commit is in the journal", lambda: journal(broker) > written)
@@ -109,14 +109,14 @@ def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
     broker.stop()
     quick = {"default.api.timeout.ms": 200, "request.timeout.ms": 100}
     with caplog.at_level(logging.INFO, "rota.spark"), opened(**quick) as kept:
-        assert kept.trouble == f"no answer yet from {address}"
-        kept.aim(at(1))
+        assert kept.last_failure == f"no answer yet from {address}"
+        kept.set_target(at(1))
         until("trouble is logged", lambda: "not committed" in caplog.text)
         assert address in caplog.text
-        assert "refused" in kept.trouble
+        assert "refused" in kept.last_failure
         assert not kept.flush(0.1)
         assert kept.pending == at(1)
-        kept.aim(at(7))
+        kept.set_target(at(7))
         broker.start()
         broker.create_topic("orders", partitions=3)
         assert kept.flush(20)
@@ -134,7 +134,7 @@ def test_a_group_with_members_is_left_alone_until_they_are_gone(
             member.subscribe(["orders"])
             while not member.assignment:
                 member.poll(0.1)
-            kept.aim(at(5))
+            kept.set_target(at(5))
             until("trouble is logged", lambda: "the group has members" in caplog.text)
             assert broker.committed("billing") != at(5)
             member.poll(0)
@@ -147,10 +147,10 @@ def test_what_is_refused_holds_nothing_else_up(
 ) -> None:
     gone = TopicPartition("gone", 0)
     with opened() as kept:
-        kept.aim({**at(5), gone: 1})
+        kept.set_target({**at(5), gone: 1})
         until("trouble is logged", lambda: "gone-0: there is no such partition" in caplog.text)
         assert not kept.flush(0.1)
-        kept.aim({**at(6), gone: 1})
+        kept.set_target({**at(6), gone: 1})
         until("what can be committed is", lambda: broker.committed("billing") == at(6))
         until("the committer knows it", lambda: kept.pending == {gone: 1})
         assert caplog.text.count("gone-0") == 1
@@ -165,7 +165,7 @@ def test_a_missing_permission_is_said_once_and_tried_again(
 ) -> None:
     broker.fail("OffsetCommit", code, times=5)
     with opened() as kept:
-        kept.aim(at(5))
+        kept.set_target(at(5))
         assert kept.flush(20)
     assert broker.committed("billing") == at(5)
     assert caplog.text.count("no permission") == 1
@@ -176,21 +176,21 @@ def test_a_broker_that_does_not_answer_does_not_hold_up_the_end(
 ) -> None:
     broker.delay("OffsetCommit", 3600)
     with opened() as kept:
-        kept.aim(at(5))
+        kept.set_target(at(5))
         assert not kept.flush(0.2)
         began = time.monotonic()
     assert time.monotonic() - began < commit.CLOSE_TIMEOUT * 2
     assert kept.pending == at(5)
-    kept.aim(at(6))
+    kept.set_target(at(6))
     assert not kept.flush(1)
 
 
 def test_a_coordinator_may_move(broker: rota.Broker, opened: Opened) -> None:
     with opened() as kept:
-        kept.aim(at(5))
+        kept.set_target(at(5))
         assert kept.flush(10)
         broker.move_coordinator("billing")
-        kept.aim(at(6))
+        kept.set_target(at(6))
         assert kept.flush(20)
     assert broker.committed("billing") == at(6)
 
@@ -210,7 +210,7 @@ def test_an_error_that_nobody_thought_of_is_logged_and_survived(
 
     monkeypatch.setattr("rota.spark.commit.encode_group_request", broken)
     with opened() as kept:
-        kept.aim(at(5))
+        kept.set_target(at(5))
         assert kept.flush(10)
     assert "ZeroDivisionError: nobody" in caplog.text
     assert broker.committed("billing") == at(5)
@@ -222,12 +222,12 @@ def test_a_commit_that_is_carried_out_late_does_not_stay(
     monkeypatch.setattr(commit, "RECOMMIT_DELAY", 4.0)
     quick = {"default.api.timeout.ms": 400, "request.timeout.ms": 200}
     with opened(**quick) as kept:
-        kept.aim(at(40))
+        kept.set_target(at(40))
         assert kept.flush(10)
         broker.delay("OffsetCommit", HOUR, times=1)
-        kept.aim(at(50))
+        kept.set_target(at(50))
         until("the late one is heard of", lambda: kept.pending == at(50))
-        kept.aim(at(40), anew=True)
+        kept.set_target(at(40), anew=True)
         assert kept.flush(10)
         broker.clock.advance(HOUR)
         until("the late one is there", lambda: broker.committed("billing") == at(50))

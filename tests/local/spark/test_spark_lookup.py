@@ -43,7 +43,7 @@ def begins(broker: Broker, **given: str) -> Offsets:
     named = {name.replace("__", "."): value for name, value in given.items()}
     options = options_of(broker, FAST | named)
     with OffsetLookup(options) as lookup:
-        return lookup.offsets(options.start, lookup.partitions())
+        return lookup.resolve_offsets(options.starting, lookup.partitions())
 
 
 # Which partitions
@@ -128,15 +128,15 @@ def test_the_words_for_the_ends(broker: Broker) -> None:
     assert begins(broker, startingOffsets='{"orders": {"0": 4, "1": -1}}') == {p(0): 4, p(1): 3}
     options = options_of(broker)
     with OffsetLookup(options) as lookup:
-        assert lookup.latest(lookup.partitions()) == {p(0): 5, p(1): 3}
+        assert lookup.latest_offsets(lookup.partitions()) == {p(0): 5, p(1): 3}
 
 
 def test_partitions_that_are_gone_are_left_out_at_once(broker: Broker) -> None:
     fill(broker, 5)
     gone = TopicPartition("gone", 0)
     with OffsetLookup(options_of(broker)) as lookup:
-        assert lookup.latest([p(0), p(7), gone]) == {p(0): 5}
-        assert lookup.earliest([gone]) == {}
+        assert lookup.latest_offsets([p(0), p(7), gone]) == {p(0): 5}
+        assert lookup.earliest_offsets([gone]) == {}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_time_that_no_record_has_reached_is_an_error_or_the_end(broker: Broker
     assert begins(broker, **given) == {p(0): 0, p(1): 0}
     with OffsetLookup(options_of(broker)) as lookup:
         where = query.GlobalTimestamp("endingTimestamp", 5_000)
-        assert lookup.offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
+        assert lookup.resolve_offsets(where, [p(0), p(1)], ending=True) == {p(0): 1, p(1): 0}
 
 
 # Where a group is
@@ -226,14 +226,14 @@ def test_a_broker_that_went_down_and_came_back_is_asked_again(tmp_path: Path) ->
     with rota.Broker(tmp_path) as broker:
         fill(broker, 5)
         with OffsetLookup(options_of(broker, FAST | SHORT)) as lookup:
-            ends = lambda: lookup.latest(lookup.partitions())  # noqa: E731
+            ends = lambda: lookup.latest_offsets(lookup.partitions())  # noqa: E731
             assert once_up(ends) == {p(0): 5}
             broker.restart()
             assert once_up(ends) == {p(0): 5}
             address = broker.bootstrap_servers
             broker.stop()
             with pytest.raises(Unreachable, match=address):
-                lookup.latest([p(0)])
+                lookup.latest_offsets([p(0)])
             broker.start()
             assert once_up(ends) == {p(0): 5}
 
@@ -242,14 +242,14 @@ def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Broke
     fill(broker, 5)
     broker.delay("ListOffsets", 60.0)
     with OffsetLookup(options_of(broker, FAST | {"kafka.request.timeout.ms": "300"})) as lookup:
-        assert lookup.latest([p(0)]) == {p(0): 5}
+        assert lookup.latest_offsets([p(0)]) == {p(0): 5}
 
 
 def test_an_answer_that_is_lost_is_asked_for_again(broker: Broker) -> None:
     fill(broker, 5)
     broker.lose_answer("ListOffsets")
     with OffsetLookup(options_of(broker)) as lookup:
-        assert lookup.latest([p(0)]) == {p(0): 5}
+        assert lookup.latest_offsets([p(0)]) == {p(0): 5}
     assert broker.heal() == 0
 
 
@@ -269,4 +269,8 @@ def test_ten_thousand_partitions(broker: Broker) -> None:
     with OffsetLookup(options) as lookup:
         every = lookup.partitions()
         assert len(every) == 10_000
-        assert lookup.latest(every) == lookup.earliest(every) == dict.fromkeys(every, 0)
+        assert (
+            lookup.latest_offsets(every)
+            == lookup.earliest_offsets(every)
+            == dict.fromkeys(every, 0)
+        )

@@ -219,7 +219,7 @@ def test_what_was_imported_is_frozen_once(
     calls: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
     kept = task.ClientPool()
-    config = options_of(broker.bootstrap_servers).client
+    config = options_of(broker.bootstrap_servers).client_config
     for _ in range(3):
-        kept.take(config).close()
+        kept.take_client(config).close()
     assert calls == [1]

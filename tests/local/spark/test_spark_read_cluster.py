@@ -140,9 +140,9 @@ def test_batches_larger_than_asked_for_count_as_what_they_are() -> None:
     """So that not too many of them are on their way."""
     sizes = FetchSizes(1_000, {})
     part = RangeProgress(T0, 0, 10)
-    config = options_of("localhost:9092").read
+    config = options_of("localhost:9092").read_config
     assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 1_000
-    sizes.learn(T0, 50_000_000, 2)
+    sizes.record_response(T0, 50_000_000, 2)
     assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 50_000_000
     kept = FetchSizes(1_000, {T0: 7_000_000.0})  # by another task
     assert build_fetch([part], ClusterMetadata(), config, kept)[1] == 7_000_000

@@ -91,13 +91,13 @@ def test_a_pause_that_ends_while_it_is_looked_what_to_do(
     broker: rota.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process may be held up anywhere: no range is forgotten for that."""
-    send = FetchLoop._send
+    send = FetchLoop._send_fetches
 
     def slow(inquiry: FetchLoop, now: float) -> None:
         send(inquiry, now)
         time.sleep(0.03)  # longer than the pause
 
-    monkeypatch.setattr(FetchLoop, "_send", slow)
+    monkeypatch.setattr(FetchLoop, "_send_fetches", slow)
     broker.lose_answer("Fetch", times=2)
     given = {"kafkaConsumer.pollTimeoutMs": 10_000}
     assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
@@ -233,7 +233,9 @@ def _spoiled(at: int) -> Callable[[FetchedPartition, int], FetchedRange]:
 
 def shorten(broker: rota.Broker, before: int) -> None:
     """Deletes the records of a partition before an offset."""
-    broker._run(lambda node: node.parts.topics.delete_before("t", 0, before, broker.clock.now()))
+    broker._run(
+        lambda node: node.context.topics.delete_records_before("t", 0, before, broker.clock.now())
+    )
 
 
 def test_records_that_retention_took(broker: rota.Broker, caplog: pytest.LogCaptureFixture) -> None:

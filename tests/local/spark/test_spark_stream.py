@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -492,8 +493,12 @@ def test_a_broker_that_is_down_is_named_in_every_phase(
         "prepareForTriggerAvailableNow": query.reader.prepareForTriggerAvailableNow,
     }
     broker.stop()
-    with pytest.raises(Unreachable, match=address):
-        acts[phase]()
+    host, _, port = address.rpartition(":")
+    with socket.socket() as held:  # so that no broker of another test gets the port meanwhile
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, int(port)))
+        with pytest.raises(Unreachable, match=address):
+            acts[phase]()
     broker.start()
     fill(broker, 2)
     assert once_up(query.trigger) == [OffsetRange(p(0), 0, 2)], "it is asked again"

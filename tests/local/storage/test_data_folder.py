@@ -98,10 +98,10 @@ def test_a_real_folder_keeps_its_topics(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     folder = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
     folder.catalog.put(ORDERS)
-    folder.mark_clean()
+    folder.mark_clean_shutdown()
     lock.release()
     again = open_log_directory(RealDisk(tmp_path), node_id=1, new_id=ids(), report=pytest.fail)
-    assert again.clean
+    assert again.clean_shutdown
     assert again.catalog.topics == {"orders": ORDERS}
     assert {path.name for path in tmp_path.iterdir()} == {
         LOCK_FILE,

@@ -26,13 +26,13 @@ def test_reading_or_cutting_a_missing_file_makes_none(tmp_path: Path) -> None:
             refused()
     assert not list(tmp_path.iterdir())
     assert disk.size("a") is None
-    assert disk.names("nowhere") == []
+    assert disk.list_names("nowhere") == []
     disk.remove("a")
 
 
 def test_a_file_is_written_read_cut_and_replaced(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    disk.make("deep/folder")
+    disk.make_folder("deep/folder")
     disk.append("deep/folder/a", b"hello ")
     disk.append("deep/folder/a", memoryview(b"world"))
     assert disk.read("deep/folder/a", 6, 100) == b"world"
@@ -43,7 +43,7 @@ def test_a_file_is_written_read_cut_and_replaced(tmp_path: Path) -> None:
     assert disk.read("deep/folder/a", 0, 9) == b"new"
     disk.append("deep/folder/a", b"er")
     assert disk.size("deep/folder/a") == 5
-    assert disk.names("deep/folder") == ["a"]
+    assert disk.list_names("deep/folder") == ["a"]
     disk.sync("deep/folder/a")
     disk.sync("deep/folder")
     disk.sync("")
@@ -52,24 +52,26 @@ def test_a_file_is_written_read_cut_and_replaced(tmp_path: Path) -> None:
 
 def test_when_a_file_was_written_is_known(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    disk.make("t-0")
+    disk.make_folder("t-0")
     disk.append("t-0/a", b"old")
     os.utime(tmp_path / "t-0/a", ns=(0, NOW * 1_000_000 + 999_999))
-    assert disk.written("t-0/a") == NOW
+    assert disk.modified_at("t-0/a") == NOW
     disk.append("t-0/a", b"new")
-    later = disk.written("t-0/a")
+    later = disk.modified_at("t-0/a")
     assert later is not None
     assert later > NOW
-    assert disk.written("t-0") is disk.written("t-0/b") is disk.written("t-0/a/b") is None
+    assert (
+        disk.modified_at("t-0") is disk.modified_at("t-0/b") is disk.modified_at("t-0/a/b") is None
+    )
     disk.close()
 
 
 def test_a_file_of_another_name_is_another_file(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    disk.make("t-0")
+    disk.make_folder("t-0")
     disk.append("t-0/a", b"old")
     disk.rename("t-0", "t-0.deleted")
-    disk.make("t-0")
+    disk.make_folder("t-0")
     disk.append("t-0/a", b"new")
     assert disk.read("t-0.deleted/a", 0, 9) == b"old"
     disk.remove("t-0.deleted")
@@ -78,7 +80,7 @@ def test_a_file_of_another_name_is_another_file(tmp_path: Path) -> None:
     disk.rename("t-0/b", "t-0/a")
     assert disk.read("t-0/a", 0, 9) == b"b"
     disk.remove("t-0")
-    assert disk.names("") == []
+    assert disk.list_names("") == []
 
 
 def descriptors() -> list[int]:
@@ -125,7 +127,7 @@ def test_many_files_are_synced_together(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path, open_files=10)
     paths = [f"t-{number}" for number in range(60)]
     for path in paths:
-        disk.make(path)
+        disk.make_folder(path)
         disk.append(f"{path}/a", b"x")
     assert disk.sync_all([*paths, *(f"{path}/a" for path in paths), ""]) == {}
     assert disk.sync_all([]) == {}
@@ -161,7 +163,7 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path:
             disk.replace("a", b"larger than two bytes")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert disk.names("") == ["a"]
+    assert disk.list_names("") == ["a"]
     assert disk.read("a", 0, 9) == b"old"
     disk.close()
 

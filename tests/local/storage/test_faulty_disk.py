@@ -18,7 +18,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 
 
 def test_both_disks_do_the_same(disk: Disk) -> None:
-    disk.make("a/b")
+    disk.make_folder("a/b")
     disk.append("a/b/log", b"one")
     disk.append("a/b/log", b"two")
     disk.truncate("a/b/log", 4)
@@ -26,18 +26,18 @@ def test_both_disks_do_the_same(disk: Disk) -> None:
     disk.replace("a/b/note", b"new")
     disk.sync("a/b/log")
     disk.sync("a/b")
-    assert disk.names("a/b") == ["log", "note"]
+    assert disk.list_names("a/b") == ["log", "note"]
     assert disk.read("a/b/log", 1, 100) == b"net"
     assert disk.read("a/b/note", 0, 100) == b"new"
     assert disk.size("a/b/log") == 4
     assert disk.size("a/b/none") is None
     disk.rename("a/b/log", "a/b/note")
     disk.rename("a/b", "a/c")
-    assert disk.names("a") == ["c"]
+    assert disk.list_names("a") == ["c"]
     assert disk.read("a/c/note", 0, 100) == b"onet"
     disk.remove("a/c")
     disk.remove("a/c")
-    assert disk.names("a") == disk.names("none") == []
+    assert disk.list_names("a") == disk.list_names("none") == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_both_name_the_path_that_is_not_there(disk: Disk, act: Callable[[Disk], 
 #: A file, a folder, and what is in neither.
 ODD = ["file", "folder", "file/x", "folder/x", "none", "none/x"]
 ACTS: dict[str, Callable[[Disk, str], object]] = {
-    "names": lambda disk, path: disk.names(path),
+    "list_names": lambda disk, path: disk.list_names(path),
     "size": lambda disk, path: disk.size(path),
     "read": lambda disk, path: disk.read(path, 1, 2),
     "append": lambda disk, path: disk.append(path, b"more"),
@@ -65,7 +65,7 @@ ACTS: dict[str, Callable[[Disk, str], object]] = {
     "rename from": lambda disk, path: disk.rename(path, "other"),
     "rename a file to": lambda disk, path: disk.rename("loose", path),
     "rename a folder to": lambda disk, path: disk.rename("empty", path),
-    "make": lambda disk, path: disk.make(path),
+    "make_folder": lambda disk, path: disk.make_folder(path),
     "remove": lambda disk, path: disk.remove(path),
     "sync": lambda disk, path: disk.sync(path),
 }
@@ -73,8 +73,8 @@ ACTS: dict[str, Callable[[Disk, str], object]] = {
 
 def outcome(disk: Disk, act: Callable[[Disk, str], object], path: str) -> tuple[object, object]:
     """What comes of it, and what is there then."""
-    disk.make("folder")
-    disk.make("empty")
+    disk.make_folder("folder")
+    disk.make_folder("empty")
     disk.append("folder/inside", b"12345")
     disk.append("file", b"12345")
     disk.append("loose", b"1")
@@ -82,7 +82,7 @@ def outcome(disk: Disk, act: Callable[[Disk, str], object], path: str) -> tuple[
         given = act(disk, path)
     except DiskError as error:
         given = str(error)
-    left = {name: (disk.names(name), disk.size(name)) for name in disk.names("")}
+    left = {name: (disk.list_names(name), disk.size(name)) for name in disk.list_names("")}
     return given, left
 
 
@@ -97,7 +97,7 @@ def test_both_disks_meet_files_folders_and_nothing_alike(
 
 def test_killed_keeps_all_and_a_power_cut_what_was_synced() -> None:
     disk = FaultyDisk()
-    disk.make("p")
+    disk.make_folder("p")
     disk.append("p/log", b"synced")
     disk.sync("p/log")
     disk.append("p/log", b" not")
@@ -110,7 +110,7 @@ def test_killed_keeps_all_and_a_power_cut_what_was_synced() -> None:
 
 def test_a_power_cut_after_a_kill_loses_what_neither_process_synced() -> None:
     disk = FaultyDisk()
-    disk.make("p")
+    disk.make_folder("p")
     disk.sync("")
     disk.append("p/old", b"synced")
     disk.sync("p/old")

@@ -63,7 +63,7 @@ def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> 
             head = read_batch_header(batch)
             for offset in (head.base_offset, head.last_offset):
                 assert log.read(offset, 1) == batch
-        assert log.stable == log.end
+        assert log.last_stable_offset == log.log_end_offset
         log.close()
     assert content(captured) == before
     assert not told
@@ -77,9 +77,9 @@ def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, cle
         noted += len(entries)
         log = opened(captured, path.parent.name, Told(), clean=clean)
         expected = [(each.producer_id, each.first_offset) for each in entries]
-        assert log.aborted(log.start, log.end) == expected
+        assert log.aborted_transactions(log.log_start_offset, log.log_end_offset) == expected
         for each in entries:
-            found = log.aborted(each.first_offset, each.first_offset + 1)
+            found = log.aborted_transactions(each.first_offset, each.first_offset + 1)
             assert (each.producer_id, each.first_offset) in found
     assert noted > 10
 
@@ -109,16 +109,16 @@ def with_transactions(disk: FaultyDisk, told: Told) -> Log:
 def test_what_is_not_decided_is_not_stable() -> None:
     disk, told = FaultyDisk(), Told()
     log = with_transactions(disk, told)
-    assert (log.end, log.stable) == (7, 5)
-    assert log.aborted(0, 5) == [(1, 0), (2, 3)]
-    assert log.aborted(4, 7) == [(1, 0), (2, 3)]
-    assert log.aborted(0, 3) == [(1, 0)]
-    assert len(split(log.read(0, 1 << 20, to=log.stable))) == 5
+    assert (log.log_end_offset, log.last_stable_offset) == (7, 5)
+    assert log.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
+    assert log.aborted_transactions(4, 7) == [(1, 0), (2, 3)]
+    assert log.aborted_transactions(0, 3) == [(1, 0)]
+    assert len(split(log.read(0, 1 << 20, to=log.last_stable_offset))) == 5
     assert not told
     log.close()
     again = reopen(disk, told, clean=True, recovery_point=7)
-    assert (again.end, again.stable, told) == (7, 5, [])
-    assert again.aborted(0, 5) == [(1, 0), (2, 3)]
+    assert (again.log_end_offset, again.last_stable_offset, told) == (7, 5, [])
+    assert again.aborted_transactions(0, 5) == [(1, 0), (2, 3)]
 
 
 def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
@@ -130,7 +130,7 @@ def test_no_flipped_bit_hides_an_aborted_transaction() -> None:
         disk, told = whole.kill(), Told()
         disk.flip(path, bit)
         log = reopen(disk, told, clean=True, recovery_point=7)
-        assert log.aborted(0, 7) == [(1, 0), (2, 3)], bit
+        assert log.aborted_transactions(0, 7) == [(1, 0), (2, 3)], bit
         assert path in told[0]
         assert disk.content(path) == good
 
@@ -155,13 +155,13 @@ def test_gaps_are_passed_over(clean: bool) -> None:
     disk, told = FaultyDisk(), Told()
     kept = compacted(disk)
     log = reopen(disk, told, config=COMPACTED, clean=clean, recovery_point=51 if clean else 0)
-    assert (log.start, log.end) == (0, 51)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 51)
     assert batches(log) == kept
     for offset in range(51):
         expected = [each for each in kept if read_batch_header(each).last_offset >= offset]
         assert batches(log, offset) == expected, offset
-    assert log.offset_for_time(NOW + 1) == (9, NOW + 5)
-    assert log.offset_for_time(NOW + 6) == (40, NOW + 9)
+    assert log.find_timestamp(NOW + 1) == (9, NOW + 5)
+    assert log.find_timestamp(NOW + 6) == (40, NOW + 9)
     log.append(sent(b"e"), NOW)
     assert batches(reopen(disk.kill(), config=COMPACTED))[:-1] == kept
 

@@ -41,7 +41,7 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
         for position, size in find_batches(data):
             head = RawBatchHeader._make(HEADER.unpack_from(data, position))
             segment.append(data[position : position + size], head)
-        segment.save()
+        segment.save_indexes()
         for kind in ("log", "index", "timeindex"):
             written = (tmp_path / f"{Path(stem).name}.{kind}").read_bytes()
             assert written == files[f"{stem}.{kind}"], f"{stem}.{kind}"
@@ -60,7 +60,7 @@ def test_records_come_back_from_however_many_segments(tmp_path: Path, segment_by
         inside = list(iterate_records(decode_batches(path.read_bytes())))
         assert inside[0].offset == int(path.stem)
         found += inside
-    assert [record.offset for record in found] == list(range(log.end))
+    assert [record.offset for record in found] == list(range(log.log_end_offset))
     expected = [(1_000 + n, *pair) for n, batch in enumerate(batches) for pair in batch]
     assert [(record.timestamp, record.key, record.value) for record in found] == expected
 

@@ -28,12 +28,12 @@ def latest(
 @given(seed=st.integers(0, 10**9))
 def test_claims_follow_the_rule(seed: int) -> None:
     cluster, group = random_group(seed)
-    problem = Problem.of(cluster, group)
+    problem = Problem.from_group(cluster, group)
     owners = solver.solve_exactly(problem, lambda: False).owners
     previous = find_previous_owners(problem).tolist()
     held = find_owned_by_another(problem, owners).tolist()
     for number, owner in enumerate(owners.tolist()):
-        partition = problem.layout.at(number)
+        partition = problem.layout.partition_at(number)
         holders = latest(group, partition, subscribed=True)
         expected = problem.members.index(holders[0]) if len(holders) == 1 else -1
         assert previous[number] == expected
@@ -49,7 +49,7 @@ def posed(*members: tuple[str, list[tuple[str, int]], int | None]) -> Problem:
         )
         for number, (topics, owned, generation) in enumerate(members)
     }
-    return Problem.of(Cluster({"t": 3}), group)
+    return Problem.from_group(Cluster({"t": 3}), group)
 
 
 def test_three_ways() -> None:

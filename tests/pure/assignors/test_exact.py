@@ -33,13 +33,13 @@ def solve(
         )
         for member, listed in topics.items()
     }
-    problem = Problem.of(Cluster(counts, racks[0]), group)
+    problem = Problem.from_group(Cluster(counts, racks[0]), group)
     solution = solver.solve_exactly(problem, lambda: False)
     assert solution.notes == ()
     assert certificate.check_optimality(problem, solution.owners) is None
     found: Held = {member: [] for member in topics}
     for number, owner in enumerate(solution.owners.tolist()):
-        topic, partition = problem.layout.at(number)
+        topic, partition = problem.layout.partition_at(number)
         found[problem.members[owner]].append(f"{topic}{partition}")
     return found
 
@@ -146,7 +146,7 @@ def test_a_topic_is_spread_over_its_possible_owners() -> None:
         f"m{member}": Subscription(topics=tuple(names[(member * 7 + n) % 40] for n in range(20)))
         for member in range(40)
     }
-    problem = Problem.of(Cluster(dict.fromkeys(names, 40)), group)
+    problem = Problem.from_group(Cluster(dict.fromkeys(names, 40)), group)
     owners = solver.solve_exactly(problem, lambda: False).owners.reshape(40, 40)
     assert sum(len(set(row)) for row in owners.tolist()) >= 0.9 * 40 * 20  # 20 subscribe to each
 
@@ -174,7 +174,7 @@ def test_out_of_time_says_so() -> None:
         "b": Subscription(topics=("t", "u"), owned=Partitions.of({"t": range(6), "u": range(6)})),
         "c": Subscription(topics=("u",)),
     }
-    problem = Problem.of(Cluster({"t": 6, "u": 6}), group)
+    problem = Problem.from_group(Cluster({"t": 6, "u": 6}), group)
     hurried = solver.solve_exactly(problem, lambda: True)
     assert "time budget" in hurried.notes[0]
     assert sorted(hurried.owners.tolist()) == [0] * 4 + [1] * 4 + [2] * 4

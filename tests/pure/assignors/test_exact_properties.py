@@ -94,7 +94,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
         f"m{number}": Subscription(topics=tuple(dice.sample(names, dice.randint(least, most))))
         for number in range(members)
     }
-    problem = Problem.of(cluster, group)
+    problem = Problem.from_group(cluster, group)
     owners = solver.solve_exactly(problem, never).owners
     assert certificate.check_optimality(problem, owners) is None
     group = {
@@ -103,7 +103,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     }
     del group["m7"]
     group["newcomer"] = Subscription(topics=tuple(names[:most]))
-    problem = Problem.of(cluster, group)
+    problem = Problem.from_group(cluster, group)
     assert (
         certificate.check_optimality(problem, solver.solve_exactly(problem, never).owners) is None
     )
@@ -112,7 +112,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
 def held_by(problem: Problem, owners: IntArray) -> dict[str, Partitions]:
     placement = Placement(problem.layout, problem.members, owners)
     return {
-        member: problem.layout.pick(placement.numbers_of(position))
+        member: problem.layout.partitions_at(placement.numbers_of(position))
         for position, member in enumerate(problem.members)
     }
 
@@ -191,7 +191,7 @@ def test_certificate_names_what_is_wrong() -> None:
     subscription = Subscription(topics=("t",))
     other = Subscription(topics=("u",))
     cluster = Cluster({"t": 4, "u": 1})
-    problem = Problem.of(cluster, {"a": subscription, "b": subscription, "c": other})
+    problem = Problem.from_group(cluster, {"a": subscription, "b": subscription, "c": other})
     verdicts = {
         (0, 0, 1, 1, 2): None,
         (0, 0, 1, 1): "not one owner for each partition",
@@ -230,13 +230,13 @@ def reordered(
 def test_order_of_the_input_does_not_matter(seed: int, racks: bool) -> None:
     cluster, group = random_group(seed, racks=racks)
     again = reordered(cluster, group, random.Random(seed))
-    assert solved(Problem.of(cluster, group)) == solved(Problem.of(*again))
+    assert solved(Problem.from_group(cluster, group)) == solved(Problem.from_group(*again))
 
 
 @given(seed=st.integers(0, 10**9), racks=st.booleans())
 def test_a_second_solve_moves_nothing(seed: int, racks: bool) -> None:
     cluster, group = random_group(seed, racks=racks)
-    problem = Problem.of(cluster, group)
+    problem = Problem.from_group(cluster, group)
     first = solver.solve_exactly(problem, never).owners
     settled = {
         member: Subscription(
@@ -244,7 +244,7 @@ def test_a_second_solve_moves_nothing(seed: int, racks: bool) -> None:
         )
         for member, owned in held_by(problem, first).items()
     }
-    after = Problem.of(cluster, settled)
+    after = Problem.from_group(cluster, settled)
     assert find_previous_owners(after).tolist() == first.tolist()
     assert solved(after) == first.tolist()
 

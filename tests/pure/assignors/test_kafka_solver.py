@@ -271,7 +271,7 @@ class Large:
         self.members = {m: Subscription(topics=listed) for m, listed in members.items()}
 
     def rebalance(self) -> tuple[Problem, IntArray]:
-        problem = Problem.of(self.cluster, self.members)
+        problem = Problem.from_group(self.cluster, self.members)
         return problem, assignment_builders.solve_as_kafka(problem, lambda: False).owners
 
     def settle(self) -> None:
@@ -279,7 +279,7 @@ class Large:
         problem, owners = self.rebalance()
         placement = Placement(problem.layout, problem.members, owners)
         for position, member in enumerate(problem.members):
-            owned = problem.layout.pick(placement.numbers_of(position))
+            owned = problem.layout.partitions_at(placement.numbers_of(position))
             asked = self.members[member].topics
             self.members[member] = Subscription(topics=asked, owned=owned, generation=1)
 

@@ -50,7 +50,7 @@ def test_aiokafka_shares_what_sticky_remembers_between_consumers(solver: str) ->
     other.on_assignment(Assignment(rota.Partitions.of({"t": [1]})), 6)
     remembered = one.subscription_user_data(["t"])
     assert remembered is not None
-    read = one.ownership(rota.Subscription(topics=("t",), user_data=remembered))
+    read = one.read_ownership(rota.Subscription(topics=("t",), user_data=remembered))
     assert (read.partitions.by_topic(), read.generation) == ({"t": (0,)}, 5)
 
 
@@ -65,7 +65,7 @@ def test_kafka_python_writes_user_data_that_java_cannot_read(solver: str) -> Non
         (without_generation, NO_GENERATION),
     ):
         subscription = rota.Subscription(topics=("t",), user_data=user_data)
-        read = StickyAssignor(solver=solver).ownership(subscription)
+        read = StickyAssignor(solver=solver).read_ownership(subscription)
         assert (read.partitions.by_topic(), read.generation) == ({"t": (0, 1)}, generation)
         group = {"a": rota.Subscription(topics=("t",)), "b": subscription}
         given = StickyAssignor(solver=solver).assign(rota.Cluster({"t": 4}), group)

@@ -23,12 +23,12 @@ def never() -> bool:
 def check(problem: Problem) -> None:
     previous = find_previous_owners(problem)
     placed = solver.solve_exactly(problem, never).owners
-    assert FewestMoves(problem).moves(previous, never) == (count_moves(previous, placed), True)
+    assert FewestMoves(problem).count(previous, never) == (count_moves(previous, placed), True)
 
 
 @given(seed=st.integers(0, 10**9))
 def test_with_any_subscriptions(seed: int) -> None:
-    check(Problem.of(*random_group(seed)))
+    check(Problem.from_group(*random_group(seed)))
 
 
 @given(
@@ -51,7 +51,7 @@ def test_with_equal_subscriptions(counts: list[int], members: int, seed: int) ->
         )
         for number in range(members)
     }
-    check(Problem.of(Cluster(topics), group))
+    check(Problem.from_group(Cluster(topics), group))
 
 
 def test_what_nobody_wants_to_keep_does_not_move() -> None:

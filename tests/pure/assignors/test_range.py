@@ -270,7 +270,7 @@ def test_empty_rack_name_of_a_member_is_no_rack() -> None:
 
 def test_topics_without_metadata_are_left_out_and_named() -> None:
     assert place(RangeAssignor(), "t:2 empty:0", "c0(t gone empty)") == {"c0": "t-0 t-1"}
-    problem = Problem.of(
+    problem = Problem.from_group(
         Cluster({"t": 2, "empty": 0}), GroupSubscription.of(members("c0(t gone empty)"))
     )
     assert problem.skipped_topics == ("empty", "gone")

@@ -91,7 +91,9 @@ def cases() -> list[tuple[str, int]]:
     listed = []
     for handler in ADMIN:
         name = "".join(word.capitalize() for word in handler.api.name.split("_"))
-        listed += [(name, version) for version in range(handler.lowest, handler.highest + 1)]
+        listed += [
+            (name, version) for version in range(handler.min_version, handler.max_version + 1)
+        ]
     return listed
 
 
@@ -131,9 +133,9 @@ def test_every_version_can_be_refused(name: str, version: int) -> None:
     create(node, "t")
     for handler in ADMIN:
         refusal = InjectedFault(
-            api=handler.api, left=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR
+            api=handler.api, remaining=None, client_id=None, code=Code.KAFKA_STORAGE_ERROR
         )
-        node.node.faults.order(refusal)
+        node.node.faults.inject(refusal)
     if name == "ApiVersions":  # kafka-python reads an error of it in version 0 alone
         if version == 0:
             assert ask(node, name, 0).error_code == Code.KAFKA_STORAGE_ERROR
@@ -145,7 +147,7 @@ def test_every_version_can_be_refused(name: str, version: int) -> None:
 def test_what_is_offered_is_what_is_handled() -> None:
     answer = ask(InMemoryNode(), "ApiVersions", 2)
     offered = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert offered == {key: (each.lowest, each.highest) for key, each in HANDLERS.items()}
+    assert offered == {key: (each.min_version, each.max_version) for key, each in HANDLERS.items()}
 
 
 # Topics
@@ -269,7 +271,7 @@ def test_altered_settings_hold_at_once_and_after_a_restart() -> None:
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}
     (answer,) = ask(node, "IncrementalAlterConfigs", 1, resources=[resource]).responses
     assert answer.error_code == 0
-    log = node.topics.log("t", 0)
+    log = node.topics.get_log("t", 0)
     assert log is not None
     assert (log.config.flush_interval, log.config.retention) == (7, 5)
     again = node.restart(node.disk)
@@ -287,4 +289,4 @@ def test_only_a_check_changes_nothing() -> None:
     more = {"name": "t", "count": 5, "assignments": None}
     ask(node, "CreatePartitions", 3, topics=[more], timeout_ms=1, validate_only=True)
     assert own_settings(node, "t") == {}
-    assert [(topic.name, topic.partitions) for topic in node.topics] == [("t", 1)]
+    assert [(topic.name, topic.partition_count) for topic in node.topics] == [("t", 1)]

@@ -27,8 +27,8 @@ def test_those_that_are_due_ring_once_in_the_order_of_their_times(
         else:
             alarms.start(name, at, lambda _, name=name: rung.append(name), patient=patient)  # type: ignore[misc]
             expected[name] = at
-    assert alarms.next() == min(expected.values(), default=None)
-    alarms.ring(now)
+    assert alarms.next_due() == min(expected.values(), default=None)
+    alarms.fire_due(now)
     due = {name: at for name, at in expected.items() if at <= now}
     assert rung == sorted(due, key=due.__getitem__)
     assert set(alarms.names) == set(expected) - set(due)
@@ -37,11 +37,11 @@ def test_those_that_are_due_ring_once_in_the_order_of_their_times(
 def test_only_patient_ones_may_be_late() -> None:
     alarms = Timers()
     alarms.start("look around", 10, lambda _: None, patient=True)
-    assert (alarms.next(), alarms.next(slack=100)) == (10, 110)
+    assert (alarms.next_due(), alarms.next_due(slack=100)) == (10, 110)
     alarms.start("session", 50, lambda _: None)
-    assert (alarms.next(), alarms.next(slack=100)) == (10, 50)
+    assert (alarms.next_due(), alarms.next_due(slack=100)) == (10, 50)
     alarms.start("look around", 5, lambda _: None)
-    assert alarms.next(slack=100) == 5
+    assert alarms.next_due(slack=100) == 5
 
 
 def test_alarms_moved_over_and_over_take_no_memory() -> None:
@@ -49,5 +49,5 @@ def test_alarms_moved_over_and_over_take_no_memory() -> None:
     for at in range(10_000):
         alarms.start("poll", at, lambda _: None)
         alarms.start("look around", at, lambda _: None, patient=True)
-    assert len(alarms._prompt) + len(alarms._patient) < 300
-    assert alarms.next() == 9_999
+    assert len(alarms._exact_heap) + len(alarms._lenient_heap) < 300
+    assert alarms.next_due() == 9_999

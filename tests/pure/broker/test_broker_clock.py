@@ -62,7 +62,7 @@ def test_a_clock_that_is_ahead_for_a_look_is_not_followed() -> None:
         clock.now()
         machine.wall -= 3 * 86_400
         machine.pass_by(1)
-        clock.wait(clock.now() + 5)
+        clock.seconds_until(clock.now() + 5)
     assert clock.now() == 1_000_020_000
 
 
@@ -92,12 +92,12 @@ def test_frozen_it_moves_only_by_hand() -> None:
     machine.pass_by(60)
     assert clock.frozen
     assert clock.now() == 1_000_000_000
-    assert clock.wait(clock.now() + 1) is None
+    assert clock.seconds_until(clock.now() + 1) is None
     clock.move_to(clock.now() + 5_000)
     clock.resume()
     machine.pass_by(1)
     assert clock.now() == 1_000_006_000
-    assert clock.wait(clock.now() + 500) == 0.5
+    assert clock.seconds_until(clock.now() + 500) == 0.5
 
 
 @examples(quick=25)

@@ -115,7 +115,7 @@ class Siege:
         """A frame from an attacker who does not wait; what comes back is judged."""
         peer = self.attacker() if peer is None else peer
         client = next(each for each in self.node.node.clients if each.connection == peer.id)
-        bare = client.raw is not None
+        bare = client.raw_frame_handler is not None
         self.sent.append(frame)
         self.asked[peer.id] = None if bare else frame
         try:
@@ -154,14 +154,14 @@ class Siege:
         if data is None or asked is None:
             return
         head = read_request_header(asked)
-        api = Api(head.api)
-        version = head.version if head.version in VERSIONS[api] else 0
+        api = Api(head.api_key)
+        version = head.api_version if head.api_version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
         try:
             correlation, response = read_response(api, version, data[4:])
         except FormatError as error:
             raise AssertionError(f"{api.name} v{version}: {error}; {self.told()}") from error
-        assert correlation == head.correlation, self.told()
+        assert correlation == head.correlation_id, self.told()
         assert bytes(write_response(api, version, correlation, response)) == data, self.told()
         self.learn(api, response)
 
@@ -229,13 +229,15 @@ def test_long_sieges(seed: int) -> None:
 def test_nobody_gets_in_by_chance(seed: int) -> None:
     """Who must log in first is served nothing, whatever he sends."""
     found = Siege(seed, passwords=True)
-    before = {topic.name: [log.end for log in topic.logs] for topic in found.node.topics}
+    before = {topic.name: [log.log_end_offset for log in topic.logs] for topic in found.node.topics}
     login = (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
     for _ in range(100):
         frame = some_request(found.rng, found.known, found.rng.choice((None, *login)))
         wrong = frame.replace(b"\0user\0password", b"\0user\0passwort")
         found.give(found.rng.choice((changed(wrong, found.rng), wrong)))
-    assert {topic.name: [log.end for log in topic.logs] for topic in found.node.topics} == before
+    assert {
+        topic.name: [log.log_end_offset for log in topic.logs] for topic in found.node.topics
+    } == before
     assert all(client.user is None for client in found.node.node.clients)
 
 

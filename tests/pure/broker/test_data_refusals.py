@@ -23,8 +23,8 @@ DATA = [each for module in MODULES for each in module.HANDLERS]
 class Refusing(FaultInjector):
     """Every call is refused."""
 
-    def take(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
-        call.answer(handler.refuse(call, Code.KAFKA_STORAGE_ERROR))
+    def intercept(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
+        call.answer(handler.error_response(call, Code.KAFKA_STORAGE_ERROR))
         return True
 
 
@@ -76,7 +76,7 @@ def codes(message: Any) -> set[int]:
     [
         (handler.api, version)
         for handler in DATA
-        for version in range(handler.lowest, handler.highest + 1)
+        for version in range(handler.min_version, handler.max_version + 1)
     ],
 )
 def test_refused(api: Api, version: int) -> None:

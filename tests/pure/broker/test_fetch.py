@@ -66,7 +66,7 @@ def test_an_offset_that_the_log_does_not_have(peer: ClientConnection, offset: in
 
 def test_what_was_deleted_cannot_be_read(node: InMemoryNode, peer: ClientConnection) -> None:
     peer.store(numbered(3), numbered(3))
-    node.topics.delete_before("t", 0, 4, node.now)
+    node.topics.delete_records_before("t", 0, 4, node.now)
     answers = peer.fetch({T: 3})
     assert Code(answers[T].error_code) is Code.OFFSET_OUT_OF_RANGE
     answer = peer.fetch({T: 4})[T]
@@ -253,11 +253,11 @@ def test_an_unknown_partition_does_not_keep_others_from_waiting(
 def test_a_client_that_hangs_up_leaves_nothing_behind(
     node: InMemoryNode, peer: ClientConnection
 ) -> None:
-    before = node.node.next_alarm()
+    before = node.node.next_timer()
     wait(peer, max_wait=500)
-    assert node.node.next_alarm() == node.now + 500
+    assert node.node.next_timer() == node.now + 500
     peer.disconnect()
-    assert node.node.next_alarm() == before
+    assert node.node.next_timer() == before
     node.disk.refuse("read", "*.log")
     other = node.connect()
     other.store(numbered(1))

@@ -40,7 +40,7 @@ HANDLERS = {
 OFFERED = [
     (api, version)
     for api, handler in sorted(HANDLERS.items())
-    for version in range(handler.lowest, handler.highest + 1)
+    for version in range(handler.min_version, handler.max_version + 1)
 ]
 REQUESTS: dict[Api, Callable[[], Any]] = {
     Api.FIND_COORDINATOR: lambda: find(GROUP, "another"),
@@ -59,7 +59,7 @@ REQUESTS: dict[Api, Callable[[], Any]] = {
 
 def versions(api: Api) -> pytest.MarkDecorator:
     handler = HANDLERS[api]
-    return pytest.mark.parametrize("version", range(handler.lowest, handler.highest + 1))
+    return pytest.mark.parametrize("version", range(handler.min_version, handler.max_version + 1))
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def codes(answer: Any) -> Iterator[int]:
 
 
 def test_the_offered_versions_are_those_of_the_specification() -> None:
-    assert {api.name: (each.lowest, each.highest) for api, each in HANDLERS.items()} == {
+    assert {api.name: (each.min_version, each.max_version) for api, each in HANDLERS.items()} == {
         "FIND_COORDINATOR": (0, 6),
         "JOIN_GROUP": (0, 9),
         "SYNC_GROUP": (0, 5),
@@ -116,10 +116,10 @@ def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) 
         request=read_request(api, version, data, head.size),
         now=START,
         size=len(data),
-        reply=lambda response: None,
-        drop=lambda reason: None,
+        write_response=lambda response: None,
+        drop_connection=lambda reason: None,
     )
-    response = HANDLERS[api].refuse(call, Code.REBALANCE_IN_PROGRESS)
+    response = HANDLERS[api].error_response(call, Code.REBALANCE_IN_PROGRESS)
     answer = decode_response(bytes(write_response(api, version, 5, response)), request, version, 5)
     found = list(codes(answer))
     assert found

@@ -79,14 +79,14 @@ def test_the_journal_is_made_when_somebody_looks_for_a_coordinator(
     peer.ask(find(), 2)
     made = node.topics.get(CONSUMER_OFFSETS_TOPIC)
     assert made is not None
-    assert made.partitions == BROKER.offsets_partitions
-    assert made.config.compacted
+    assert made.partition_count == BROKER.offsets_partitions
+    assert made.config.is_compacted
 
 
 def test_a_group_is_written_to_its_own_partition(node: InMemoryNode) -> None:
     Member(node.connect()).enter()
     ends = [
-        node.topics.log(CONSUMER_OFFSETS_TOPIC, each).end  # type: ignore[union-attr]
+        node.topics.get_log(CONSUMER_OFFSETS_TOPIC, each).log_end_offset  # type: ignore[union-attr]
         for each in range(BROKER.offsets_partitions)
     ]
     mine = journal_partition(GROUP, BROKER.offsets_partitions)
@@ -110,7 +110,7 @@ def test_without_its_journal_a_broker_forgets_its_groups(node: InMemoryNode) -> 
     late = Member(node.connect())
     late.join()
     with pytest.raises(Refused, match="keeps its 3 partitions"):
-        node.topics.grow(CONSUMER_OFFSETS_TOPIC, 4, node.now)
+        node.topics.create_partitions(CONSUMER_OFFSETS_TOPIC, 4, node.now)
     node.topics.delete(CONSUMER_OFFSETS_TOPIC, node.now)
     node.advance(0)
     assert late.connection.receive().error_code == Code.NOT_COORDINATOR
@@ -311,7 +311,7 @@ def test_a_group_is_moved(node: InMemoryNode) -> None:
     first, second = pair(node)
     late = Member(node.connect())
     late.join()
-    node.groups.move(GROUP, node.now)
+    node.groups.move_coordinator(GROUP, node.now)
     node.advance(0)
     assert late.connection.receive().error_code == Code.NOT_COORDINATOR
     assert first.beat() is Code.NOT_COORDINATOR
@@ -324,33 +324,33 @@ def test_a_group_is_moved(node: InMemoryNode) -> None:
 def test_the_owner_sees_a_moved_group_without_bringing_it_back(node: InMemoryNode) -> None:
     first, second = pair(node)
     first.commit(3)
-    node.groups.move(GROUP, node.now)
-    described = node.groups.look(DescribeGroups(groups=(GROUP, "none")), node.now)
+    node.groups.move_coordinator(GROUP, node.now)
+    described = node.groups.ask_read_only(DescribeGroups(groups=(GROUP, "none")), node.now)
     assert isinstance(described, DescribeGroupsResult)
     assert [(each.state, len(each.members)) for each in described.groups] == [
         ("Stable", 2),
         ("Dead", 0),
     ]
-    listed = node.groups.look(ListGroups(), node.now)
+    listed = node.groups.ask_read_only(ListGroups(), node.now)
     assert isinstance(listed, ListGroupsResult)
     assert [each.group for each in listed.groups] == [GROUP]
-    fetched = node.groups.look(OffsetFetch(group=GROUP), node.now)
+    fetched = node.groups.ask_read_only(OffsetFetch(group=GROUP), node.now)
     assert isinstance(fetched, OffsetFetchResult)
     assert [each.offset for each in fetched.offsets.values() if each] == [3]
     assert first.beat() is Code.NOT_COORDINATOR
-    node.groups.expire(GROUP, second.id, node.now)
+    node.groups.expire_member(GROUP, second.id, node.now)
     assert first.beat() is Code.REBALANCE_IN_PROGRESS
 
 
 def test_to_look_makes_no_journal(node: InMemoryNode) -> None:
     for request in (DescribeGroups(groups=("g",)), OffsetFetch(group="g"), ListGroups()):
-        node.groups.look(request, node.now)
+        node.groups.ask_read_only(request, node.now)
     assert node.topics.get(CONSUMER_OFFSETS_TOPIC) is None
 
 
 def test_a_moved_group_comes_back_by_itself(node: InMemoryNode) -> None:
     first, _ = pair(node)
-    node.groups.move(GROUP, node.now)
+    node.groups.move_coordinator(GROUP, node.now)
     node.advance(9_999)
     assert first.beat() is Code.NOT_COORDINATOR
     node.advance(1)
@@ -359,11 +359,11 @@ def test_a_moved_group_comes_back_by_itself(node: InMemoryNode) -> None:
 
 def test_a_member_is_expired(node: InMemoryNode) -> None:
     first, second = pair(node)
-    node.groups.expire(GROUP, second.id, node.now)
+    node.groups.expire_member(GROUP, second.id, node.now)
     assert state(first.connection) == ("PreparingRebalance", 1)
     assert second.beat() is Code.UNKNOWN_MEMBER_ID
     with pytest.raises(InputError, match=f"no member '{second.id}'; its members: {first.id}"):
-        node.groups.expire(GROUP, second.id, node.now)
+        node.groups.expire_member(GROUP, second.id, node.now)
 
 
 # a disk that fails
@@ -421,7 +421,7 @@ def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
     Member(node.connect(), other).enter()
     again = node.restart()  # it has looked through all of the log; then a bit flips
     again.disk.flip(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", 8 * 100)
-    again.groups.move(GROUP, again.now)
+    again.groups.move_coordinator(GROUP, again.now)
     peer = again.connect()
     peer.ask(find(), 2)
     (told,) = peer.ask(describe(), 5).groups
@@ -437,7 +437,7 @@ def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
 
 def test_the_log_reads_as_a_broker_s(node: InMemoryNode) -> None:
     first, second = pair(node)
-    node.groups.expire(GROUP, second.id, node.now)
+    node.groups.expire_member(GROUP, second.id, node.now)
     node.advance(SESSION)
     told = node.logged("[GroupCoordinator id=1 topic=__consumer_offsets partition=")
     assert told == node.log_lines
@@ -468,7 +468,7 @@ def test_a_jump_of_the_clock_is_not_made_up_for(node: InMemoryNode) -> None:
     assert first.commit(4) is Code.NONE
     node.jump(500 * DAY)
     assert state(first.connection) == ("Empty", 0)
-    assert (node.node.next_alarm() or 0) > node.now
+    assert (node.node.next_timer() or 0) > node.now
 
 
 # what is too long

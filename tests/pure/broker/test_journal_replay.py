@@ -39,8 +39,8 @@ class Pages:
         self._at_once = at_once
         heads = [record_batch.read_batch_header(each) for each in self._batches]
         self._ends = [head.last_offset + 1 for head in heads]
-        self.start = heads[0].base_offset if heads else 0
-        self.end = self._ends[-1] if heads else 0
+        self.log_start_offset = heads[0].base_offset if heads else 0
+        self.log_end_offset = self._ends[-1] if heads else 0
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         first = next(at for at, end in enumerate(self._ends) if end > offset)
@@ -128,7 +128,7 @@ def state(entries: Iterable[JournalEntry]) -> list[ClassicEntry]:
     coordinator.handle(JournalLoadStarted(), NOW)
     for entry in entries:
         coordinator.replay(entry)
-    return list(coordinator.compacted())
+    return list(coordinator.make_journal_snapshot())
 
 
 @examples(quick=25)
@@ -151,8 +151,8 @@ def test_other_groups_are_counted_by_their_kind() -> None:
     found: list[JournalEntry] = []
     told = replay_journal(stored(committed(1), *others, saved(1)), found.append)
     assert found == [committed(1), saved(1)]
-    assert told.passed == Counter(ConsumerGroupMetadata=2, ShareGroupMetadata=1, unknown=1)
-    assert told.unread == []
+    assert told.skipped_types == Counter(ConsumerGroupMetadata=2, ShareGroupMetadata=1, unknown=1)
+    assert told.errors == []
     assert told.records == 6
 
 
@@ -168,7 +168,7 @@ def test_records_that_cannot_be_read_are_told_of(key: bytes, value: bytes) -> No
         Pages([data, record_batch.encode_batch([good[1]._replace(offset=2)])]), found.append
     )
     assert found == [committed(0), committed(1, 1)]
-    (line,) = told.unread
+    (line,) = told.errors
     assert line.startswith("offset 1: ")
 
 

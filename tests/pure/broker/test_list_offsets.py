@@ -46,7 +46,7 @@ def offset_of(peer: ClientConnection, time: int, version: int = 11, **fields: An
 @pytest.mark.parametrize("version", range(1, 12))
 def test_the_ends(node: InMemoryNode, peer: ClientConnection, version: int) -> None:
     peer.store(numbered(3), numbered(3))
-    node.topics.delete_before("t", 0, 2, node.now)
+    node.topics.delete_records_before("t", 0, 2, node.now)
     assert [offset_of(peer, each, version).offset for each in (EARLIEST, LATEST)] == [2, 6]
     assert offset_of(peer, LATEST, version).timestamp == -1
     if version >= 4:
@@ -191,7 +191,7 @@ def test_what_cannot_be_deleted(
     node: InMemoryNode, peer: ClientConnection, offset: int, topic: str, code: Code
 ) -> None:
     node.create_topic("c", cleanup_policy="compact")
-    node.topics.journal(node.now)
+    node.topics.get_or_create_journal(node.now)
     peer.store(numbered(5))
     answer = delete(peer, offset, topic=topic)
     assert (Code(answer.error_code), answer.low_watermark) == (code, -1)

@@ -125,7 +125,7 @@ def test_an_unknown_topic_id(peer: ClientConnection) -> None:
 
 
 def test_the_brokers_own_topic_takes_nothing(node: InMemoryNode, peer: ClientConnection) -> None:
-    journal = node.topics.journal(node.now).name
+    journal = node.topics.get_or_create_journal(node.now).name
     answer = peer.produce({(journal, 0): numbered(1)})[journal, 0]
     assert Code(answer.error_code) is Code.INVALID_TOPIC_EXCEPTION
 

@@ -105,7 +105,7 @@ def test_who_has_failed_must_wait(node: InMemoryNode, peer: ClientConnection) ->
         else:
             other.send_frame(data)
         other.disconnect()
-    assert not [name for name in node.node.parts.alarms.names if "login" in str(name)]
+    assert not [name for name in node.node.context.timers.names if "login" in str(name)]
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -21,12 +21,12 @@ def test_a_topic_is_found_by_its_name_and_its_id() -> None:
     node = InMemoryNode()
     topic = node.topics.create("orders", 3, {"retention.ms": "5"}, START)
     assert node.topics.get("orders") is topic
-    assert node.topics.by_id(topic.id) is topic
-    assert topic.partitions == 3
+    assert node.topics.get_by_id(topic.id) is topic
+    assert topic.partition_count == 3
     assert topic.config.retention == 5
-    assert node.topics.log("orders", 2) is topic.logs[2]
-    assert node.topics.log("orders", 3) is node.topics.log("orders", -1) is None
-    assert node.topics.get("absent") is node.topics.by_id(bytes(16)) is None
+    assert node.topics.get_log("orders", 2) is topic.logs[2]
+    assert node.topics.get_log("orders", 3) is node.topics.get_log("orders", -1) is None
+    assert node.topics.get("absent") is node.topics.get_by_id(bytes(16)) is None
     assert node.folders() == {"orders-2"}  # the others have theirs with their first record
     node.append("orders", 0, b"a")
     assert node.folders() == {"orders-0", "orders-2"}
@@ -46,7 +46,7 @@ def test_a_restart_finds_all_topics_again(clean: bool) -> None:
     node = InMemoryNode()
     first = node.topics.create("orders", 2, {"cleanup.policy": "delete,compact"}, START)
     node.topics.create("other", 1, {}, START)
-    node.topics.grow("other", 4, START)
+    node.topics.create_partitions("other", 4, START)
     node.append("orders", 1, b"a", b"b")
     cluster = node.topics.cluster_id
     again = node.restart(node.disk, clean=True) if clean else node.restart(node.disk)
@@ -86,7 +86,7 @@ def test_a_number_of_partitions_may_be_refused(count: int) -> None:
         node.topics.create("new", count, {}, START)
     assert refusal(error) is Code.INVALID_PARTITIONS
     with pytest.raises(Refused) as error:
-        node.topics.grow("orders", count, START)
+        node.topics.create_partitions("orders", count, START)
     assert refusal(error) is Code.INVALID_PARTITIONS
     assert node.folders() == {"orders-0"}
 
@@ -95,10 +95,10 @@ def test_what_is_not_there_cannot_be_changed() -> None:
     topics = InMemoryNode().topics
     for act in (
         lambda: topics.delete("absent", START),
-        lambda: topics.grow("absent", 2, START),
+        lambda: topics.create_partitions("absent", 2, START),
         lambda: topics.configure("absent", {}, START),
         lambda: topics.append("absent", 0, b"", START),
-        lambda: topics.delete_before("absent", 0, 0, START),
+        lambda: topics.delete_records_before("absent", 0, 0, START),
     ):
         with pytest.raises(Refused) as error:
             act()
@@ -150,7 +150,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_files_soon() -> None:
     node.topics.watch("orders", 1, lambda: told.append("watcher"))
     node.topics.delete("orders", START)
     assert told == [f"orders {START}", "watcher"]
-    assert node.topics.get("orders") is node.topics.by_id(old.id) is None
+    assert node.topics.get("orders") is node.topics.get_by_id(old.id) is None
     assert node.folders() == {deleted_folder_name("orders", n, old.id) for n in (0, 1)}
     new = node.topics.create("orders", 1, {}, START)
     assert new.id != old.id
@@ -202,7 +202,7 @@ def test_watchers_hear_of_records_until_they_do_not_watch() -> None:
     node.append("orders", 1, b"elsewhere")
     node.append("orders", 0, b"a")
     node.append("orders", 0, b"b")
-    node.topics.delete_before("orders", 0, 1, START)
+    node.topics.delete_records_before("orders", 0, 1, START)
     node.topics.append_records("orders", 0, [(b"k", b"v")], START)
     node.topics.unwatch("orders", 0, two)
     node.topics.unwatch("orders", 0, two)
@@ -220,10 +220,10 @@ def test_old_segments_are_deleted() -> None:
     node.advance(600)
     node.append("orders", 0, b"b")
     node.advance(1_500 + BrokerConfig().retention_check)
-    log = node.topics.log("orders", 0)
+    log = node.topics.get_log("orders", 0)
     assert log is not None
-    assert log.start == 2
-    assert node.restart(node.disk).topics.log("orders", 0).start == 2  # type: ignore[union-attr]
+    assert log.log_start_offset == 2
+    assert node.restart(node.disk).topics.get_log("orders", 0).log_start_offset == 2  # type: ignore[union-attr]
 
 
 def test_a_segment_ends_where_its_index_is_full() -> None:
@@ -232,7 +232,7 @@ def test_a_segment_ends_where_its_index_is_full() -> None:
     node.topics.create("orders", 1, settings, START)
     for _ in range(20):
         node.append("orders", 0, b"x" * 100)
-    log = node.topics.log("orders", 0)
+    log = node.topics.get_log("orders", 0)
     assert log is not None
     assert len(log.segments) > 3
     assert node.restart(node.disk).end_offsets() == {"orders": [20]}
@@ -242,7 +242,7 @@ def test_what_was_written_is_flushed_in_time() -> None:
     node = InMemoryNode()
     node.topics.create("orders", 1, {"flush.ms": "100"}, START)
     node.append("orders", 0, b"a")
-    log = node.topics.log("orders", 0)
+    log = node.topics.get_log("orders", 0)
     assert log is not None
     node.advance(99)
     assert log.recovery_point == 0
@@ -259,14 +259,14 @@ def test_recovery_points_and_starts_are_saved() -> None:
     node = InMemoryNode()
     node.topics.create("orders", 1, {"flush.ms": "0"}, START)
     node.append("orders", 0, b"a", b"b", b"c")
-    node.topics.delete_before("orders", 0, 2, START)
-    assert node.restart(node.disk).folder.log_starts == {("orders", 0): 2}
+    node.topics.delete_records_before("orders", 0, 2, START)
+    assert node.restart(node.disk).folder.log_start_offsets == {("orders", 0): 2}
     node.advance(BrokerConfig().checkpoint_interval)
     again = node.restart(node.disk)
     assert again.folder.recovery_points == {("orders", 0): 3}
-    log = again.topics.log("orders", 0)
+    log = again.topics.get_log("orders", 0)
     assert log is not None
-    assert (log.start, log.end) == (2, 3)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
 
 
 def test_a_failing_disk_does_not_end_the_broker() -> None:
@@ -288,12 +288,16 @@ def test_a_failing_disk_does_not_end_the_broker() -> None:
 def test_the_journal_is_made_on_first_need() -> None:
     config = BrokerConfig(offsets_partitions=3, offsets_segment_bytes=2_000)
     node = InMemoryNode(config=config)
-    journal = node.topics.journal(START)
-    assert node.topics.journal(START) is journal
-    assert (journal.name, journal.partitions, journal.internal) == ("__consumer_offsets", 3, True)
+    journal = node.topics.get_or_create_journal(START)
+    assert node.topics.get_or_create_journal(START) is journal
+    assert (journal.name, journal.partition_count, journal.is_internal) == (
+        "__consumer_offsets",
+        3,
+        True,
+    )
     assert journal.config.cleanup_policy == "compact"
     assert journal.config.segment_bytes == 2_000
-    found = node.restart(node.disk).topics.journal(START)
+    found = node.restart(node.disk).topics.get_or_create_journal(START)
     assert found.id == journal.id
     assert found.config.segment_bytes == 2_000
 
@@ -347,11 +351,11 @@ def test_the_compaction_of_a_topic_ends_with_it(anew: bool) -> None:
     assert node.folder.cleaner_points == {}
     assert node.folders() == ({"orders-0"} if anew else set())
     if anew:
-        log = node.topics.log("orders", 0)
+        log = node.topics.get_log("orders", 0)
         assert log is not None
         assert values(log) == [(0, b"new")]
         assert not any(
-            ".cleaned" in name or ".swap" in name for name in node.disk.names("orders-0")
+            ".cleaned" in name or ".swap" in name for name in node.disk.list_names("orders-0")
         )
 
 
@@ -406,7 +410,7 @@ def foreign() -> InMemoryNode:
     node.append("orders", 0, b"a")
     node.append("orders", 1, b"b", b"c")
     node.append("other", 0, b"d", b"e", b"f")
-    node.topics.delete_before("orders", 1, 1, START)
+    node.topics.delete_records_before("orders", 1, 1, START)
     node.disk.rename("orders-1", "put.aside")
     node.disk.rename("other-0", "orders-1")
     return node.restart(node.disk)
@@ -418,7 +422,7 @@ def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
         "the partition orders-1 is offline: the folder orders-1 is of" in each
         for each in node.log_lines
     )
-    log = node.topics.log("orders", 1)
+    log = node.topics.get_log("orders", 1)
     assert log is not None
     for act in (
         lambda: node.append("orders", 1, b"g"),
@@ -439,9 +443,9 @@ def test_a_folder_that_is_put_back_is_as_it_was() -> None:
     again.disk.rename("orders-1", "other-0")
     again.disk.rename("put.aside", "orders-1")
     last = again.restart(again.disk)
-    log = last.topics.log("orders", 1)
+    log = last.topics.get_log("orders", 1)
     assert log is not None
-    assert (log.start, log.end, last.end_offsets()["other"]) == (1, 2, [3, 0])
+    assert (log.log_start_offset, log.log_end_offset, last.end_offsets()["other"]) == (1, 2, [3, 0])
 
 
 def test_a_folder_of_another_topic_outlives_the_deletion_of_this_one() -> None:
@@ -489,7 +493,7 @@ def test_what_is_in_the_way_of_a_first_record_is_not_overwritten() -> None:
 
 
 def test_a_first_record_is_taken_when_the_disk_works_again() -> None:
-    for operation in ("make", "append"):
+    for operation in ("make_folder", "append"):
         for step in range(7):
             disk = FaultyDisk()
             node = InMemoryNode(disk)
@@ -522,7 +526,7 @@ def test_a_topic_made_anew_has_nothing_of_the_old_one(power_cut: bool) -> None:
     node.topics.create("orders", 1, {"cleanup.policy": "delete,compact", "flush.ms": "0"}, START)
     for _ in range(5):
         node.append("orders", 0, b"a", b"b")
-    node.topics.delete_before("orders", 0, 7, START)
+    node.topics.delete_records_before("orders", 0, 7, START)
     node.folder.save_cleaner_points({("orders", 0): 8})
     node.advance(BrokerConfig().checkpoint_interval)
     assert node.folder.recovery_points == {("orders", 0): 10}
@@ -530,9 +534,9 @@ def test_a_topic_made_anew_has_nothing_of_the_old_one(power_cut: bool) -> None:
     node.topics.create("orders", 1, {"flush.messages": "1"}, START)
     node.append("orders", 0, b"a", b"b", b"c")
     again = node.restart(disk.crash(least=True) if power_cut else disk.kill())
-    log = again.topics.log("orders", 0)
+    log = again.topics.get_log("orders", 0)
     assert log is not None
-    assert (log.start, log.end) == (0, 3)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)
     assert not again.folder.cleaner_points
     assert again.log_lines == [] or "deleted topics are removed" in again.log_lines[0]
 
@@ -541,7 +545,7 @@ def test_a_start_forgets_what_it_knows_of_topics_that_are_not_there() -> None:
     node = InMemoryNode()
     node.folder.save_checkpoints({("orders", 0): 50}, {("orders", 0): 40})
     again = node.restart(node.disk)
-    assert (again.folder.recovery_points, again.folder.log_starts) == ({}, {})
+    assert (again.folder.recovery_points, again.folder.log_start_offsets) == ({}, {})
 
 
 def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
@@ -549,13 +553,13 @@ def test_a_folder_made_anew_is_not_taken_for_the_lost_one() -> None:
     node = InMemoryNode(disk)
     node.topics.create("orders", 1, {"flush.ms": "0"}, START)
     node.append("orders", 0, *[b"a"] * 10)
-    node.topics.delete_before("orders", 0, 7, START)
+    node.topics.delete_records_before("orders", 0, 7, START)
     node.advance(BrokerConfig().checkpoint_interval)
     disk.remove("orders-0")
     again = node.restart(disk.kill())
     assert again.folder.recovery_points == {}
     again.append("orders", 0, b"b", b"c")
     assert again.restart(again.disk).end_offsets() == {"orders": [2]}
-    log = again.restart(again.disk).topics.log("orders", 0)
+    log = again.restart(again.disk).topics.get_log("orders", 0)
     assert log is not None
-    assert log.start == 0
+    assert log.log_start_offset == 0

@@ -26,7 +26,7 @@ def _replace(topics: Topics) -> None:
 
 ACTS: dict[str, Act] = {
     "create": lambda topics: topics.create("new", 3, {"retention.ms": "5"}, START),
-    "grow": lambda topics: topics.grow("orders", 4, START),
+    "grow": lambda topics: topics.create_partitions("orders", 4, START),
     "configure": lambda topics: topics.configure("orders", {"retention.ms": "5"}, START),
     "delete": lambda topics: topics.delete("orders", START),
     "delete and create": _replace,
@@ -41,8 +41,8 @@ def begun(seed: int = 0) -> InMemoryNode:
         node.topics.create(name, 2, {}, START)
         for partition in range(2):
             node.append(name, partition, b"a", b"b")
-            node.topics.log(name, partition).flush()  # type: ignore[union-attr]
-    node.topics.housekeep(START)
+            node.topics.get_log(name, partition).flush()  # type: ignore[union-attr]
+    node.topics.run_maintenance(START)
     return node
 
 
@@ -66,8 +66,8 @@ def outcomes(act: Act) -> list[object]:
 def check(node: InMemoryNode, act: Act) -> None:
     assert seen(node) in outcomes(act)
     node.advance(60_000)
-    wanted = {f"{topic.name}-{n}" for topic in node.topics for n in range(topic.partitions)}
-    assert {name for name in node.folders() if node.disk.names(name)} <= wanted
+    wanted = {f"{topic.name}-{n}" for topic in node.topics for n in range(topic.partition_count)}
+    assert {name for name in node.folders() if node.disk.list_names(name)} <= wanted
     for name in ("orders", "new"):
         if node.topics.get(name) is None:
             node.topics.create(name, 2, {}, START)
@@ -129,7 +129,7 @@ def test_a_stop_while_the_start_mends(act: Act) -> None:
 
 @EACH
 def test_a_disk_that_refuses_any_step_leaves_all_as_it_was(act: Act) -> None:
-    for operation in ("append", "make", "rename", "replace", "sync"):
+    for operation in ("append", "make_folder", "rename", "replace", "sync"):
         for step in range(30):
             node = begun()
             disk = node.disk
@@ -173,9 +173,9 @@ def test_a_log_that_has_failed_keeps_the_folder_from_being_marked_clean() -> Non
         node.append("orders", 0, b"b")
     again = node.restart(node.disk, clean=True)
     assert "the next start reads the logs, for some have failed: orders-0" in node.log_lines
-    assert not again.folder.clean
+    assert not again.folder.clean_shutdown
     assert again.end_offsets() == {"orders": [1, 0]}
-    assert again.restart(again.disk, clean=True).folder.clean
+    assert again.restart(again.disk, clean=True).folder.clean_shutdown
 
 
 def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
@@ -188,4 +188,4 @@ def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     with pytest.raises(DiskError):
         node.topics.close(START)
     assert node.folder.recovery_points == {("orders", 0): 0, ("orders", 1): 1}
-    assert not node.restart(node.disk).folder.clean
+    assert not node.restart(node.disk).folder.clean_shutdown

@@ -121,8 +121,8 @@ def test_a_topic_costs_the_disk_the_same_whatever_its_partitions() -> None:
     node = InMemoryNode(disk=disk)
     costs = {disk.count(lambda: create(node, [f"t{count}"], count)) for count in (1, 10, 1_000)}  # noqa: B023
     assert len(costs) == 1
-    assert {topic.partitions for topic in node.topics} == {1, 10, 1_000}
-    assert {topic.partitions for topic in node.restart(node.disk).topics} == {1, 10, 1_000}
+    assert {topic.partition_count for topic in node.topics} == {1, 10, 1_000}
+    assert {topic.partition_count for topic in node.restart(node.disk).topics} == {1, 10, 1_000}
 
 
 def test_records_of_many_partitions_are_deleted_by_one_save() -> None:
@@ -157,7 +157,7 @@ def test_names_that_collide_within_a_request() -> None:
 def test_a_topic_that_the_disk_refuses_does_not_stop_the_others() -> None:
     disk = FaultyDisk()
     node = InMemoryNode(disk)
-    disk.refuse("make", "b-*")
+    disk.refuse("make_folder", "b-*")
     outcomes = node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START)
     assert [isinstance(each, Refused) for each in outcomes] == [False, True, False]
     assert list(node.restart(node.disk).end_offsets()) == ["a", "c"]
@@ -175,7 +175,7 @@ def test_a_catalogue_that_cannot_be_saved_leaves_all_as_it_was(path: str) -> Non
     acts: list[Callable[[], list[Topic | Refused]]] = [
         lambda: node.topics.create_all([NewTopic(name, 2, {}) for name in "abc"], START),
         lambda: node.topics.delete_all("xyz", START),
-        lambda: node.topics.grow_all(dict.fromkeys("xyz", 3), START),
+        lambda: node.topics.create_partitions_all(dict.fromkeys("xyz", 3), START),
         lambda: node.topics.configure_all(settings, START),
     ]
     for act in acts:
@@ -244,7 +244,7 @@ def test_after_a_clean_stop_a_loss_of_power_takes_no_record() -> None:
         left = disk.crash(least=not seed)
         again = node.restart(left)
         assert again.end_offsets() == {"t": [2] * 5}
-        assert again.folder.clean
+        assert again.folder.clean_shutdown
 
 
 def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
@@ -260,7 +260,7 @@ def test_a_stop_whose_sync_fails_is_not_marked_clean() -> None:
 def test_a_stop_with_a_log_that_has_failed_is_not_marked_clean() -> None:
     """What a sync could not write may be lost, though the next one says that all is well."""
     disk, node = dirty(2)
-    log = node.topics.log("t", 1)
+    log = node.topics.get_log("t", 1)
     assert log is not None
     disk.refuse("sync", "t-1/*")
     with pytest.raises(DiskError):

@@ -72,11 +72,11 @@ def test_what_is_no_record_is_refused(line: bytes, says: str) -> None:
 
 def test_lines_of_text() -> None:
     one = record(b"k", b"v\xff", (("a", b"1"), ("b", None)))
-    assert LineFormat().line(one) == b"v\xff\n"
-    assert LineFormat(key=True, separator=":").line(one) == b"k:v\xff\n"
-    every = LineFormat(key=True, headers=True, time=True, place=True)
-    assert every.line(one) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
-    assert every.line(record(None, None, timestamp=-1)) == (
+    assert LineFormat().format_record(one) == b"v\xff\n"
+    assert LineFormat(key=True, separator=":").format_record(one) == b"k:v\xff\n"
+    every = LineFormat(key=True, headers=True, time=True, position=True)
+    assert every.format_record(one) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
+    assert every.format_record(record(None, None, timestamp=-1)) == (
         b"NoTimestamp:-1\tt-1@7\tNO_HEADERS\tnull\tnull\n"
     )
-    assert LineFormat(key=True).line(record(7, "ä")) == "7\tä\n".encode()
+    assert LineFormat(key=True).format_record(record(7, "ä")) == "7\tä\n".encode()

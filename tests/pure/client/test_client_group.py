@@ -76,5 +76,5 @@ def test_an_old_leave_names_its_one_member() -> None:
     _, message = encode_group_request(
         LeaveGroup(group="g", members=(LeavingMember(member_id="m"),))
     )
-    assert isinstance(message, LeaveGroupRequest.made)
+    assert isinstance(message, LeaveGroupRequest.message_class)
     assert message.member_id == "m"

@@ -194,11 +194,11 @@ def test_who_asks_for_more_waits_for_the_next() -> None:
         assert cluster.refresher.metadata.topics.keys() == {"all"}
         await cluster.refresh("a")
         assert cluster.asked[-1] == ["a", "b", "c"], "those asked for before are watched"
-        cluster.refresher.watch(frozenset({"b"}))
+        cluster.refresher.watch_topics(frozenset({"b"}))
         assert "a" not in cluster.refresher.metadata.topics
         await cluster.refresh()
         assert cluster.asked[-1] == ["b"]
-        cluster.refresher.watch(None)
+        cluster.refresher.watch_topics(None)
         await cluster.refresh("z")
         assert cluster.asked[-1] is None
         await cluster.refresher.close()
@@ -223,9 +223,9 @@ def test_requests_are_gathered_and_kept_apart_by_a_pause() -> None:
         await cluster.refresh("a")
         before = asyncio.get_running_loop().time()
         news = asyncio.Event()
-        cluster.refresher.callbacks.append(lambda _: news.set())
+        cluster.refresher.listeners.append(lambda _: news.set())
         for _ in range(50):
-            cluster.refresher.request()
+            cluster.refresher.request_refresh()
         await news.wait()
         assert asyncio.get_running_loop().time() - before >= 0.02
         assert cluster.asked == [["a"], ["a"]]
@@ -238,7 +238,7 @@ def test_what_is_old_is_asked_for_again() -> None:
     async def main() -> None:
         cluster = Cluster(metadata_max_age=10, retry_backoff=1)
         news: asyncio.Queue[ClusterMetadata] = asyncio.Queue()
-        cluster.refresher.callbacks.append(news.put_nowait)
+        cluster.refresher.listeners.append(news.put_nowait)
         await cluster.refresh("a")
         for _ in range(3):
             await news.get()
@@ -258,7 +258,7 @@ def test_a_listener_that_fails_does_not_keep_the_others_from_the_news(
         def fail(_: ClusterMetadata) -> None:
             raise ValueError("odd")
 
-        cluster.refresher.callbacks += [fail, heard.append]
+        cluster.refresher.listeners += [fail, heard.append]
         assert await cluster.refresh("a") is heard[0]
         await cluster.refresher.close()
 
@@ -271,12 +271,12 @@ def test_in_the_background_it_is_tried_again_until_it_works() -> None:
         cluster = Cluster(retry_backoff=1, retry_backoff_max=2)
         await cluster.refresh("a")
         cluster.error = Unreachable("gone")
-        cluster.refresher.request()
+        cluster.refresher.request_refresh()
         while len(cluster.asked) < 4:
             await asyncio.sleep(0.001)
         cluster.error = None
         news = asyncio.Event()
-        cluster.refresher.callbacks.append(lambda _: news.set())
+        cluster.refresher.listeners.append(lambda _: news.set())
         await news.wait()
         await cluster.refresher.close()
 
@@ -287,7 +287,7 @@ def test_a_refused_login_is_not_tried_again_in_the_background() -> None:
     async def main() -> None:
         cluster = Cluster(retry_backoff=1, retry_backoff_max=1)
         cluster.error = AuthenticationFailed(Code.SASL_AUTHENTICATION_FAILED, "no")
-        cluster.refresher.request()
+        cluster.refresher.request_refresh()
         while not cluster.asked:
             await asyncio.sleep(0)
         for _ in range(20):
@@ -332,7 +332,7 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
 @pytest.mark.parametrize("recovery", ["rebootstrap", "none"])
 def test_a_cluster_that_is_silent_for_long_is_looked_for_anew(recovery: str) -> None:
     async def main() -> None:
-        cluster = Cluster(recovery_trigger=0, recovery=recovery)
+        cluster = Cluster(rebootstrap_trigger=0, metadata_recovery_strategy=recovery)
         await cluster.refresh("a")
         cluster.error = Unreachable("gone")
         with pytest.raises(Unreachable):
@@ -365,13 +365,13 @@ def test_a_broker_may_want_that_too() -> None:
     failures=st.integers(1, 10_000),
 )
 def test_a_pause_doubles_up_to_the_longest(first: int, most: int, failures: int) -> None:
-    pause = Backoff.of(first, most).after(failures) * 1000
+    pause = Backoff.from_milliseconds(first, most).pause_after(failures) * 1000
     planned = min(most, first * 2.0 ** min(failures - 1, 60))
     assert planned * (1 - JITTER) - 1e-6 <= pause <= min(most, planned * (1 + JITTER)) + 1e-6
-    assert Backoff.of(first, most).after(0) == 0
+    assert Backoff.from_milliseconds(first, most).pause_after(0) == 0
 
 
 def test_clients_that_fail_together_do_not_come_back_together() -> None:
-    pauses = {Backoff.of(100, 1000).after(2) for _ in range(50)}
+    pauses = {Backoff.from_milliseconds(100, 1000).pause_after(2) for _ in range(50)}
     assert len(pauses) > 40
     assert max(pauses) - min(pauses) > 0.02

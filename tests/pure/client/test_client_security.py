@@ -46,7 +46,7 @@ def test_a_jaas_line_says_who_logs_in(
     line: str, mechanism: str, username: str, password: str
 ) -> None:
     found = logged_in(line, mechanism)
-    assert found.client.login == SaslConfig(
+    assert found.client.sasl == SaslConfig(
         mechanism=mechanism, username=username, password=password
     )
     assert found.warnings == ()
@@ -131,8 +131,8 @@ def test_pem_texts_may_be_in_one_line(authority: trustme.CA) -> None:
             }
         ).client.tls
         assert tls is not None
-        assert tls.authorities == text
-        ssl.create_default_context(cadata=tls.authorities)
+        assert tls.truststore_certificates == text
+        ssl.create_default_context(cadata=tls.truststore_certificates)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

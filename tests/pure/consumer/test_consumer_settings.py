@@ -34,7 +34,7 @@ def refused(settings: Mapping[str, object]) -> str:
 def test_defaults_are_those_of_the_configurations() -> None:
     found = given(group_id="g", client_id="me")
     bootstrap = (Address("localhost", 9092),)
-    assert found.client == ClientConfig(bootstrap=bootstrap, client_id="me")
+    assert found.client == ClientConfig(bootstrap_servers=bootstrap, client_id="me")
     assert found.read == FetchConfig()
     assert found.member == MemberConfig(group="g", client_id="me")
     assert [each.name for each in found.strategies] == ["range", "cooperative-sticky"]
@@ -48,7 +48,7 @@ def test_the_page_of_settings_is_what_make_docs_writes() -> None:
 
 def test_values_come_as_text_or_as_themselves() -> None:
     for value in (7, "7", " 7 "):
-        assert given(max_poll_records=value).read.max_records == 7
+        assert given(max_poll_records=value).read.max_poll_records == 7
     for value in (False, "false", "FALSE"):
         assert given(check_crcs=value).read.check_crcs is False
     assert given(group_id=None).member is None
@@ -111,13 +111,13 @@ def test_a_name_that_is_no_text_is_refused() -> None:
 
 def test_every_key_without_effect_is_named_once() -> None:
     for key in KEYS.values():
-        if key.fate is KeySupport.IDLE and not key.name.startswith(("ssl.", "sasl.")):
+        if key.support is KeySupport.NO_EFFECT and not key.name.startswith(("ssl.", "sasl.")):
             value = True if key.default is False else key.default
             assert [
                 each
                 for each in read_settings(WHERE | {key.name: value}).warnings
                 if key.name in each
-            ] == [f"{key.name}: without effect: {key.about}"]
+            ] == [f"{key.name}: without effect: {key.description}"]
     assert given(enable_metrics_push=False, metric_reporters="").warnings == ()
 
 
@@ -133,7 +133,7 @@ def test_every_key_without_effect_is_named_once() -> None:
     ],
 )
 def test_servers_are_text_or_a_list(servers: object, expected: list[str]) -> None:
-    found = given(bootstrap_servers=servers).client.bootstrap
+    found = given(bootstrap_servers=servers).client.bootstrap_servers
     assert list(map(str, found)) == expected
 
 
@@ -326,7 +326,7 @@ def test_a_wrong_deserializer_is_named(value: object, says: str) -> None:
 )
 def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
     found = given(auto_offset_reset=value).read
-    assert (found.reset, found.reset_duration) == (reset, milliseconds)
+    assert (found.auto_offset_reset, found.reset_duration) == (reset, milliseconds)
 
 
 @pytest.mark.parametrize(

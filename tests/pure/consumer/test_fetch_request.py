@@ -35,7 +35,7 @@ CONFIG = FetchConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
 def sent(wanted: list[RequestedPartition], version: int) -> Message:
     """The request as a broker reads it."""
     made = build_fetch(wanted, CONFIG)
-    assert made.most is None or made.most >= version
+    assert made.max_version is None or made.max_version >= version
     frame = write_request(RequestHeader(Api.FETCH, version, 1, None, 0), made.message)[4:]
     return read_request(Api.FETCH, version, frame, read_request_header(frame).size)
 
@@ -83,25 +83,29 @@ def test_every_version_is_answered_alike(version: int) -> None:
     wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)]
     aborted = [FetchResponse.AbortedTransaction(producer_id=7, first_offset=2)]
     (found,) = answered(version, wanted, high_watermark=6, aborted_transactions=aborted)
-    assert (found.partition, found.code, found.fetch_offset) == (wanted[0].partition, 0, 5)
-    assert (bytes(found.records), found.high_watermark, found.aborted) == (DATA, 6, ((7, 2),))
+    assert (found.partition, found.error_code, found.fetch_offset) == (wanted[0].partition, 0, 5)
+    assert (bytes(found.records), found.high_watermark, found.aborted_transactions) == (
+        DATA,
+        6,
+        ((7, 2),),
+    )
 
 
 def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
     known = RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)
     nameless = RequestedPartition(TopicPartition("old", 0), ZERO_UUID, 0)
-    assert build_fetch([known], CONFIG).most is None
-    assert build_fetch([known, nameless], CONFIG).most == LAST_VERSION_WITH_NAMES
+    assert build_fetch([known], CONFIG).max_version is None
+    assert build_fetch([known, nameless], CONFIG).max_version == LAST_VERSION_WITH_NAMES
 
 
 def test_an_error_of_the_whole_answer_is_one_of_each_partition() -> None:
     wanted = [RequestedPartition(TopicPartition("orders", number), ORDERS, 5) for number in (0, 1)]
     found = build_fetch(wanted, CONFIG).parse(FetchResponse(error_code=29))
-    assert [(each.partition.partition, each.code) for each in found] == [(0, 29), (1, 29)]
+    assert [(each.partition.partition, each.error_code) for each in found] == [(0, 29), (1, 29)]
 
 
 def test_where_logs_part_and_who_leads_is_told() -> None:
-    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, last_epoch=2)]
+    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, last_fetched_epoch=2)]
     (found,) = answered(
         16,
         wanted,
@@ -109,7 +113,11 @@ def test_where_logs_part_and_who_leads_is_told() -> None:
         current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=8, leader_epoch=3),
         preferred_read_replica=6,
     )
-    assert (found.diverging, found.leader, found.preferred_replica) == ((1, 4), (8, 3), 6)
+    assert (found.diverging_epoch, found.current_leader, found.preferred_read_replica) == (
+        (1, 4),
+        (8, 3),
+        6,
+    )
 
 
 def test_partitions_are_asked_for_in_the_order_given_across_topics() -> None:

@@ -127,7 +127,7 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
 
 def decoded(head: BatchHeader, body: bytes) -> list[BatchRecord]:
     data = decompress(head.codec, body) if head.count else b""
-    return RecordReader(data).records(head.count, head.base_offset, head.base_timestamp)
+    return RecordReader(data).read_records(head.count, head.base_offset, head.base_timestamp)
 
 
 def consumer_record(head: BatchHeader, record: BatchRecord) -> ConsumerRecord:
@@ -157,7 +157,7 @@ def consumed(
         for each in read_batches(answer, committed_only=committed_only, portion=portion):
             making = RecordFactory(each)
             for row in range(0, len(each), rows):
-                made = making.make(row, row + rows)
+                made = making.make_records(row, row + rows)
                 assert made.error is None
                 assert len(made.records) == min(rows, len(each) - row)
                 found += made.records

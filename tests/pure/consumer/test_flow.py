@@ -30,19 +30,19 @@ def records(*counts: tuple[TopicPartition, int]) -> Records:
 
 def filled(*counts: tuple[TopicPartition, int]) -> PolledRecords:
     flow = PolledRecords()
-    flow.fill(records(*counts))
+    flow.set_records(records(*counts))
     return flow
 
 
 def covered(flow: PolledRecords) -> dict[TopicPartition, int]:
     """What a commit would store, of partitions whose positions are at 10."""
     positions = {at: OffsetAndMetadata(10) for at in (A, B, C)}
-    flow.correct(positions)
+    flow.rewind_positions(positions)
     return {at: each.offset for at, each in positions.items()}
 
 
 def taken(flow: PolledRecords, count: int) -> list[tuple[int, int]]:
-    return [(each.partition, each.offset) for each in islice(flow.rest, count)]
+    return [(each.partition, each.offset) for each in islice(flow.remaining, count)]
 
 
 def test_a_commit_covers_what_a_loop_has_taken() -> None:
@@ -63,11 +63,11 @@ def test_a_commit_covers_what_a_loop_has_taken() -> None:
 def test_a_poll_takes_the_rest_of_a_loop() -> None:
     flow = filled((A, 4), (B, 3))
     taken(flow, 2)
-    some = flow.take(3)
+    some = flow.take_records(3)
     assert [(each.partition, each.offset) for each in some] == [(0, 2), (0, 3), (1, 0)]
     assert covered(flow) == {A: 10, B: 1, C: 10}
-    assert len(flow.take(100)) == 2
-    assert not flow.take(100)
+    assert len(flow.take_records(100)) == 2
+    assert not flow.take_records(100)
 
 
 def test_a_ctrl_c_in_a_poll_leaves_what_it_would_have_given() -> None:
@@ -77,8 +77,8 @@ def test_a_ctrl_c_in_a_poll_leaves_what_it_would_have_given() -> None:
         taken(flow, 2)
         given = 0
         with interrupted(after=turns) as hit:
-            given = len(flow.take(5))
-        left = [(each.partition, each.offset) for each in flow.rest]
+            given = len(flow.take_records(5))
+        left = [(each.partition, each.offset) for each in flow.remaining]
         if given:
             assert left[0] == (0, 7)
         else:
@@ -118,18 +118,18 @@ class interrupted:  # noqa: N801 a context, as contextlib's
 
 def test_a_loop_under_way_goes_on_with_what_takes_the_place_of_the_rest() -> None:
     flow = filled((A, 4))
-    loop = flow.rest
+    loop = flow.remaining
     next(loop)
-    flow.fill(records((B, 2)))
+    flow.set_records(records((B, 2)))
     assert list(loop) == []
     assert taken(flow, 9) == [(1, 0), (1, 1)]
 
 
 def test_a_flow_that_is_stopped_gives_no_more_and_covers_no_more() -> None:
     flow = filled((A, 4), (B, 2))
-    loop = flow.rest
+    loop = flow.remaining
     next(loop)
-    flow.stop()
+    flow.drop_remaining()
     assert list(loop) == []
     assert flow.is_empty
     assert covered(flow) == {A: 1, B: 0, C: 10}
@@ -154,9 +154,9 @@ def test_what_is_dropped_is_not_handed_out_and_the_others_stay(
     commits: dict[TopicPartition, int],
 ) -> None:
     flow = filled((A, 4), (B, 2), (C, 1))
-    loop = flow.rest
+    loop = flow.remaining
     taken(flow, before)
-    flow.drop(gone)
+    flow.drop_partitions(gone)
     assert list(loop) == []
     assert covered(flow) == commits
     assert taken(flow, 9) == left
@@ -166,5 +166,5 @@ def test_what_is_dropped_is_not_handed_out_and_the_others_stay(
 def test_where_the_unread_begin() -> None:
     flow = filled((A, 4), (B, 2))
     taken(flow, 3)
-    assert {at: each.offset for at, each in flow.unread().items()} == {A: 3, B: 0}
+    assert {at: each.offset for at, each in flow.remaining_positions().items()} == {A: 3, B: 0}
     assert taken(flow, 1) == [(0, 3)]

@@ -123,7 +123,7 @@ class Reading(RuleBasedStateMachine):
     @rule(chosen=st.sets(names))
     def assign(self, chosen: set[TopicPartition]) -> None:
         self.positions.assign(sorted(chosen))
-        self.buffer.tidy()
+        self.buffer.drop_outdated()
         self.lead()
         self.expected = {each: self.expected.get(each) for each in chosen}
 
@@ -131,18 +131,18 @@ class Reading(RuleBasedStateMachine):
     def pause(self, name: TopicPartition, paused: bool) -> None:
         if name in self.positions:
             self.positions.pause(name, paused)
-            self.buffer.tidy()
+            self.buffer.drop_outdated()
 
     @rule(most=st.integers(0, 400))
     def make_room(self, most: int) -> None:
-        before = self.positions.resting
-        self.positions.make_room(most)
-        self.buffer.tidy()
+        before = self.positions.inactive_bytes
+        self.positions.release_inactive(most)
+        self.buffer.drop_outdated()
         if before <= most:
-            assert self.positions.resting == before
-        elif self.positions.resting > most:
-            reading = [each for each in self.positions if each.stage is FetchState.READING]
-            assert sum(each.resting > 0 for each in reading) <= 1
+            assert self.positions.inactive_bytes == before
+        elif self.positions.inactive_bytes > most:
+            reading = [each for each in self.positions if each.state is FetchState.FETCHING]
+            assert sum(each.inactive_bytes > 0 for each in reading) <= 1
 
     @rule(name=names)
     def withhold(self, name: TopicPartition) -> None:
@@ -155,22 +155,22 @@ class Reading(RuleBasedStateMachine):
             offset = log.start + int(part * (log.end - log.start))
             epoch = log.leader.epoch if with_epoch else None
             self.positions.seek(name, FetchPosition(offset, epoch))
-            self.buffer.tidy()
+            self.buffer.drop_outdated()
             self.expected[name] = offset
 
     @rule(name=names, when=st.sampled_from([EARLIEST, LATEST, 7]))
     def seek_to(self, name: TopicPartition, when: int) -> None:
         if name in self.positions:
             self.positions.seek_to(name, when)
-            self.buffer.tidy()
+            self.buffer.drop_outdated()
             self.expected[name] = None
 
     @rule(most=st.integers(1, 12))
     def take(self, most: int) -> None:
-        self.buffer.prepare(most)
-        found = self.buffer.take(most)
+        self.buffer.prepare_records(most)
+        found = self.buffer.take_records(most)
         for name, records in found.by_partition.items():
-            assert self.positions[name].gives
+            assert self.positions[name].hands_out
             self.handed(name, [record.offset for record in records])
         assert len(found) <= most
 
@@ -209,11 +209,11 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def lead(self) -> None:
-        self.positions.lead(lambda name: self.logs[name].leader)
+        self.positions.update_leaders(lambda name: self.logs[name].leader)
 
     @rule(name=names)
     def commit(self, name: TopicPartition) -> None:
-        found = self.positions.consumed().get(name)
+        found = self.positions.consumed_positions().get(name)
         if found is not None:
             self.logs[name].committed = found
 
@@ -223,44 +223,50 @@ class Reading(RuleBasedStateMachine):
     def ask(self) -> None:
         self.now += 1.0
         self.nobody_is_forgotten()
-        for ticket in self.positions.uncommitted(self.now):
+        for ticket in self.positions.requests_for_committed(self.now):
             self.questions.append(Question((ticket,), partial(self.tell_committed, ticket)))
-        for looks in self.positions.unset(self.now).values():
+        for looks in self.positions.requests_for_reset(self.now).values():
             for ticket, look in looks.items():
                 self.questions.append(Question((ticket,), partial(self.tell_offset, ticket, look)))
-        for looks in self.positions.unchecked(self.now).values():
+        for looks in self.positions.requests_for_validation(self.now).values():
             for ticket, look in looks.items():
                 self.questions.append(Question((ticket,), partial(self.tell_end, ticket, look)))
         busy = {each.node for each in self.questions if each.node is not None}
-        for node, wants in self.positions.unread(self.now, busy, LIMIT).items():
-            tickets = tuple(want.ticket for want in wants)
+        for node, wants in self.positions.requests_for_fetch(self.now, busy, LIMIT).items():
+            tickets = tuple(want.token for want in wants)
             self.questions.append(Question(tickets, partial(self.tell_records, node, wants), node))
 
     def nobody_is_forgotten(self) -> None:
         """Who is found to have something to ask is who is found by a look at everybody."""
         positions, now = deepcopy(self.positions), self.now
         busy = {each.node for each in self.questions if each.node is not None}
-        idle = [e for e in positions if not e.ticket and e.retry_at <= now]
+        idle = [e for e in positions if not e.token and e.retry_at <= now]
         led = [e for e in idle if e.leader is not None]
-        own = [e for e in led if e.gives and e.leader is not None and e.leader.node not in busy]
+        own = [e for e in led if e.hands_out and e.leader is not None and e.leader.node not in busy]
         expected = {
-            FetchState.COMMITTED: {
-                e.partition for e in idle if e.stage is FetchState.COMMITTED and not e.withheld
+            FetchState.INITIALIZING: {
+                e.partition for e in idle if e.state is FetchState.INITIALIZING and not e.withheld
             },
-            FetchState.RESET: {e.partition for e in led if e.stage is FetchState.RESET},
-            FetchState.VALIDATION: {e.partition for e in led if e.stage is FetchState.VALIDATION},
-            FetchState.READING: {e.partition for e in own if e.has_room(LIMIT)},
+            FetchState.AWAIT_RESET: {e.partition for e in led if e.state is FetchState.AWAIT_RESET},
+            FetchState.AWAIT_VALIDATION: {
+                e.partition for e in led if e.state is FetchState.AWAIT_VALIDATION
+            },
+            FetchState.FETCHING: {e.partition for e in own if e.has_room(LIMIT)},
         }
-        looks = (positions.unset(now), positions.unchecked(now))
-        unread = positions.unread(now, busy, LIMIT)
+        looks = (positions.requests_for_reset(now), positions.requests_for_validation(now))
+        unread = positions.requests_for_fetch(now, busy, LIMIT)
         assert expected == {
-            FetchState.COMMITTED: {ticket.partition for ticket in positions.uncommitted(now)},
-            FetchState.RESET: {t.partition for by_ticket in looks[0].values() for t in by_ticket},
-            FetchState.VALIDATION: {
+            FetchState.INITIALIZING: {
+                ticket.partition for ticket in positions.requests_for_committed(now)
+            },
+            FetchState.AWAIT_RESET: {
+                t.partition for by_ticket in looks[0].values() for t in by_ticket
+            },
+            FetchState.AWAIT_VALIDATION: {
                 t.partition for by_ticket in looks[1].values() for t in by_ticket
             },
-            FetchState.READING: {
-                want.ticket.partition for wants in unread.values() for want in wants
+            FetchState.FETCHING: {
+                want.token.partition for wants in unread.values() for want in wants
             },
         }
 
@@ -275,7 +281,7 @@ class Reading(RuleBasedStateMachine):
     def answer(self, number: int) -> None:
         if self.questions:
             self.questions.pop(number % len(self.questions)).tell()
-            self.buffer.tidy()
+            self.buffer.drop_outdated()
 
     @rule(number=st.integers(0, 99), code=st.sampled_from(REFUSALS))
     def refuse(self, number: int, code: Code) -> None:
@@ -284,66 +290,66 @@ class Reading(RuleBasedStateMachine):
             return
         question = self.questions.pop(number % len(self.questions))
         for ticket in question.tickets:
-            if question.node is None or not self.positions.holds(ticket):
-                self.positions.failed([ticket], self.now)
+            if question.node is None or not self.positions.is_current(ticket):
+                self.positions.handle_failure([ticket], self.now)
                 continue
             answer = refused(ticket.partition, self.ahead(ticket.partition), code)
-            verdict, error = self.positions.fetched(ticket, answer, None, self.now)
-            assert verdict in {FetchOutcome.AGAIN, FetchOutcome.REFRESH}
+            verdict, error = self.positions.handle_fetched(ticket, answer, None, self.now)
+            assert verdict in {FetchOutcome.RETRY, FetchOutcome.REFRESH_METADATA}
             assert error is None
 
     def ahead(self, name: TopicPartition) -> int:
-        ahead = self.positions[name].ahead
+        ahead = self.positions[name].fetch_position
         assert ahead is not None
         return ahead.offset
 
     def tell_committed(self, ticket: RequestToken) -> None:
         found = self.logs[ticket.partition].committed
-        holds = self.positions.holds(ticket)
-        assert self.positions.found_committed(ticket, found) is None
+        holds = self.positions.is_current(ticket)
+        assert self.positions.handle_committed(ticket, found) is None
         if holds and found is not None:
             self.expected[ticket.partition] = found.offset
 
     def tell_offset(self, ticket: RequestToken, look: OffsetQuery) -> None:
         log = self.logs[ticket.partition]
-        offset = {EARLIEST: log.start, LATEST: log.end}.get(look.what)
-        self.positions.found_offset(
+        offset = {EARLIEST: log.start, LATEST: log.end}.get(look.target)
+        self.positions.handle_listed_offset(
             ticket, None if offset is None else ListedOffset(offset), self.now
         )
         entry = self.positions.get(ticket.partition)
         if (
             entry is not None
-            and entry.handed is not None
+            and entry.consumed_position is not None
             and self.expected[entry.partition] is None
         ):
-            self.expected[entry.partition] = entry.handed.offset
+            self.expected[entry.partition] = entry.consumed_position.offset
 
     def tell_end(self, ticket: RequestToken, look: OffsetQuery) -> None:
-        end = EpochEndOffset(look.what, self.logs[ticket.partition].end)
-        assert self.positions.found_end(ticket, end) is None
+        end = EpochEndOffset(look.target, self.logs[ticket.partition].end)
+        assert self.positions.handle_epoch_end(ticket, end) is None
 
     def tell_records(self, node: int, wants: list[FetchablePartition]) -> None:
         for want in wants:
-            name = want.ticket.partition
+            name = want.token.partition
             answer = self.logs[name].read(name, want.offset)
             if self.logs[name].leader.node != node:
                 answer = refused(name, want.offset, Code.NOT_LEADER_OR_FOLLOWER)
-            held = self.positions.holds(want.ticket)
-            verdict, error = self.positions.fetched(
-                want.ticket, answer, find_response_end(answer), self.now
+            held = self.positions.is_current(want.token)
+            verdict, error = self.positions.handle_fetched(
+                want.token, answer, find_response_end(answer), self.now
             )
             assert error is None
-            assert held or verdict is FetchOutcome.NOTHING
-            if verdict is FetchOutcome.KEEP:
-                self.buffer.add(answer)
-            if verdict is FetchOutcome.RANGE:
+            assert held or verdict is FetchOutcome.NO_RECORDS
+            if verdict is FetchOutcome.HAS_RECORDS:
+                self.buffer.add_response(answer)
+            if verdict is FetchOutcome.OUT_OF_RANGE:
                 self.expected[name] = None
 
     # What always holds
 
     @invariant()
     def commits_cover_what_was_handed_out_and_no_more(self) -> None:
-        for name, committed in self.positions.consumed().items():
+        for name, committed in self.positions.consumed_positions().items():
             expected = self.expected[name]
             if expected is not None:
                 between = [
@@ -358,22 +364,22 @@ class Reading(RuleBasedStateMachine):
             (len(each[2]) for log in self.logs.values() for each in log.batches), default=0
         )
         for entry in self.positions:
-            assert 0 <= entry.buffered <= LIMIT + max(LIMIT, longest)
-            if entry.handed is not None and entry.ahead is not None:
-                assert entry.handed.offset <= entry.ahead.offset
+            assert 0 <= entry.buffered_bytes <= LIMIT + max(LIMIT, longest)
+            if entry.consumed_position is not None and entry.fetch_position is not None:
+                assert entry.consumed_position.offset <= entry.fetch_position.offset
 
     @invariant()
     def what_is_summed_up_is_right(self) -> None:
         everyone = list(self.positions)
-        assert self.positions.buffered == sum(entry.buffered for entry in everyone)
-        resting = [entry for entry in everyone if entry.stumbled or not entry.gives]
-        assert self.positions.resting == sum(entry.buffered for entry in resting)
+        assert self.positions.buffered_bytes == sum(entry.buffered_bytes for entry in everyone)
+        resting = [entry for entry in everyone if entry.has_bad_record or not entry.hands_out]
+        assert self.positions.inactive_bytes == sum(entry.buffered_bytes for entry in resting)
         leaders = {entry.leader.node for entry in everyone if entry.leader is not None}
         assert self.positions.brokers == len(leaders)
         missing = {entry.partition for entry in everyone if entry.leader is None}
         assert set(self.positions.leaderless) == missing
         pauses = [entry.retry_at for entry in everyone if entry.retry_at > self.now]
-        assert self.positions.next_try(self.now) == min(pauses, default=None)
+        assert self.positions.next_retry_at(self.now) == min(pauses, default=None)
 
     def teardown(self) -> None:
         """When nothing more happens, all is read to the end: nobody is stuck or starves."""
@@ -388,7 +394,7 @@ class Reading(RuleBasedStateMachine):
             while self.buffer:
                 self.take(10)
         for name in self.expected:
-            handed = self.positions[name].handed
+            handed = self.positions[name].consumed_position
             assert handed is not None
             assert handed.offset == self.logs[name].end
 

@@ -41,9 +41,9 @@ def test_what_there_is_room_for(
     brokers: int, settings: FetchConfig, answer: float, waiting: int
 ) -> None:
     found = compute_byte_limits(settings, brokers)
-    assert (found.answer, found.waiting) == (int(answer * MIB), waiting * MIB)
-    under_way = 2 * max(brokers, 1) * found.answer
-    assert found.resting == found.waiting + max(settings.fetch_max_bytes, under_way)
+    assert (found.response, found.buffered) == (int(answer * MIB), waiting * MIB)
+    under_way = 2 * max(brokers, 1) * found.response
+    assert found.inactive == found.buffered + max(settings.fetch_max_bytes, under_way)
 
 
 def test_there_is_room_for_something_always() -> None:
@@ -59,22 +59,22 @@ def full(brokers: int, settings: FetchConfig) -> Positions:
     positions = Positions(reset=EARLIEST, backoff=float, lease=1.0)
     names = [TopicPartition("t", number) for number in range(4 * brokers)]
     positions.assign(names)
-    positions.lead(lambda name: LeaderAndEpoch(name.partition % brokers))
+    positions.update_leaders(lambda name: LeaderAndEpoch(name.partition % brokers))
     for each in names:
         positions.seek(each, FetchPosition(0))
     limits = compute_byte_limits(settings, brokers)
-    while positions.buffered < limits.waiting:
-        for wants in positions.unread(0.0, (), settings.max_partition_bytes).values():
-            left = 2 * limits.answer
+    while positions.buffered_bytes < limits.buffered:
+        for wants in positions.requests_for_fetch(0.0, (), settings.max_partition_bytes).values():
+            left = 2 * limits.response
             for want in wants:
                 size = min(settings.max_partition_bytes, left)
                 left -= size
                 records = ZEROS[:size]
                 fetched = FetchedPartition(
-                    want.ticket.partition, 0, want.offset, records, -1, -1, -1
+                    want.token.partition, 0, want.offset, records, -1, -1, -1
                 )
-                positions.fetched(
-                    want.ticket, fetched, ResponseEnd(FetchPosition(want.offset + 1)), 0.0
+                positions.handle_fetched(
+                    want.token, fetched, ResponseEnd(FetchPosition(want.offset + 1)), 0.0
                 )
     return positions
 
@@ -86,9 +86,9 @@ def test_all_that_waits_is_kept_when_all_is_paused(brokers: int, of_all: int) ->
         positions.pause(each.partition, paused=True)
     assert (
         0
-        < positions.resting
-        == positions.buffered
-        <= compute_byte_limits(config(of_all), brokers).resting
+        < positions.inactive_bytes
+        == positions.buffered_bytes
+        <= compute_byte_limits(config(of_all), brokers).inactive
     )
 
 
@@ -97,13 +97,20 @@ def test_no_more_is_let_go_of_than_must_be_and_never_the_last() -> None:
     names = [each.partition for each in positions]
     for each in names[:5]:
         positions.pause(each, paused=True)
-    before = positions.buffered
-    kept = positions.resting
-    positions.make_room(kept)
-    assert positions.buffered == before
-    positions.make_room(kept - 1)
-    assert [positions[each].buffered for each in names[:2]] == [0, positions[names[1]].resting]
-    assert positions.buffered == before - kept + positions.resting
-    positions.make_room(0)
-    assert [positions[each].buffered > 0 for each in names[:5]] == [*[False] * 4, True]
-    assert positions[names[0]].ahead == positions[names[0]].handed == FetchPosition(0)
+    before = positions.buffered_bytes
+    kept = positions.inactive_bytes
+    positions.release_inactive(kept)
+    assert positions.buffered_bytes == before
+    positions.release_inactive(kept - 1)
+    assert [positions[each].buffered_bytes for each in names[:2]] == [
+        0,
+        positions[names[1]].inactive_bytes,
+    ]
+    assert positions.buffered_bytes == before - kept + positions.inactive_bytes
+    positions.release_inactive(0)
+    assert [positions[each].buffered_bytes > 0 for each in names[:5]] == [*[False] * 4, True]
+    assert (
+        positions[names[0]].fetch_position
+        == positions[names[0]].consumed_position
+        == FetchPosition(0)
+    )

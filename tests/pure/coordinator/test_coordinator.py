@@ -73,7 +73,7 @@ def test_the_first_to_join_leads_and_is_told_of_all() -> None:
 
 def test_an_old_client_is_taken_in_without_an_id_of_its_own() -> None:
     desk = CoordinatorDriver()
-    token = desk.send(join(knows_id_first=False))
+    token = desk.send(join(supports_member_id_required=False))
     desk.wait(3_000)
     assert desk.joined(token).member_id == "app-id1"
 
@@ -165,7 +165,7 @@ def test_a_join_that_leaves_no_common_strategy_is_refused_and_said() -> None:
     desk.stable(join(strategies=("range", "sticky")), join(strategies=("sticky", "range")))
     refused = desk.joined(desk.send(join(strategies=("roundrobin",), client_id="new")))
     assert refused.code == Code.INCONSISTENT_GROUP_PROTOCOL
-    note = next(note for note in desk.notes if note.what is Happened.REFUSED)
+    note = next(note for note in desk.notes if note.kind is Happened.REFUSED)
     assert "new" in note.text
     assert "roundrobin" in note.text
     assert "range, sticky" in note.text
@@ -420,14 +420,16 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert saved.generation == 1
 
 
-@pytest.mark.parametrize("knows_skip", [True, False])
-def test_a_static_leader_comes_back(knows_skip: bool) -> None:
+@pytest.mark.parametrize("supports_skip_assignment", [True, False])
+def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
     desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
-    back = desk.joined(desk.send(join(static_id="a", knows_skip=knows_skip)))
-    assert back.skip_assignment is knows_skip
-    assert len(back.members) == (2 if knows_skip else 0)
-    assert back.leader == (back.member_id if knows_skip else ids[0])
+    back = desk.joined(
+        desk.send(join(static_id="a", supports_skip_assignment=supports_skip_assignment))
+    )
+    assert back.skip_assignment is supports_skip_assignment
+    assert len(back.members) == (2 if supports_skip_assignment else 0)
+    assert back.leader == (back.member_id if supports_skip_assignment else ids[0])
 
 
 def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
@@ -526,9 +528,9 @@ def test_a_restart_is_a_replay() -> None:
     desk = CoordinatorDriver()
     ids = desk.stable(join(static_id="a"), join())
     desk.ask(commit(7, ids[0], 1, static_id="a"))
-    before = list(desk.coordinator.compacted())
+    before = list(desk.coordinator.make_journal_snapshot())
     desk.restart()
-    assert list(desk.coordinator.compacted()) == [
+    assert list(desk.coordinator.make_journal_snapshot()) == [
         entry if not isinstance(entry, GroupMetadataEntry) else _at(entry, desk) for entry in before
     ]
     assert {key.kind for key in desk.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}

@@ -92,7 +92,7 @@ def test_a_member_of_a_group_that_is_gone(knows: bool, told: Code) -> None:
         generation=3,
         member_id="m",
         offsets={T0: OffsetAndMetadata(1)},
-        knows_missing_group=knows,
+        supports_group_id_not_found=knows,
     )
     assert code(CoordinatorDriver(), request) == told
 

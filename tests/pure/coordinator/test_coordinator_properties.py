@@ -131,7 +131,7 @@ class Hostile:
         for append in self.held:
             if self.happens(0.5):
                 self.journal += append.entries
-                self.handle(AppendSucceeded(append.ticket))
+                self.handle(AppendSucceeded(append.append_id))
         self.held.clear()
         self.load()
 
@@ -147,9 +147,9 @@ class Hostile:
                 append = self.held.pop(0)
                 if self.happens(0.75):
                     self.journal += append.entries
-                    self.handle(AppendSucceeded(append.ticket))
+                    self.handle(AppendSucceeded(append.append_id))
                 else:
-                    self.handle(AppendFailed(append.ticket, self.random.choice(FAILURES)))
+                    self.handle(AppendFailed(append.append_id, self.random.choice(FAILURES)))
             case "fire" if self.timers:
                 key = min(self.timers, key=lambda key: (self.timers[key], str(key)))
                 self.now = max(self.now, self.timers.pop(key))
@@ -190,8 +190,8 @@ class Hostile:
                     rebalance_timeout=pick((-5, 0, 1_000, 10_000, 2**31 - 1)),
                     client_id=pick(("", "c")),
                     client_host="",
-                    knows_id_first=self.happens(0.5),
-                    knows_skip=self.happens(0.5),
+                    supports_member_id_required=self.happens(0.5),
+                    supports_skip_assignment=self.happens(0.5),
                 )
             ]
             * 4,
@@ -253,8 +253,8 @@ class Hostile:
             RequestReceived(LOOK, DescribeGroups(groups=("g", "h"))), self.now
         )
         assert isinstance(answer, SendResponse)
-        assert isinstance(answer.reply, DescribeGroupsResult)
-        return {group.group: group for group in answer.reply.groups if not group.code}
+        assert isinstance(answer.response, DescribeGroupsResult)
+        return {group.group: group for group in answer.response.groups if not group.code}
 
 
 def play(seed: int, steps: int = 300) -> set[str]:

@@ -58,8 +58,8 @@ def described(coordinator: Coordinator, *groups: str) -> tuple[DescribedGroup, .
     request = RequestReceived(1, DescribeGroups(groups=groups))
     (answer,) = coordinator.handle(request, 0)
     assert isinstance(answer, SendResponse)
-    assert isinstance(answer.reply, DescribeGroupsResult)
-    return answer.reply.groups
+    assert isinstance(answer.response, DescribeGroupsResult)
+    return answer.response.groups
 
 
 def test_groups_are_in_the_state_that_kafka_says() -> None:

@@ -28,11 +28,11 @@ def test_a_group_moves_along_the_table_only(old: GroupState, new: GroupState) ->
     group = ClassicGroup("g")
     group.state = old
     if (old, new) in GROUP_TRANSITIONS:
-        group.move(new, 7)
-        assert (group.previous, group.state, group.timestamp) == (old, new, 7)
+        group.transition_to(new, 7)
+        assert (group.previous_state, group.state, group.state_timestamp) == (old, new, 7)
     else:
         with pytest.raises(AssertionError, match="no move"):
-            group.move(new, 7)
+            group.transition_to(new, 7)
 
 
 def test_every_state_can_be_reached_and_left() -> None:

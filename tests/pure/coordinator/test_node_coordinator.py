@@ -47,7 +47,7 @@ class NodeSide:
     @property
     def journal(self) -> list[ClassicEntry]:
         """What is on the disk."""
-        log = self._node.topics.log(CONSUMER_OFFSETS_TOPIC, 0)
+        log = self._node.topics.get_log(CONSUMER_OFFSETS_TOPIC, 0)
         assert log is not None
         found: list[ClassicEntry] = []
         columns = record_batch_columns.decode_batches(log.read(0, 1 << 30))

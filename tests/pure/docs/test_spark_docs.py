@@ -30,12 +30,12 @@ def test_every_setting_that_is_refused_is_named() -> None:
 def test_defaults_are_those_of_the_options() -> None:
     found = option.parse_options({"kafka.bootstrap.servers": "here:9092", "subscribe": "orders"})
     rows = dict(re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", PAGE, flags=re.MULTILINE))
-    assert rows["kafkaConsumer.pollTimeoutMs"] == str(found.patience)
-    assert rows["fetchOffset.numRetries"] == str(found.tries)
-    assert rows["fetchOffset.retryIntervalMs"] == str(found.pause)
-    assert rows["failOnDataLoss"] == str(found.fail_on_loss).lower()
-    assert rows["includeHeaders"] == str(found.headers).lower()
-    assert rows["includeBatchInfo"] == str(found.batch_info).lower()
+    assert rows["kafkaConsumer.pollTimeoutMs"] == str(found.poll_timeout)
+    assert rows["fetchOffset.numRetries"] == str(found.lookup_attempts)
+    assert rows["fetchOffset.retryIntervalMs"] == str(found.lookup_retry_interval)
+    assert rows["failOnDataLoss"] == str(found.fail_on_data_loss).lower()
+    assert rows["includeHeaders"] == str(found.include_headers).lower()
+    assert rows["includeBatchInfo"] == str(found.include_batch_info).lower()
     assert rows["startingOffsetsByTimestampStrategy"] == "error"
-    assert not found.late_is_latest
-    assert (rows["maxTriggerDelay"], found.longest_delay) == ("15m", 15 * 60_000)
+    assert not found.missing_timestamp_is_latest
+    assert (rows["maxTriggerDelay"], found.max_trigger_delay) == ("15m", 15 * 60_000)

@@ -35,7 +35,7 @@ def found(data: bytes) -> list[BatchRecord]:
 
 def flaws(data: bytes, **options: Any) -> list[tuple[int, int, BatchProblemKind]]:
     problems = record_batch_columns.decode_batches(data, **options).problems
-    return [(each.position, each.size, each.flaw) for each in problems]
+    return [(each.position, each.size, each.kind) for each in problems]
 
 
 def changed(data: bytes, at: int, new: bytes) -> bytes:
@@ -113,7 +113,7 @@ def test_a_batch_cut_anywhere_is_told_with_its_position() -> None:
         assert steps.end == len(BATCH)
         (problem,) = steps.problems
         assert (problem.position, problem.size) == (len(BATCH), size)
-        assert problem.flaw is (
+        assert problem.kind is (
             BatchProblemKind.CUT if any(BATCH[:size]) else BatchProblemKind.ZEROS
         )
 
@@ -122,13 +122,13 @@ def test_a_batch_cut_anywhere_is_told_with_its_position() -> None:
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From where on the next batch was looked for."""
     places: list[int] = []
-    following = _BatchSearch.next
+    following = _BatchSearch.find_next
 
     def noted(search: _BatchSearch, at: int) -> int:
         places.append(at)
         return following(search, at)
 
-    monkeypatch.setattr(_BatchSearch, "next", noted)
+    monkeypatch.setattr(_BatchSearch, "find_next", noted)
     return places
 
 
@@ -138,7 +138,7 @@ def test_what_may_end_cut_is_not_searched_for_other_batches(searched: list[int])
         assert (list(found), found.end) == ([(0, len(BATCH))], len(BATCH))
         (problem,) = found.problems
         assert (problem.position, problem.size) == (len(BATCH), size)
-        assert problem.flaw in (
+        assert problem.kind in (
             {BatchProblemKind.CUT}
             if any(BATCH[:size])
             else {BatchProblemKind.CUT, BatchProblemKind.ZEROS}
@@ -154,7 +154,7 @@ def test_a_first_batch_that_is_damaged_is_searched_though_it_may_end_cut(
     raw = changed(BATCH, 8, struct.pack(">i", 10_000)) + BATCH  # its length goes beyond the end
     found = record_batch_scan.find_batches(raw, may_end_cut=True)
     assert list(found) == [(len(BATCH), len(BATCH))]
-    ((position, size, flaw),) = [(each.position, each.size, each.flaw) for each in found.problems]
+    ((position, size, flaw),) = [(each.position, each.size, each.kind) for each in found.problems]
     assert (position, size, flaw) == (0, len(BATCH), BatchProblemKind.FRAME)
     assert searched == [1]
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_c
         assert [position for position, _ in found] == [0, 2 * len(BATCH)]
         (problem,) = found.problems
         assert (problem.position, problem.size) == (len(BATCH), len(BATCH))
-        assert problem.flaw is BatchProblemKind.FRAME
+        assert problem.kind is BatchProblemKind.FRAME
         assert len(searched) == number
 
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_the_beginning_of_a_batch_is_searched_though_it_may_end_c
 def test_an_end_that_no_batch_begins_with_is_no_cut_one(tail: bytes, words: str) -> None:
     (problem,) = record_batch_scan.find_batches(BATCH + tail, may_end_cut=True).problems
     assert (problem.position, problem.size) == (len(BATCH), len(tail))
-    assert problem.flaw is BatchProblemKind.FRAME
+    assert problem.kind is BatchProblemKind.FRAME
     assert words in problem.text
 
 
@@ -204,7 +204,7 @@ def test_messages_of_old_formats_are_named_and_passed_over(magic: int) -> None:
     columns = record_batch_columns.decode_batches(BATCH + old * 3 + BATCH, at=1_000)
     (problem,) = columns.problems
     assert (problem.position, problem.size) == (1_000 + len(BATCH), 3 * len(old))
-    assert problem.flaw is BatchProblemKind.OLD
+    assert problem.kind is BatchProblemKind.OLD
     assert f"message format {magic}, as before Kafka 0.11" in str(problem)
     assert len(columns) == 6
 
@@ -328,7 +328,7 @@ def test_a_wrong_checksum_is_told_and_the_others_are_read() -> None:
     columns = record_batch_columns.decode_batches(BATCH + broken + BATCH, at=500)
     (problem,) = columns.problems
     assert (problem.position, problem.size) == (500 + len(BATCH), len(BATCH))
-    assert problem.flaw is BatchProblemKind.CHECKSUM
+    assert problem.kind is BatchProblemKind.CHECKSUM
     assert columns.batches.position.tolist() == [500, 500 + 2 * len(BATCH)]
     assert len(columns) == 6
 
@@ -357,7 +357,7 @@ def test_records_that_do_not_follow_the_format_are_told(at: int, new: bytes, wor
     broken = resealed(changed(BATCH, at, new))
     columns = record_batch_columns.decode_batches(BATCH + broken + BATCH)
     (problem,) = columns.problems
-    assert (problem.position, problem.flaw) == (len(BATCH), BatchProblemKind.RECORDS)
+    assert (problem.position, problem.kind) == (len(BATCH), BatchProblemKind.RECORDS)
     assert words.split(" at byte", maxsplit=1)[0] in problem.text
     assert columns.batches.position.tolist() == [0, 2 * len(BATCH)]
     assert columns.batch.tolist() == [0, 0, 0, 1, 1, 1]
@@ -415,7 +415,7 @@ def test_gzip_members_may_follow_each_other() -> None:
 def test_an_unknown_codec_is_told(codec: int) -> None:
     raw = resealed(changed(BATCH, 22, bytes([codec])))
     (problem,) = record_batch_columns.decode_batches(raw).problems
-    assert problem.flaw is BatchProblemKind.CODEC
+    assert problem.kind is BatchProblemKind.CODEC
     assert f"codec {codec} is not known" in problem.text
     assert "3 lz4" in problem.text
 

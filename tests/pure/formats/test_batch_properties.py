@@ -116,7 +116,7 @@ def test_a_batch_cut_anywhere_is_one_problem(
         columns = record_batch_columns.decode_batches(raw + raw[:end])
         (problem,) = columns.problems
         assert (problem.position, problem.size) == (len(raw), end)
-        assert problem.flaw in {BatchProblemKind.CUT, BatchProblemKind.ZEROS}
+        assert problem.kind in {BatchProblemKind.CUT, BatchProblemKind.ZEROS}
         assert len(columns) == len(made)
 
 
@@ -195,7 +195,7 @@ def test_damaged_records_are_read_as_one_by_one_or_refused(
     expected = one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
-        assert (problem.flaw, problem.text) == (BatchProblemKind.RECORDS, expected)
+        assert (problem.kind, problem.text) == (BatchProblemKind.RECORDS, expected)
     else:
         assert list(record_batch_columns.iterate_records(columns))[crowd:] == expected
 
@@ -217,7 +217,7 @@ def test_large_batches_are_read_as_one_by_one_or_refused(
     expected = one_by_one(body, count)
     if isinstance(expected, str):
         (problem,) = columns.problems
-        assert (problem.flaw, problem.text) == (BatchProblemKind.RECORDS, expected)
+        assert (problem.kind, problem.text) == (BatchProblemKind.RECORDS, expected)
     else:
         assert list(record_batch_columns.iterate_records(columns)) == expected
 
@@ -227,7 +227,7 @@ def one_by_one(body: bytes, count: int) -> list[BatchRecord] | str:
     if count == 0:  # then nobody looks at what is there instead
         return []
     try:
-        return RecordReader(body).records(count, 0, NOW)
+        return RecordReader(body).read_records(count, 0, NOW)
     except FormatError as error:
         return str(error)
 

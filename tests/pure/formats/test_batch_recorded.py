@@ -168,7 +168,7 @@ def test_columns_are_what_the_reader_of_single_batches_reads() -> None:
             if header.codec == CompressionType.NONE:
                 body = RecordReader(data, position + 61, position + size)
                 base = header.base_offset, header.base_timestamp
-                for record in body.records(header.count, *base):
+                for record in body.read_records(header.count, *base):
                     assert next(found) == record
             else:
                 for _ in range(header.count):
@@ -184,7 +184,7 @@ def test_offsets_as_columns_are_what_the_decoder_of_single_records_reads() -> No
     for data in journal_segments().values():
         columns = record_batch_columns.decode_batches(data)
         entries = journal.decode_batch_entries(columns)
-        assert len(entries.left) == 0
+        assert len(entries.undecoded_rows) == 0
         offsets = set()
         for number, row in enumerate(entries.commits.row.tolist()):
             offsets.add(row)

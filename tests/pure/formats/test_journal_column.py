@@ -98,7 +98,7 @@ def check(case: Sequence[Record], found: journal.EntryColumns) -> None:
     commits = {
         row: journal.read_commit_row(found, at) for at, row in enumerate(found.commits.row.tolist())
     }
-    left = set(found.left.tolist())
+    left = set(found.undecoded_rows.tolist())
     assert not left & commits.keys()
     for row, record in enumerate(case):
         entry = single(record)
@@ -134,7 +134,7 @@ def test_an_offset_whose_value_does_not_follow_the_format_is_left(
     good = bytes([0, kind]) + key[2:]
     case: list[Record] = [(good, value), (good, wrong(value)), (good, None)]
     found = read(case)
-    assert found.left.tolist() == [1]
+    assert found.undecoded_rows.tolist() == [1]
     assert found.commits.row.tolist() == [0, 2]
     assert found.commits.tombstone.tolist() == [False, True]
     check(case, found)
@@ -152,7 +152,7 @@ def test_any_records_are_read_as_one_by_one(case: list[Record]) -> None:
 def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None:
     found = read(case)
     assert found.commits.row.tolist() == list(range(len(case)))
-    assert len(found.left) == 0
+    assert len(found.undecoded_rows) == 0
 
 
 @examples(quick=25)
@@ -173,7 +173,7 @@ def test_records_of_batches_are_read_and_markers_are_not(
     )
     found = journal.decode_batch_entries(columns)
     assert found.type[[0, -1]].tolist() == [journal.NO_TYPE] * 2
-    assert not {0, len(columns) - 1} & set(found.left.tolist())
+    assert not {0, len(columns) - 1} & set(found.undecoded_rows.tolist())
     assert not {0, len(columns) - 1} & set(found.commits.row.tolist())
     alone = read(case)
     assert (found.commits.row - 1).tolist() == alone.commits.row.tolist()
@@ -187,7 +187,7 @@ def test_a_record_without_a_key_is_left() -> None:
         record_batch.encode_batch([record_batch.BatchRecord(0, 0, None, b"value")])
     )
     found = journal.decode_batch_entries(columns)
-    assert (found.left.tolist(), found.type.tolist()) == ([0], [journal.NO_TYPE])
+    assert (found.undecoded_rows.tolist(), found.type.tolist()) == ([0], [journal.NO_TYPE])
 
 
 def test_no_records_are_no_entries() -> None:

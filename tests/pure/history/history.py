@@ -82,7 +82,7 @@ def _committing(scenario: Scenario, chance: SeededRandom) -> Scenario:
         return replace(members, **changes)  # type: ignore[arg-type]
 
     events = (
-        replace(event, like={name: changed(one) for name, one in event.like.items()})
+        replace(event, specs={name: changed(one) for name, one in event.specs.items()})
         if isinstance(event, JoinEvent)
         else event
         for event in scenario.events

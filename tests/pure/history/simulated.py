@@ -126,7 +126,7 @@ def history(seed: int) -> History:
 def _journal(trace: Sequence[TraceRecord]) -> tuple[list[JournalRecord], CommitTimes]:
     saved: list[JournalRecord] = []
     commits: dict[tuple[str, int], list[int]] = {}
-    for offset, record in enumerate(one for one in trace if one.what is TraceEventType.JOURNAL):
+    for offset, record in enumerate(one for one in trace if one.type is TraceEventType.JOURNAL):
         entry = record.detail
         if isinstance(entry, OffsetCommitEntry):
             commits.setdefault((entry.topic, entry.partition), []).append(record.at)
@@ -139,7 +139,7 @@ def _causes(
     trace: Sequence[TraceRecord], found: Sequence[Rebalance]
 ) -> list[RebalanceCause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
-    notes = [_completed(record, trace) for record in trace if record.what is TraceEventType.NOTE]
+    notes = [_completed(record, trace) for record in trace if record.type is TraceEventType.NOTE]
     return [
         _cause(notes, step, max(_loaded(trace, step), since - SECOND))
         for step, since in _with_start(found)
@@ -156,7 +156,7 @@ def _completed(note: TraceRecord, trace: Sequence[TraceRecord]) -> tuple[int, st
         for record in trace:
             if record.at > note.at:
                 break
-            if record.what is TraceEventType.ASKED and isinstance(record.detail, JoinGroup):
+            if record.type is TraceEventType.ASKED and isinstance(record.detail, JoinGroup):
                 asked = record.detail
                 is_retry = str(asked.reason).startswith("join refused")
                 if asked.member_id and asked.member_id in text and not is_retry:
@@ -167,7 +167,7 @@ def _completed(note: TraceRecord, trace: Sequence[TraceRecord]) -> tuple[int, st
 def _loaded(trace: Sequence[TraceRecord], step: Rebalance) -> int:
     """When a coordinator took the group over last."""
     loads = (
-        one.at for one in trace if one.what is TraceEventType.COORDINATOR and one.detail == "loaded"
+        one.at for one in trace if one.type is TraceEventType.COORDINATOR and one.detail == "loaded"
     )
     return max((at for at in loads if at <= step.after.at), default=0)
 

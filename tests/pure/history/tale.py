@@ -114,7 +114,7 @@ class Tale:
 
 def journal(simulation: Simulation) -> list[Generation]:
     """The generations of a simulated group, out of its journal."""
-    entries = [record for record in simulation.trace if record.what is TraceEventType.JOURNAL]
+    entries = [record for record in simulation.trace if record.type is TraceEventType.JOURNAL]
     return read_generations(
         simulation.scenario.group,
         [JournalRecord(at, record.at, record.detail) for at, record in enumerate(entries)],  # type: ignore[arg-type]

@@ -115,11 +115,11 @@ OF_THEIR_OWN = (
 def test_what_is_set(name: str) -> None:
     one = CLIENT_LIBRARIES[name]
     assert WRITTEN[name] == Written(
-        one.listed("range"),
-        one.listed("roundrobin", "range"),
+        one.strategy_setting("range"),
+        one.strategy_setting("roundrobin", "range"),
         one.static_id(),
-        one.session_of(45_000),
-        one.session_of(10 * MINUTES),
+        one.session_setting(45_000),
+        one.session_setting(10 * MINUTES),
     )
 
 
@@ -175,11 +175,13 @@ def test_the_sticky_ones(name: str, sticky: str | None, cooperative: str | None)
     one = CLIENT_LIBRARIES[name]
     for strategy, text in (("sticky", sticky), ("cooperative-sticky", cooperative)):
         assert (strategy in one.strategies) == (text is not None)
-        assert text is None or one.listed(strategy) == text
+        assert text is None or one.strategy_setting(strategy) == text
 
 
 def test_saramas_cooperative_strategy_can_be_left() -> None:
-    assert CLIENT_LIBRARIES[client_settings.SARAMA].listed("sticky", "cooperative-sticky") == (
+    assert CLIENT_LIBRARIES[client_settings.SARAMA].strategy_setting(
+        "sticky", "cooperative-sticky"
+    ) == (
         "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
         "{sarama.NewBalanceStrategySticky(), sarama.NewBalanceStrategyCooperativeSticky()}"
     )
@@ -192,7 +194,7 @@ def test_every_strategy_that_may_be_advised_has_a_name() -> None:
 
 def test_times_of_go_have_a_unit() -> None:
     one = CLIENT_LIBRARIES[client_settings.SARAMA]
-    told = [one.session_of(time) for time in (45_500, 60_000, 90_000, 120_000, 1_800_000)]
+    told = [one.session_setting(time) for time in (45_500, 60_000, 90_000, 120_000, 1_800_000)]
     assert [str(text).rpartition(" = ")[2] for text in told] == [
         "45500 * time.Millisecond",
         "60 * time.Second",
@@ -204,7 +206,7 @@ def test_times_of_go_have_a_unit() -> None:
 
 def test_librdkafkas_polls_may_take_five_minutes() -> None:
     assert (
-        CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].session_of(5 * MINUTES)
+        CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].session_setting(5 * MINUTES)
         == "session.timeout.ms=300000"
     )
 
@@ -214,7 +216,7 @@ def test_what_a_session_needs_beside_it() -> None:
         CLIENT_LIBRARIES[client_settings.KAFKA_PYTHON],
         CLIENT_LIBRARIES[client_settings.AIOKAFKA],
     )
-    told = [python.session_of(time) for time in (304_999, 305_000, 534_999, 535_000)]
+    told = [python.session_setting(time) for time in (304_999, 305_000, 534_999, 535_000)]
     before = "(before kafka-python 3.0 with request_timeout_ms="
     assert told == [
         "session_timeout_ms=304999",
@@ -222,7 +224,7 @@ def test_what_a_session_needs_beside_it() -> None:
         f"session_timeout_ms=534999 {before}539999)",
         f"session_timeout_ms=535000 {before}540000 and connections_max_idle_ms=545000)",
     ]
-    assert [aiokafka.session_of(time) for time in (10_000, 10_001)] == [
+    assert [aiokafka.session_setting(time) for time in (10_000, 10_001)] == [
         "session_timeout_ms=10000",
         f"session_timeout_ms=10001 and {REJOINED}",
     ]
@@ -266,8 +268,11 @@ def test_the_brokers_protocol(
     name: str, uniform: str, to_range: str, other: str, back: str
 ) -> None:
     one = CLIENT_LIBRARIES[name]
-    assert (one.served("uniform"), one.served("range")) == (uniform, to_range)
-    assert (one.served_by("range"), one.unserved("range")) == (other, back)
+    assert (one.consumer_protocol_setting("uniform"), one.consumer_protocol_setting("range")) == (
+        uniform,
+        to_range,
+    )
+    assert (one.assignor_setting("range"), one.classic_protocol_setting("range")) == (other, back)
 
 
 def test_others_do_not_know_the_brokers_protocol() -> None:
@@ -278,14 +283,20 @@ def test_others_do_not_know_the_brokers_protocol() -> None:
         client_settings.FRANZ_GO,
     }
     for name, one in CLIENT_LIBRARIES.items():
-        knows = one.broker is not None
+        knows = one.consumer_protocol is not None
         assert knows == (name in able)
-        assert [bool(one.served("uniform")), bool(one.served_by("range"))] == [knows, knows]
-        assert (one.unserved("range") == one.listed("range")) != knows
+        assert [
+            bool(one.consumer_protocol_setting("uniform")),
+            bool(one.assignor_setting("range")),
+        ] == [knows, knows]
+        assert (one.classic_protocol_setting("range") == one.strategy_setting("range")) != knows
 
 
 def test_leaving_the_brokers_protocol_with_a_session() -> None:
-    told = {name: one.unserved("range", 45_000) for name, one in CLIENT_LIBRARIES.items()}
+    told = {
+        name: one.classic_protocol_setting("range", 45_000)
+        for name, one in CLIENT_LIBRARIES.items()
+    }
     assert told[client_settings.LIBRDKAFKA] == (
         "group.protocol=classic and partition.assignment.strategy=range and "
         "session.timeout.ms=45000, and without group.remote.assignor"
@@ -315,15 +326,15 @@ def test_leaving_the_brokers_protocol_with_a_session() -> None:
     ],
 )
 def test_slow_polls(names: tuple[str, ...], late: str) -> None:
-    assert {CLIENT_LIBRARIES[name].late for name in names} == {late}
+    assert {CLIENT_LIBRARIES[name].slow_poll_hint for name in names} == {late}
 
 
 def test_librdkafka_has_no_most_of_records_and_some_are_never_late() -> None:
-    assert CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].late == (
+    assert CLIENT_LIBRARIES[client_settings.LIBRDKAFKA].slow_poll_hint == (
         "raise max.poll.interval.ms above the longest time between two polls"
     )
     assert {
-        name for name, one in CLIENT_LIBRARIES.items() if one.late is None
+        name for name, one in CLIENT_LIBRARIES.items() if one.slow_poll_hint is None
     } == client_settings.NO_POLL_LIMIT_LIBRARIES
 
 
@@ -337,7 +348,9 @@ def test_javas_stands_for_what_cannot_be_told() -> None:
 
 def test_libraries_that_write_alike_share_a_line() -> None:
     def sentence(*names: str) -> str:
-        return format_step("Set {}.", find_libraries(names), lambda one: one.session_of(45_000))
+        return format_step(
+            "Set {}.", find_libraries(names), lambda one: one.session_setting(45_000)
+        )
 
     assert sentence("java", "librdkafka", "unknown") == "Set session.timeout.ms=45000."
     assert sentence("sarama", "librdkafka", "java") == (

@@ -107,11 +107,13 @@ def test_partitions_are_told_apart() -> None:
 
 
 def test_the_owner_is_who_had_the_partition_then() -> None:
-    owners = OwnerIntervals.of(column(1, 0, 0), column(50, 20, 10), column(60, FOREVER, 20))
+    owners = OwnerIntervals.from_intervals(
+        column(1, 0, 0), column(50, 20, 10), column(60, FOREVER, 20)
+    )
     at = column(9, 10, 19, 20, 10**15, 55, 60)
-    assert owners.at(column(0, 0, 0, 0, 0, 1, 1), at).tolist() == [-1, 2, 2, 1, 1, 0, -1]
-    none = OwnerIntervals.of(column(), column(), column())
-    assert none.at(column(0), column(5)).tolist() == [-1]
+    assert owners.find_owner(column(0, 0, 0, 0, 0, 1, 1), at).tolist() == [-1, 2, 2, 1, 1, 0, -1]
+    none = OwnerIntervals.from_intervals(column(), column(), column())
+    assert none.find_owner(column(0), column(5)).tolist() == [-1]
 
 
 def captured(group: str) -> tuple[Int64Array, CommitLags]:
@@ -171,8 +173,10 @@ def test_lag_is_what_kafka_printed(name: str) -> None:
     at, rows = moments(name)
     number = column(*(partitions().index((row.topic, row.partition)) for row in rows))
     lag = compute_lags(number, at, column(*(row.offset for row in rows)), ends()).lag
-    before = ends().end[ends().when(number, at).sample]
-    after = ends().when(number, at + 1000).ceiling  # the tool asks for the ends after the offsets
+    before = ends().end[ends().at_times(number, at).sample]
+    after = (
+        ends().at_times(number, at + 1000).ceiling
+    )  # the tool asks for the ends after the offsets
     end = column(*(row.end for row in rows))
     assert ((before <= end) & (end <= after)).all()
     off = np.abs(lag - column(*(row.lag for row in rows)))
@@ -196,7 +200,9 @@ def test_owners_are_those_that_kafka_printed(name: str) -> None:
         ]
         since = column(*(span.since for span in spans))
         until = column(*(FOREVER if span.until is None else span.until for span in spans))
-        (found,) = OwnerIntervals.of(np.zeros_like(since), since, until).at(column(0), column(at))
+        (found,) = OwnerIntervals.from_intervals(np.zeros_like(since), since, until).find_owner(
+            column(0), column(at)
+        )
         assert (spans[found].member_id if found >= 0 else "-") == row.member, row
         compared += 1
     assert compared > 250

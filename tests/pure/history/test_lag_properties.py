@@ -109,7 +109,7 @@ def test_owners_are_those_whose_time_it_was(spans: list[Row], asked: list[Row]) 
         if all(k[0] != p or k[2] <= since for k in kept):
             kept.append((p, since, since + length))
     partition, at, _ = columns(asked)
-    found = OwnerIntervals.of(*columns(kept)).at(partition, at)
+    found = OwnerIntervals.from_intervals(*columns(kept)).find_owner(partition, at)
     for row, (p, t, _) in zip(found, asked, strict=True):
         owners = [n for n, (q, since, until) in enumerate(kept) if q == p and since <= t < until]
         assert owners == ([] if row < 0 else [row])
@@ -155,7 +155,7 @@ def test_verdicts_are_burrows_at_any_time(
         if at <= now:
             alive = [] if offset == DELETED_OFFSET else [*alive, (at, offset)]
     by_span = {at // 10: (at, offset) for at, offset in alive}
-    end = ends.when(*columns([(0, now, 0)])[:2])
+    end = ends.at_times(*columns([(0, now, 0)])[:2])
     if not by_span or not end.known[0]:
         assert not found
         return

@@ -19,8 +19,8 @@ def test_what_is_told_on_the_way_and_at_the_end_is_all(group: str) -> None:
     generations, ownership = [], []
     for each in reading.generations(capture.written()[group]):
         generations.append(each)
-        ownership += reading.over()
-    ownership += reading.rest()
+        ownership += reading.take_ended()
+    ownership += reading.take_remaining()
     at_once = capture.timelines()[group]
     assert generations == at_once.generations
     order = attrgetter("topic", "partition", "since", "member_id")

@@ -16,7 +16,7 @@ def found(tale: Tale, silent: tuple[int, ...] = ()) -> list[MemberRestart]:
 
 
 def pairs(tale: Tale) -> list[tuple[str, str, int]]:
-    return [(one.gone, one.back, one.away) for one in found(tale)]
+    return [(one.old_member_id, one.new_member_id, one.downtime) for one in found(tale)]
 
 
 def test_by_client_id_and_host() -> None:
@@ -41,7 +41,7 @@ def test_a_static_id_counts_even_where_the_client_id_changed() -> None:
 
 def test_a_silent_member_was_gone_a_session_timeout_earlier() -> None:
     tale = Tale().at(0, "a", "b").at(60, "b").at(70, "a#2", "b")
-    assert [one.away for one in found(tale, silent=(2,))] == [55_000]
+    assert [one.downtime for one in found(tale, silent=(2,))] == [55_000]
 
 
 def test_half_an_hour_is_too_long() -> None:
@@ -52,7 +52,7 @@ def test_strangers_one_after_the_other_are_a_rolling_deploy() -> None:
     tale = Tale().at(0, "a", "b", "c").at(10, "b", "c").at(15, "b", "c", "x").at(60, "c", "x")
     tale.at(65, "c", "x", "y")
     assert pairs(tale) == [("a", "x", 5_000), ("b", "y", 5_000)]
-    assert not any(one.named for one in found(tale))
+    assert not any(one.is_matched_by_name for one in found(tale))
 
 
 def test_one_that_goes_and_another_that_comes_are_no_deploy() -> None:

@@ -37,7 +37,7 @@ def simulated(*events: dict[str, Any], **fields: Any) -> list[Rebalance]:
         "events": list(events),
     }
     trace = rota.simulate(scenario).trace
-    saved = [record for record in trace if record.what is TraceEventType.JOURNAL]
+    saved = [record for record in trace if record.type is TraceEventType.JOURNAL]
     written = [
         JournalRecord(offset, record.at, record.detail)
         for offset, record in enumerate(saved)

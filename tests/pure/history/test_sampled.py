@@ -68,13 +68,13 @@ def looked(*samples: GroupSample | None, first: int = 0) -> list[GroupSample]:
     return [
         each
         for number, one in enumerate(samples, first)
-        for each in watch.see(look(number, one)).samples
+        for each in watch.compare(look(number, one)).samples
     ]
 
 
 def look(number: int, one: GroupSample | None) -> GroupPoll:
     groups = {} if one is None else {one.group: one}
-    return GroupPoll(begun=10_000 * number, at=10_000 * number + 5, groups=groups)
+    return GroupPoll(started_at=10_000 * number, at=10_000 * number + 5, groups=groups)
 
 
 def read_samples(
@@ -82,7 +82,7 @@ def read_samples(
 ) -> tuple[list[Generation], list[PartitionOwnership]]:
     reading = SampleReader("g")
     made = list(reading.generations(samples))
-    return made, reading.rest()
+    return made, reading.take_ownership()
 
 
 def marks(*samples: GroupSample | None) -> list[tuple[GenerationMark, int, int]]:
@@ -206,20 +206,20 @@ def test_members_of_a_consumer_group_own_what_they_have_and_not_their_targets() 
 
 def test_who_did_not_answer_is_not_gone() -> None:
     watch = SampleTracker()
-    watch.see(look(0, sample(A)))
-    silent = GroupPoll(begun=10_000, at=10_005, groups={}, silent={"g"})
-    partial = GroupPoll(begun=20_000, at=20_005, groups={}, complete=False)
-    assert watch.see(silent).samples == watch.see(partial).samples == []
-    (after,) = watch.see(look(3, sample(A, B))).samples
+    watch.compare(look(0, sample(A)))
+    silent = GroupPoll(started_at=10_000, at=10_005, groups={}, unanswered={"g"})
+    partial = GroupPoll(started_at=20_000, at=20_005, groups={}, complete=False)
+    assert watch.compare(silent).samples == watch.compare(partial).samples == []
+    (after,) = watch.compare(look(3, sample(A, B))).samples
     assert after.not_before == 0
-    (gone,) = watch.see(look(4, None)).samples
+    (gone,) = watch.compare(look(4, None)).samples
     assert (gone.state, gone.not_before) == (DEAD_STATE, 30_000)
 
 
 def test_who_answers_late_is_not_new() -> None:
     watch = SampleTracker()
-    watch.see(GroupPoll(begun=0, at=5, groups={}, silent={"g"}))
-    (first,) = watch.see(look(1, sample(A))).samples
+    watch.compare(GroupPoll(started_at=0, at=5, groups={}, unanswered={"g"}))
+    (first,) = watch.compare(look(1, sample(A))).samples
     assert first.not_before is None
 
 
@@ -232,7 +232,7 @@ def committed(*offsets: int | None) -> list[tuple[int | None, int, int | None]]:
     for number, offset in enumerate(offsets):
         one = look(number, sample(A))
         told = {} if offset is None else {PLACE: OffsetAndMetadata(offset)}
-        seen += watch.see(replace(one, offsets={"g": told})).commits
+        seen += watch.compare(replace(one, offsets={"g": told})).commits
     return [
         (None if each.committed is None else each.committed.offset, each.at, each.not_before)
         for each in seen
@@ -245,8 +245,8 @@ def test_a_commit_is_seen_where_the_offset_is_another() -> None:
 
 def test_offsets_go_with_their_group() -> None:
     watch = SampleTracker()
-    watch.see(replace(look(0, sample(A)), offsets={"g": {PLACE: OffsetAndMetadata(1)}}))
-    (gone,) = watch.see(look(1, None)).commits
+    watch.compare(replace(look(0, sample(A)), offsets={"g": {PLACE: OffsetAndMetadata(1)}}))
+    (gone,) = watch.compare(look(1, None)).commits
     assert (gone.committed, gone.not_before) == (None, 0)
 
 
@@ -255,7 +255,7 @@ def test_other_policies_begin_from_what_was_found() -> None:
     four = having(A, 0, 1, 2, 3)
     two = (having(A, 0, 1), having(B, 2, 3))
     made, _ = read_samples(looked(sample(four), sample(*two)))
-    rows = HistoryReplay(made, find_rebalances(made)).under(
+    rows = HistoryReplay(made, find_rebalances(made)).rows_under(
         [parse_policy("cooperative-sticky"), parse_policy("range, static 5m")]
     )
     assert [(row.to_generation, row.happens, row.moved, row.stopped) for row in rows] == [
@@ -267,7 +267,7 @@ def test_other_policies_begin_from_what_was_found() -> None:
 @cache
 def played(seed: int) -> tuple[str, GroupHistory]:
     simulation = rota.simulate(day(seed), seed=seed)
-    saved = (record for record in simulation.trace if record.what is TraceEventType.JOURNAL)
+    saved = (record for record in simulation.trace if record.type is TraceEventType.JOURNAL)
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     group = simulation.scenario.group
     return group, read_history(group, records, {})
@@ -328,7 +328,7 @@ def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.D
     for time in times:
         found = seen_at(timeline, time)
         groups = {} if found is None else {group: found}
-        samples += watch.see(GroupPoll(begun=time, at=time, groups=groups)).samples
+        samples += watch.compare(GroupPoll(started_at=time, at=time, groups=groups)).samples
     made, owned = read_samples(samples)
     for time in times:
         assert owners(owned, time) == owners(timeline.ownership, time)
@@ -345,5 +345,5 @@ def test_samples_agree_with_the_journal(seed: int, pauses: list[int], data: st.D
 
 def test_nothing_new_is_nothing_seen() -> None:
     watch = SampleTracker()
-    watch.see(look(0, sample(A)))
-    assert watch.see(look(1, sample(A))) == SampleChanges([], [])
+    watch.compare(look(0, sample(A)))
+    assert watch.compare(look(1, sample(A))) == SampleChanges([], [])

@@ -25,7 +25,7 @@ SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 def _played(seed: int) -> tuple[Simulation, GroupHistory]:
     simulation = rota.simulate(day(seed), seed=seed)
-    saved = (record for record in simulation.trace if record.what is TraceEventType.JOURNAL)
+    saved = (record for record in simulation.trace if record.type is TraceEventType.JOURNAL)
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     return simulation, read_history(simulation.scenario.group, records, {})
 
@@ -35,7 +35,7 @@ def _called(simulation: Simulation) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     reason = ""
     for record in simulation.trace:
-        if record.what is not TraceEventType.NOTE:
+        if record.type is not TraceEventType.NOTE:
             continue
         assert isinstance(record.detail, tuple)
         what, generation, text = record.detail
@@ -75,9 +75,9 @@ def _check_steps(simulation: Simulation, timeline: GroupHistory) -> None:
 def _check_owners(simulation: Simulation, timeline: GroupHistory) -> None:
     identity: dict[str, str] = {}
     for record in simulation.trace:
-        if record.what is TraceEventType.IDENTITY:
-            identity[record.who] = str(record.detail)
-        elif record.what is TraceEventType.LISTENER:
+        if record.type is TraceEventType.IDENTITY:
+            identity[record.subject] = str(record.detail)
+        elif record.type is TraceEventType.LISTENER:
             assert isinstance(record.detail, tuple)
             call, partitions = record.detail
             for partition in partitions if call == ListenerMethod.ASSIGNED.value else ():
@@ -88,7 +88,7 @@ def _check_owners(simulation: Simulation, timeline: GroupHistory) -> None:
                     and row.since <= record.at
                     and (row.until is None or record.at < row.until)
                 ]
-                assert owners == [identity[record.who]]
+                assert owners == [identity[record.subject]]
 
 
 @settings(max_examples=12)
@@ -147,7 +147,7 @@ leave = "m"
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_where_nothing_overlaps_steps_are_the_rebalances(strategy: str) -> None:
     simulation = rota.simulate(QUIET.format(strategy=strategy))
-    saved = [one for one in simulation.trace if one.what is TraceEventType.JOURNAL]
+    saved = [one for one in simulation.trace if one.type is TraceEventType.JOURNAL]
     records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(saved)]  # type: ignore[arg-type]
     found = find_rebalances(read_history(simulation.scenario.group, records, {}).generations)
 

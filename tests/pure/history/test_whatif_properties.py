@@ -115,5 +115,5 @@ def test_the_exact_solver_moves_what_has_to_and_no_more(told: list[Generation]) 
     history = find_rebalances(told)
     if history:
         policy = parse_policy("sticky (exact)")
-        for row in HistoryReplay(told, history).under([policy]):
+        for row in HistoryReplay(told, history).rows_under([policy]):
             assert row.moved == row.moved_min

@@ -251,7 +251,7 @@ def test_a_listener_at_work_returns_first() -> None:
     member.answer_join(2)
     member.answers_listener = False
     member.answer_sync("t0-0")
-    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
+    assert [call.method for call in member.calls] == [ListenerMethod.REVOKED]
     assert not of(FinishClose, member.give(CloseRequested()))
     member.answers_listener = True
     member.give(ListenerReturned(member.calls.pop().call_id))

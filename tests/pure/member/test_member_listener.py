@@ -44,7 +44,7 @@ def test_nothing_is_called_outside_a_poll() -> None:
     assert member.calls == []
     assert (member.state, member.machine.assignment) == (MemberState.STABLE, tp("t0-0", "t0-1"))
     member.poll()
-    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
+    assert [call.method for call in member.calls] == [ListenerMethod.REVOKED]
 
 
 def test_the_partitions_are_the_members_until_the_listener_has_returned() -> None:
@@ -105,7 +105,7 @@ def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> No
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
     assert not of(RaiseError, returned(member, OOPS))
-    assert [(one.call, one.partitions) for one in member.calls] == [
+    assert [(one.method, one.partitions) for one in member.calls] == [
         (ListenerMethod.ASSIGNED, tp("t0-2"))
     ]
     commands = returned(member, ValueError("the second is not told"))
@@ -117,7 +117,7 @@ def test_one_that_raises_cooperatively_is_told_when_the_step_is_complete() -> No
 def test_one_that_raises_while_losing_is_told_and_the_member_joins_anew() -> None:
     member = slow()
     member.beat(Code.UNKNOWN_MEMBER_ID)
-    assert [call.call for call in member.calls] == [ListenerMethod.LOST]
+    assert [call.method for call in member.calls] == [ListenerMethod.LOST]
     assert RaiseError(OOPS) in returned(member, OOPS)
     assert member.sent(JoinGroup).member_id == ""
 
@@ -159,11 +159,11 @@ def test_an_assignment_lost_while_its_listener_worked_is_told_as_lost() -> None:
     member.beat(Code.REBALANCE_IN_PROGRESS)
     member.answer_join(2)
     member.answer_sync("t0-0", "t0-2")
-    assert [call.call for call in member.calls] == [ListenerMethod.REVOKED]
+    assert [call.method for call in member.calls] == [ListenerMethod.REVOKED]
     member.pass_time(20_000, alive=True)
     assert member.state is MemberState.UNJOINED
     returned(member)
-    heard = [(one.call, one.partitions) for one in member.calls]
+    heard = [(one.method, one.partitions) for one in member.calls]
     assert heard == [(ListenerMethod.LOST, tp("t0-0"))], "and not as assigned"
     returned(member)
     assert member.machine.assignment == ()
@@ -198,7 +198,7 @@ def test_a_poll_that_is_cut_short_while_a_listener_works() -> None:
     assert MemberTimer.POLL in member.timers
     returned(member)
     member.poll()
-    assert [call.call for call in member.calls] == [ListenerMethod.ASSIGNED]
+    assert [call.method for call in member.calls] == [ListenerMethod.ASSIGNED]
     returned(member)
     assert member.state is MemberState.JOINING
 

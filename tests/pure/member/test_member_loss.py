@@ -64,7 +64,7 @@ def test_one_that_has_not_joined_is_asked_to_poll() -> None:
 def test_one_that_polled_too_late_hears_by_how_much_and_what_to_set() -> None:
     member = stable(max_poll_interval=300_000)
     commands = member.pass_time(312_345, alive=True)
-    assert [note.text for note in of(MemberNote, commands) if note.warns]
+    assert [note.text for note in of(MemberNote, commands) if note.is_warning]
     text = told(member)
     assert "has not polled for 312.3 s, 12.3 s longer than max.poll.interval.ms = 300000" in text
     assert "max.poll.records" in text
@@ -229,7 +229,7 @@ def test_a_commit_that_cannot_be_sent_is_not_tried_again() -> None:
 def test_a_heartbeat_that_cannot_be_sent_is_tried_again() -> None:
     member = stable()
     member.pass_time(3_000)
-    assert MemberNote(str(TOO_OLD), warns=True) in refuse(member, Heartbeat)
+    assert MemberNote(str(TOO_OLD), is_warning=True) in refuse(member, Heartbeat)
     assert member.timers[MemberTimer.HEARTBEAT] == member.now + member.config.retry_backoff
 
 

@@ -188,7 +188,7 @@ def test_unsubscribing_without_a_coordinator_commits_nothing_and_says_so() -> No
     member.consumed = at(t0_0=3)
     member.beat_at_once(Code.NOT_COORDINATOR)
     (note, *_) = of(MemberNote, member.give(Unsubscribed()))
-    assert note.warns
+    assert note.is_warning
     assert note.text == "no commit before the revocation: the coordinator is not known just now"
 
 

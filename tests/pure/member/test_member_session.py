@@ -234,4 +234,4 @@ def test_a_member_outside_the_group_has_no_deadline() -> None:
 def test_pauses_are_spread_but_not_beyond_the_longest() -> None:
     config = MemberConfig(group="g", retry_backoff=100, retry_backoff_max=300)
     session = MemberSession(config, CommandBuffer(), print, spread=lambda pause: pause * 6 // 5)
-    assert [session.delay(failures) for failures in range(4)] == [120, 240, 300, 300]
+    assert [session.retry_delay(failures) for failures in range(4)] == [120, 240, 300, 300]

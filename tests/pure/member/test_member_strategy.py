@@ -200,7 +200,7 @@ def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
     member, task = wait_for_strategy()
     commands = member.beat(Code.UNKNOWN_MEMBER_ID)
     (note,) = [one for one in of(MemberNote, commands) if "strategy" in one.text]
-    assert note.warns
+    assert note.is_warning
     assert note.text == (
         "strategy 'range' was at work for 3.0 s, in vain: heartbeat refused with 25 "
         "UNKNOWN_MEMBER_ID"
@@ -213,7 +213,7 @@ def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
 def test_nor_is_what_it_makes_for_one_who_closes() -> None:
     member, task = wait_for_strategy()
     commands = member.give(CloseRequested(member.now + 1_000))
-    assert not [one for one in of(MemberNote, commands) if one.warns]
+    assert not [one for one in of(MemberNote, commands) if one.is_warning]
     member.answer(LeaveGroup, LeaveGroupResult())
     assert member.state is MemberState.LEFT
     assert not member.give(compute_assignment(task))

@@ -103,7 +103,10 @@ def test_the_last_owner_is_the_one_that_stayed_longest_not_the_one_told_last() -
 def test_nothing_is_told_beyond_the_journal() -> None:
     """Ends were sampled for longer than commits are there."""
     scene = Scene(
-        commits=commits((10, 10)), samples=EVEN, owned=owned(), seen=CommitCoverage(last=60 * S)
+        commits=commits((10, 10)),
+        samples=EVEN,
+        owned=owned(),
+        seen=CommitCoverage(complete_until=60 * S),
     )
     assert short(scene.told()) == [(10, 60, 49, 50)]
 
@@ -193,7 +196,9 @@ def test_of_owners_at_once_the_one_that_stayed_longest_counts() -> None:
 
 def test_nothing_is_told_beyond_the_journal_before_a_deletion() -> None:
     made = commits((10, 10), (80, None))
-    scene = Scene(commits=made, samples=EVEN, owned=owned(), seen=CommitCoverage(last=60 * S))
+    scene = Scene(
+        commits=made, samples=EVEN, owned=owned(), seen=CommitCoverage(complete_until=60 * S)
+    )
     assert short(scene.told()) == [(10, 60, 49, 50)]
 
 
@@ -214,7 +219,7 @@ def test_an_age_of_which_nothing_is_known_is_null() -> None:
 
 def test_a_commit_of_a_group_that_is_polled_may_have_been_made_since_the_sample_before() -> None:
     made = commits((10, 10), (80, 80))
-    scene = Scene(commits=made, samples=EVEN, seen=CommitCoverage(polled=["g", "other"]))
+    scene = Scene(commits=made, samples=EVEN, seen=CommitCoverage(polled_groups=["g", "other"]))
     assert short(scene.told()) == [(10, 70, 59, 60), (80, 80, 0, 0)]
 
 

@@ -52,9 +52,9 @@ scenes = st.builds(
     ),
     seen=st.builds(
         CommitCoverage,
-        polled=st.sets(groups, max_size=1),
+        polled_groups=st.sets(groups, max_size=1),
         since=st.none() | times,
-        last=st.none() | times,
+        complete_until=st.none() | times,
     ),
 )
 #: When, end, beginning.
@@ -97,13 +97,13 @@ def waited_until(
     until: float = math.inf
     if following is not None:
         until = float(following[0])
-        if group in scene.seen.polled:
+        if group in scene.seen.polled_groups:
             asked = [t for each in runs(scene, where) for t, _, _ in each if t < until]
             until = max(asked, default=at)
         if later and later[0] <= following[0]:
             until = run[-1][0]
-    if scene.seen.last is not None:
-        until = min(until, scene.seen.last)
+    if scene.seen.complete_until is not None:
+        until = min(until, scene.seen.complete_until)
     if following is None or following[1] is None:
         until = min(until, run[-1][0], owned_until(scene, group, where, until))
     return until

@@ -33,7 +33,7 @@ def test_a_moved_entry_comes_behind_those_that_were_there() -> None:
     agenda, done = Scheduler(), list[str]()
     moved = agenda.add(5, done.append, "moved")
     agenda.add(10, done.append, "there")
-    agenda.move(moved, 10)
+    agenda.reschedule(moved, 10)
     while agenda.step():
         pass
     assert done == ["there", "moved"]
@@ -62,7 +62,7 @@ def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, i
     expected: list[int] = []
     for turn, (number, what, after) in enumerate(moves):
         if what == "move":
-            agenda.move(entries[number], agenda.now + after)
+            agenda.reschedule(entries[number], agenda.now + after)
             plan[number] = (agenda.now + after, turn)
         elif what == "cancel":
             agenda.cancel(entries[number])
@@ -74,7 +74,7 @@ def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, i
             assert agenda.step()
         else:
             assert not agenda.step()
-        assert sorted(entry.given for entry in agenda.pending()) == sorted(plan)  # type: ignore[type-var]
+        assert sorted(entry.argument for entry in agenda.pending()) == sorted(plan)  # type: ignore[type-var]
         assert done == expected
 
 

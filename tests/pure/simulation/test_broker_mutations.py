@@ -53,7 +53,7 @@ def a_replay_drops_tombstones() -> Any:
 
 
 def a_torn_append_is_not_cut() -> Any:
-    return mock.patch.object(Log, "_cut", return_value=None)
+    return mock.patch.object(Log, "_undo_append", return_value=None)
 
 
 @pytest.mark.parametrize(

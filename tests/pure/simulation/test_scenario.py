@@ -102,12 +102,12 @@ def test_new_members_are_like_those_that_there_are() -> None:
     )
     first, second, crash = scenario.events
     assert isinstance(first, JoinEvent)
-    assert {name: like.name for name, like in first.like.items()} == {
+    assert {name: like.name for name, like in first.specs.items()} == {
         "billing-3": "audit",
         "spare": "audit",
     }
     assert isinstance(second, JoinEvent)
-    assert second.like["billing-4"].name == "billing"
+    assert second.specs["billing-4"].name == "billing"
     assert isinstance(crash, CrashEvent)
     assert crash.names == ("billing-0", "billing-1", "billing-2", "billing-4")
 
@@ -125,7 +125,7 @@ def test_other_events() -> None:
         AddPartitionsEvent(at=60_000, partitions={"orders": 14, "refunds": 2}),
         SubscribeEvent(at=120_000, names=("audit",), topics=("refunds",)),
         SlowDownEvent(at=180_000, names=("audit",), processing=120_000, time=600_000),
-        CoordinatorDownEvent(at=240_000, down=30_000),
+        CoordinatorDownEvent(at=240_000, downtime=30_000),
     )
 
 

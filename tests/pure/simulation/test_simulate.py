@@ -123,7 +123,7 @@ def test_a_rolling_deploy_touches_every_pod_once() -> None:
     reasons = [rebalance.reason.split(" (")[0] for rebalance in found.rebalances[1:]]
     assert reasons[::2] == [f"members leave: m-{n}" for n in range(4)]
     assert all(reason.startswith(f"member m-{n} joins") for n, reason in enumerate(reasons[1::2]))
-    started = [record for record in found.trace if record.what == "started" and record.at]
+    started = [record for record in found.trace if record.type == "started" and record.at]
     assert [record.at for record in started] == [305_002, 370_004, 435_006, 500_008]
 
 
@@ -150,7 +150,7 @@ def test_a_deploy_starts_a_pod_that_has_crashed(surge: bool) -> None:
     ]
     found = rota.simulate(scenario("range", events))
     assert found.rebalances[-1].members == 3  # one left, and stays away
-    assert build_process_timelines(found.trace)["m-1"][-1].doing is ProcessState.READING
+    assert build_process_timelines(found.trace)["m-1"][-1].state is ProcessState.READING
     assert [note.partition(": ")[2] for note in found.notes] == [
         "m-2 does not run, so it cannot restart"
     ]
@@ -183,7 +183,7 @@ def test_work_that_takes_too_long_counts_as_being_stuck() -> None:
     asleep = [
         change
         for change in build_process_timelines(found.trace)["m-1"]
-        if change.doing is ProcessState.ASLEEP
+        if change.state is ProcessState.ASLEEP
     ]
     assert asleep[0].at == stuck[0].since
     fast = {**slow, "processing": "4m"}
@@ -306,7 +306,7 @@ def test_lanes_say_what_each_process_did() -> None:
         )
     )
     lane = build_process_timelines(found.trace)["m-1"]
-    assert [(change.doing, change.load) for change in lane] == [
+    assert [(change.state, change.load) for change in lane] == [
         (ProcessState.JOINING, 0),
         (ProcessState.READING, 3),
         (ProcessState.ASLEEP, 3),

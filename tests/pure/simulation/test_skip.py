@@ -64,7 +64,7 @@ def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
     silent = [
         record.at
         for record in world.trace
-        if record.what is TraceEventType.NOTE
+        if record.type is TraceEventType.NOTE
         and isinstance(record.detail, tuple)
         and record.detail[0] == Happened.SILENT.value
     ]
@@ -96,7 +96,7 @@ def test_a_day_is_skipped_though_one_member_keeps_falling_out_of_the_group() -> 
     joined = [
         record.at
         for record in world.trace
-        if record.what is TraceEventType.IDENTITY and record.who == "m-3"
+        if record.type is TraceEventType.IDENTITY and record.subject == "m-3"
     ]
     assert len(joined) > 10
     # three and a half million polls in full

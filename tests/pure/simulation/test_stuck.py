@@ -35,14 +35,14 @@ def told(name: str, code: Code) -> Callable[[TraceRecord], bool]:
 
     def seen(record: TraceRecord) -> bool:
         reply = record.detail
-        return record.who == name and isinstance(reply, JoinGroupResult) and reply.code is code
+        return record.subject == name and isinstance(reply, JoinGroupResult) and reply.code is code
 
     return seen
 
 
 def came(name: str) -> Callable[[TraceRecord], bool]:
     """A process's sync has reached the coordinator."""
-    return lambda record: record.who == name and isinstance(record.detail, SyncGroup)
+    return lambda record: record.subject == name and isinstance(record.detail, SyncGroup)
 
 
 def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
@@ -50,7 +50,7 @@ def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
     return [
         record.at
         for record in arena.trace
-        if record.what is TraceEventType.NOTE
+        if record.type is TraceEventType.NOTE
         and isinstance(record.detail, tuple)
         and record.detail[0] == what.value
         and text in record.detail[2]
@@ -187,7 +187,7 @@ def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -
             arena.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
         run(arena, 60 * SECOND)
         assert not arena.processes
-        raised = [str(one.detail) for one in arena.trace if one.what is TraceEventType.RAISED]
+        raised = [str(one.detail) for one in arena.trace if one.type is TraceEventType.RAISED]
         assert len(raised) == 3
         assert all(strategy.name in text for text in raised)
         assert arena.desk.live[story.GROUP].state.value == "Empty"
@@ -230,7 +230,7 @@ def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(arena: Are
     """A rebalance under way is soft: after a restart it starts again by itself."""
     arena.start(story.program("c"))
     run_until(arena, told("c", Code.MEMBER_ID_REQUIRED))
-    run_until(arena, lambda record: record.what is TraceEventType.NOTE)
+    run_until(arena, lambda record: record.type is TraceEventType.NOTE)
     assert arena.desk.live[story.GROUP].state.value == "PreparingRebalance"
     arena.stop_coordinator()
     arena.start_coordinator()

@@ -54,21 +54,21 @@ def test_the_first_members_are_waited_for() -> None:
 
 def test_a_crash_is_noticed_after_the_session() -> None:
     world = settled(2)
-    world.at(100_000, world["p1"].crash)
+    world.schedule(100_000, world["p1"].crash)
     world.run_until(200_000)
     ((noticed, _),) = notes(world, Happened.SILENT)
     ((joined, _),) = notes(world, Happened.JOINED)[:1]
     first_beat = joined + 1 + BEAT  # heartbeats begin when the join is answered
     last_beat = first_beat + (100_000 - first_beat) // BEAT * BEAT
     assert noticed == last_beat + 1 + SESSION  # it travelled for a millisecond
-    (crashed,) = (record for record in world.trace if record.what is TraceEventType.CRASHED)
+    (crashed,) = (record for record in world.trace if record.type is TraceEventType.CRASHED)
     assert str(crashed).split() == ["100000", "crashed", "p1"]
     assert owned(world) == {"p0": tuple(range(12))}
 
 
 def test_one_who_leaves_is_not_waited_for() -> None:
     world = settled(2)
-    world.at(100_000, world["p1"].leave)
+    world.schedule(100_000, world["p1"].leave)
     world.run_until(110_000)
     assert [at for at, _ in notes(world, Happened.LEFT)] == [100_001]
     assert owned(world) == {"p0": tuple(range(12))}
@@ -80,8 +80,8 @@ def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> N
     world = settled(2, strategy, static_id=True)
     before = owned(world)
     restarted = world["p1"].program
-    world.at(100_000, world["p1"].leave)
-    world.at(120_000, lambda: world.start(restarted))
+    world.schedule(100_000, world["p1"].leave)
+    world.schedule(120_000, lambda: world.start(restarted))
     world.run_until(300_000)
     assert notes(world, Happened.PREPARING, 60_000) == []
     assert len(notes(world, Happened.REPLACED)) == 1
@@ -92,7 +92,7 @@ def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> N
 
 def test_a_static_member_that_stays_away_is_missed() -> None:
     world = settled(2, static_id=True)
-    world.at(100_000, world["p1"].leave)
+    world.schedule(100_000, world["p1"].leave)
     world.run_until(300_000)
     ((noticed, _),) = notes(world, Happened.SILENT)
     assert 100_000 + SESSION - BEAT < noticed <= 100_000 + SESSION
@@ -101,11 +101,11 @@ def test_a_static_member_that_stays_away_is_missed() -> None:
 
 def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
     world = settled(2, static_id=True)
-    world.at(100_000, lambda: world.start(program("twin", static_id="s1")))
+    world.schedule(100_000, lambda: world.start(program("twin", static_id="s1")))
     world.run_until(200_000)
     assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "twin": (6, 7, 8, 9, 10, 11)}
-    raised = [record for record in world.trace if record.what is TraceEventType.RAISED]
-    assert [(record.who, str(record.detail).split(":")[0]) for record in raised] == [
+    raised = [record for record in world.trace if record.type is TraceEventType.RAISED]
+    assert [(record.subject, str(record.detail).split(":")[0]) for record in raised] == [
         ("p1", "Fenced")
     ]
     assert notes(world, Happened.PREPARING, 60_000) == []
@@ -114,7 +114,7 @@ def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
 def test_eager_stops_all_and_cooperative_only_what_moves() -> None:
     for strategy, gave_up in (("sticky", 6), ("cooperative-sticky", 2)):
         world = settled(2, strategy)
-        world.at(100_000, lambda w=world, s=strategy: w.start(program("p2", s)))  # type: ignore[misc]
+        world.schedule(100_000, lambda w=world, s=strategy: w.start(program("p2", s)))  # type: ignore[misc]
         world.run_until(200_000)
         assert sorted(map(len, owned(world).values())) == [4, 4, 4]
         for name in ("p0", "p1"):
@@ -124,7 +124,7 @@ def test_eager_stops_all_and_cooperative_only_what_moves() -> None:
 
 def test_one_who_does_not_poll_leaves_by_itself() -> None:
     world = settled(2, processing=500)
-    world.at(100_000, lambda: world["p1"].stall(400_000))
+    world.schedule(100_000, lambda: world["p1"].stall(400_000))
     world.run_until(390_000)
     assert notes(world, Happened.PREPARING, 60_000) == []  # heartbeats went on
     world.run_until(600_000)
@@ -137,7 +137,7 @@ def test_one_who_does_not_poll_leaves_by_itself() -> None:
 
 def test_one_who_is_frozen_for_longer_than_its_session_is_replaced() -> None:
     world = settled(2)
-    world.at(100_000, lambda: world["p1"].pause(60_000))
+    world.schedule(100_000, lambda: world["p1"].pause(60_000))
     world.run_until(159_999)
     assert owned(world)["p0"] == tuple(range(12))
     assert owned(world)["p1"] == (6, 7, 8, 9, 10, 11)  # it does not know yet
@@ -148,25 +148,25 @@ def test_one_who_is_frozen_for_longer_than_its_session_is_replaced() -> None:
 
 def test_one_who_is_frozen_for_less_is_not_noticed() -> None:
     world = settled(2)
-    world.at(100_000, lambda: world["p1"].pause(40_000))
+    world.schedule(100_000, lambda: world["p1"].pause(40_000))
     world.run_until(300_000)
     assert notes(world, Happened.PREPARING, 60_000) == []
 
 
 def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
     world = settled(2)
-    world.at(100_000, lambda: world["p1"].pause(20_000))
-    world.at(105_000, lambda: world["p1"].pause(5_000))  # within the other
-    world.at(110_000, lambda: world["p1"].stall(7_000))
-    world.at(115_000, world["p1"].leave)
+    world.schedule(100_000, lambda: world["p1"].pause(20_000))
+    world.schedule(105_000, lambda: world["p1"].pause(5_000))  # within the other
+    world.schedule(110_000, lambda: world["p1"].stall(7_000))
+    world.schedule(115_000, world["p1"].leave)
     world.run_until(119_999)
     assert "p1" in world.processes
     world.run_until(200_000)
     happened = [
-        (record.at, record.what)
+        (record.at, record.type)
         for record in world.trace
-        if record.who == "p1"
-        and record.what
+        if record.subject == "p1"
+        and record.type
         in {
             TraceEventType.RESUMED,
             TraceEventType.WOKEN,
@@ -185,17 +185,17 @@ def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
 def test_a_stall_that_is_shorter_than_the_work_at_hand_changes_nothing() -> None:
     world = settled(1, processing=30_000)
     poll = next(at for at in range(100_000) if at > 60_000 and (at - 10) % 30_000 == 0)
-    world.at(poll + 1_000, lambda: world["p0"].stall(5_000))
+    world.schedule(poll + 1_000, lambda: world["p0"].stall(5_000))
     world.run_until(poll + 40_000)
-    woken = [record.at for record in world.trace if record.what is TraceEventType.WOKEN]
+    woken = [record.at for record in world.trace if record.type is TraceEventType.WOKEN]
     assert len(woken) == 1
     assert poll < woken[0] <= poll + 30_000
 
 
 def test_a_rebalance_waits_for_the_slowest_to_poll() -> None:
     world = settled(2)
-    world.at(100_000, lambda: world["p1"].slow_down(40_000))
-    world.at(110_000, lambda: world.start(program("p2")))
+    world.schedule(100_000, lambda: world["p1"].slow_down(40_000))
+    world.schedule(110_000, lambda: world.start(program("p2")))
     world.run_until(139_999)
     assert notes(world, Happened.JOINED, 110_000) == []
     world.run_until(150_000)
@@ -206,7 +206,7 @@ def test_a_rebalance_waits_for_the_slowest_to_poll() -> None:
 
 def test_the_leader_sees_new_partitions_at_its_next_look() -> None:
     world = settled(2, metadata_age=300_000)
-    world.at(100_000, lambda: world.set_partitions({"t": 14}))
+    world.schedule(100_000, lambda: world.set_partitions({"t": 14}))
     world.run_until(299_999)
     assert notes(world, Happened.PREPARING, 60_000) == []
     world.run_until(310_000)
@@ -215,7 +215,7 @@ def test_the_leader_sees_new_partitions_at_its_next_look() -> None:
 
 def test_a_pattern_matches_a_new_topic() -> None:
     world = settled(2, topics={"t1": 2, "other": 3}, pattern="t.*")
-    world.at(100_000, lambda: world.set_partitions({"t2": 2}))
+    world.schedule(100_000, lambda: world.set_partitions({"t2": 2}))
     world.run_until(200_000)
     everything = {partition for process in world.processes.values() for partition in process.owned}
     assert everything == {TopicPartition(f"t{n}", p) for n in (1, 2) for p in (0, 1)}
@@ -223,14 +223,14 @@ def test_a_pattern_matches_a_new_topic() -> None:
 
 def test_a_topic_is_deleted() -> None:
     world = settled(1, topics={"t": 2, "u": 1})
-    world.at(100_000, lambda: world.delete_topic("t"))
+    world.schedule(100_000, lambda: world.delete_topic("t"))
     world.run_until(200_000)
     assert owned(world) == {"p0": ()}
 
 
 def test_a_member_subscribes_to_something_else() -> None:
     world = settled(2, topics={"t": 4, "u": 2})
-    world.at(100_000, lambda: world["p1"].subscribe(("u",)))
+    world.schedule(100_000, lambda: world["p1"].subscribe(("u",)))
     world.run_until(200_000)
     assert world["p0"].owned == tuple(TopicPartition("t", n) for n in range(4))
     assert world["p1"].owned == tuple(TopicPartition("u", n) for n in range(2))
@@ -243,17 +243,17 @@ def test_a_listener_takes_its_time_and_may_raise() -> None:
         return broken if call is ListenerMethod.REVOKED else None
 
     world = settled(2, listener_time=2_000, listener=raises)
-    world.at(100_000, lambda: world.start(program("p2")))
+    world.schedule(100_000, lambda: world.start(program("p2")))
     world.run_until(200_000)
-    raised = [record for record in world.trace if record.what is TraceEventType.RAISED]
-    assert {record.who for record in raised} == {"p0", "p1"}
+    raised = [record for record in world.trace if record.type is TraceEventType.RAISED]
+    assert {record.subject for record in raised} == {"p0", "p1"}
     assert owned(world) == {"p2": tuple(range(12))}  # their applications closed over it
 
 
 def test_automatic_commits_reach_the_journal() -> None:
     world = settled(2, auto_commit=True)
     commits = [record for record in world.trace if isinstance(record.detail, OffsetCommit)]
-    assert {record.who for record in commits} == {"p0", "p1"}
+    assert {record.subject for record in commits} == {"p0", "p1"}
     # one every five seconds from when they had partitions
     assert len(commits) == 2 * (60_000 // 5_000 - 1)
     answers = [r.detail for r in world.trace if isinstance(r.detail, OffsetCommitResult)]
@@ -262,9 +262,9 @@ def test_automatic_commits_reach_the_journal() -> None:
 
 def test_a_synchronous_commit_returns() -> None:
     world = settled(1)
-    world.at(100_000, lambda: world["p0"].commit(wait=10_000))
+    world.schedule(100_000, lambda: world["p0"].commit(wait=10_000))
     world.run_until(101_000)
-    ended = [record for record in world.trace if record.what is TraceEventType.COMMIT]
+    ended = [record for record in world.trace if record.type is TraceEventType.COMMIT]
     assert [(record.at, record.detail) for record in ended] == [(100_003, None)]
 
 
@@ -274,8 +274,8 @@ def test_a_synchronous_commit_returns() -> None:
 def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
     world = settled(2)
     before = owned(world)
-    world.at(100_000, world.stop_coordinator)
-    world.at(110_000, lambda: world.start_coordinator(load_time=5_000))
+    world.schedule(100_000, world.stop_coordinator)
+    world.schedule(110_000, lambda: world.start_coordinator(load_time=5_000))
     run_checked(world, 300_000)
     assert notes(world, Happened.PREPARING, 60_000) == []
     assert owned(world) == before
@@ -284,12 +284,12 @@ def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
 
 def test_joins_while_loading_are_told_to_wait() -> None:
     world = settled(1)
-    world.at(100_000, lambda: world.move_coordinator(load_time=5_000))
-    world.at(101_000, lambda: world.start(program("p1")))
+    world.schedule(100_000, lambda: world.move_coordinator(load_time=5_000))
+    world.schedule(101_000, lambda: world.start(program("p1")))
     run_checked(world, 200_000)
     codes = {
         reply.code
-        for reply in (record.detail for record in world.trace if record.who == "p1")
+        for reply in (record.detail for record in world.trace if record.subject == "p1")
         if isinstance(reply, JoinGroupResult)
     }
     assert Code.COORDINATOR_LOAD_IN_PROGRESS in codes
@@ -311,9 +311,9 @@ def test_a_crash_at_any_boundary_is_got_over(boundary: CrashPoint, nth: int) -> 
 
     arm(world)
     world.start(program("p0"))
-    world.at(20_000, lambda: world.start(program("p1")))
+    world.schedule(20_000, lambda: world.start(program("p1")))
     run_checked(world, 400_000, arm)
-    assert [r.detail for r in world.trace if r.what is TraceEventType.COORDINATOR].count(
+    assert [r.detail for r in world.trace if r.type is TraceEventType.COORDINATOR].count(
         "stopped"
     ) == 1
     assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "p1": (6, 7, 8, 9, 10, 11)}
@@ -324,15 +324,15 @@ class _Full(ReliableNetwork):
 
     full = False
 
-    def append(self, now: int) -> tuple[int, Code]:
-        return (1, Code.COORDINATOR_NOT_AVAILABLE) if self.full else super().append(now)
+    def deliver_append(self, now: int) -> tuple[int, Code]:
+        return (1, Code.COORDINATOR_NOT_AVAILABLE) if self.full else super().deliver_append(now)
 
 
 def test_an_append_that_fails_is_no_success_for_anybody() -> None:
     nature = _Full()
     world = settled(2, nature=nature)
     nature.full = True
-    world.at(100_000, lambda: world.start(program("p2")))
+    world.schedule(100_000, lambda: world.start(program("p2")))
     world.run_until(130_000)
     granted = [
         reply
@@ -358,11 +358,11 @@ class _Once(ReliableNetwork):
         self.fate = fate
         self.armed = False
 
-    def request(self, sender: str, request: object, now: int) -> Delivery:
+    def deliver_request(self, sender: str, request: object, now: int) -> Delivery:
         if self.armed and sender == self.sender and request is not None:
             self.armed = False
             return self.fate
-        return super().request(sender, None, now)
+        return super().deliver_request(sender, None, now)
 
 
 def after(nature: _Once) -> World:
@@ -376,7 +376,7 @@ def after(nature: _Once) -> World:
 
 def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
     world = after(_Once("p1", Delivery(1, 1, lost=True)))
-    failed = [record for record in world.trace if record.what is TraceEventType.FAILED]
+    failed = [record for record in world.trace if record.type is TraceEventType.FAILED]
     # the heartbeats behind it fail with it: they share the connection
     assert {record.at for record in failed} == {failed[0].at}
     assert failed[0].at > 60_000 + 30_000
@@ -384,21 +384,21 @@ def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
 
 
 def test_a_cut_before_the_reply_is_a_failure_though_the_request_was_heard() -> None:
-    world = after(_Once("p1", Delivery(5, 5, cut_after=7)))
-    failed = [record.at for record in world.trace if record.what is TraceEventType.FAILED]
+    world = after(_Once("p1", Delivery(5, 5, disconnect_after=7)))
+    failed = [record.at for record in world.trace if record.type is TraceEventType.FAILED]
     assert len(failed) == 1
     assert notes(world, Happened.PREPARING, 60_000) == []
 
 
 def test_a_repeated_request_changes_nothing_more() -> None:
-    world = after(_Once("p1", Delivery(1, 1, copies=(50, 90))))
+    world = after(_Once("p1", Delivery(1, 1, duplicate_delays=(50, 90))))
     assert notes(world, Happened.PREPARING, 60_000) == []
 
 
 def test_what_comes_behind_a_join_is_read_after_its_answer() -> None:
     """As on a real connection: a process that closes while it joins is heard only later."""
     world = settled(1, processing=60_000)
-    world.at(100_000, lambda: world.start(program("p1")))
+    world.schedule(100_000, lambda: world.start(program("p1")))
     world.run_until(101_000)
     world["p1"].leave()
     world.run_until(119_000)
@@ -411,11 +411,11 @@ def test_messages_of_one_connection_stay_in_order() -> None:
     class Backwards(ReliableNetwork):
         delay = 100
 
-        def request(self, sender: str, request: object, now: int) -> Delivery:
+        def deliver_request(self, sender: str, request: object, now: int) -> Delivery:
             if sender == "p0" and request is not None and now >= 60_000:
                 self.delay = max(self.delay - 10, 1)
                 return Delivery(self.delay, self.delay)
-            return super().request(sender, None, now)
+            return super().deliver_request(sender, None, now)
 
     world = settled(1, nature=Backwards())
 
@@ -423,22 +423,22 @@ def test_messages_of_one_connection_stay_in_order() -> None:
         for _ in range(10):
             world["p0"].commit()
 
-    world.at(70_000, ask)
+    world.schedule(70_000, ask)
     run_checked(world, 80_000)
     arrived = [record.at for record in world.trace if isinstance(record.detail, OffsetCommit)]
     assert len(arrived) == 10
     assert arrived == sorted(arrived)
-    answered = [record.at for record in world.trace if record.what is TraceEventType.COMMIT]
+    answered = [record.at for record in world.trace if record.type is TraceEventType.COMMIT]
     assert answered == sorted(answered)
 
 
 @pytest.mark.parametrize("seed", first(3, range(10)))
 def test_trouble_passes(seed: int) -> None:
-    odds = FaultRates(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, unwritten=0.1)
+    odds = FaultRates(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, append_failed=0.1)
     nature = FaultyNetwork(odds, SeededRandom(seed), latency=3)
     world = settled(4, "cooperative-sticky", nature=nature, seed=seed)
     run_checked(world, 300_000)
-    nature.odds = FaultRates()
+    nature.rates = FaultRates()
     run_checked(world, 900_000)
     assert sorted(map(len, owned(world).values())) == [3, 3, 3, 3]
     quiet_since = max(record.at for record in world.trace)

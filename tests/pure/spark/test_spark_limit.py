@@ -60,18 +60,18 @@ def test_what_went_back_is_left_to_who_judges_it() -> None:
 
 def test_the_first_trigger_does_not_wait() -> None:
     delay = plan.TriggerDelay(100, 60_000)
-    assert not delay.holds(of(0), of(1), now=1_700_000_000_000)
-    assert delay.holds(of(1), of(2), now=1_700_000_000_001)
+    assert not delay.should_wait(of(0), of(1), now=1_700_000_000_000)
+    assert delay.should_wait(of(1), of(2), now=1_700_000_000_001)
 
 
 def test_a_trigger_waits_for_enough_or_long_enough() -> None:
-    delay = plan.TriggerDelay(100, 60_000, last=1_000)
-    assert delay.holds(of(0, 0), of(50, 49), now=2_000)
-    assert not delay.holds(of(0, 0), of(50, 50), now=3_000)
-    assert delay.holds(of(50, 50), of(51, 51), now=62_999)
-    assert not delay.holds(of(50, 50), of(51, 51), now=63_000)
+    delay = plan.TriggerDelay(100, 60_000, last_trigger=1_000)
+    assert delay.should_wait(of(0, 0), of(50, 49), now=2_000)
+    assert not delay.should_wait(of(0, 0), of(50, 50), now=3_000)
+    assert delay.should_wait(of(50, 50), of(51, 51), now=62_999)
+    assert not delay.should_wait(of(50, 50), of(51, 51), now=63_000)
 
 
 def test_records_of_new_partitions_count() -> None:
-    delay = plan.TriggerDelay(10, 60_000, last=1_000)
-    assert not delay.holds(of(5), of(5, 10), now=1_001)
+    delay = plan.TriggerDelay(10, 60_000, last_trigger=1_000)
+    assert not delay.should_wait(of(5), of(5, 10), now=1_001)

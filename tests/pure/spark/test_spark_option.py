@@ -36,17 +36,25 @@ def refused(given: dict[str, str], *, streaming: bool | None = None) -> str:
 
 def test_a_batch_reads_all_that_there_is() -> None:
     found = option.parse_options(BASE, streaming=False)
-    assert found.start == query.EarliestOffsets()
-    assert found.end == query.LatestOffsets()
+    assert found.starting == query.EarliestOffsets()
+    assert found.ending == query.LatestOffsets()
     assert found.subscription == query.SubscribeTopics(("orders",))
-    assert (found.fail_on_loss, found.headers, found.batch_info) == (True, False, False)
-    assert (found.tries, found.pause, found.patience) == (3, 1_000, 120_000)  # Spark's own
-    assert found.client.client_id == option.CLIENT_ID
+    assert (found.fail_on_data_loss, found.include_headers, found.include_batch_info) == (
+        True,
+        False,
+        False,
+    )
+    assert (found.lookup_attempts, found.lookup_retry_interval, found.poll_timeout) == (
+        3,
+        1_000,
+        120_000,
+    )  # Spark's own
+    assert found.client_config.client_id == option.CLIENT_ID
     assert found.warnings == ()
 
 
 def test_a_stream_begins_at_the_end() -> None:
-    assert option.parse_options(BASE, streaming=True).start == query.LatestOffsets()
+    assert option.parse_options(BASE, streaming=True).starting == query.LatestOffsets()
 
 
 @given(st.lists(st.booleans(), min_size=30, max_size=30))
@@ -70,9 +78,13 @@ def test_topics_are_trimmed_and_named_once() -> None:
 
 def test_a_pattern_leaves_the_brokers_own_topics_out() -> None:
     given = AT | {"subscribePattern": "o.*"}
-    assert option.parse_options(given).subscription == query.SubscribePattern("o.*", internal=False)
+    assert option.parse_options(given).subscription == query.SubscribePattern(
+        "o.*", include_internal=False
+    )
     given["kafka.exclude.internal.topics"] = "false"
-    assert option.parse_options(given).subscription == query.SubscribePattern("o.*", internal=True)
+    assert option.parse_options(given).subscription == query.SubscribePattern(
+        "o.*", include_internal=True
+    )
 
 
 def test_partitions_are_assigned() -> None:
@@ -84,12 +96,12 @@ def test_partitions_are_assigned() -> None:
 @pytest.mark.parametrize("text", ["committed", " Committed "])
 def test_a_query_begins_where_its_group_is(text: str) -> None:
     found = read(startingOffsets=text, kafka__group__id=" billing ")
-    assert found.start == query.CommittedOffsets("billing")
+    assert found.starting == query.CommittedOffsets("billing")
 
 
 @pytest.mark.parametrize("text", ["earliest", " EARLIEST "])
 def test_words_for_the_ends_are_trimmed_and_of_any_case(text: str) -> None:
-    assert read(startingOffsets=text, streaming=True).start == query.EarliestOffsets()
+    assert read(startingOffsets=text, streaming=True).starting == query.EarliestOffsets()
 
 
 def test_a_time_comes_before_times_and_those_before_offsets() -> None:
@@ -99,14 +111,14 @@ def test_a_time_comes_before_times_and_those_before_offsets() -> None:
         "startingTimestamp": "9",
     }
     found = option.parse_options(BASE | given)
-    assert found.start == query.GlobalTimestamp("startingTimestamp", 9)
+    assert found.starting == query.GlobalTimestamp("startingTimestamp", 9)
     assert found.warnings == (
         "startingOffsetsByTimestamp: without effect beside startingTimestamp",
         "startingOffsets: without effect beside startingTimestamp",
     )
     del given["startingTimestamp"]
     times = {TopicPartition("orders", 0): 5}
-    assert option.parse_options(BASE | given).start == query.SpecificTimestamps(
+    assert option.parse_options(BASE | given).starting == query.SpecificTimestamps(
         "startingOffsetsByTimestamp", times
     )
 
@@ -123,7 +135,7 @@ def test_a_time_comes_before_times_and_those_before_offsets() -> None:
     ],
 )
 def test_a_delay_is_written_as_in_spark(text: str, milliseconds: int) -> None:
-    assert read(maxTriggerDelay=text).longest_delay == milliseconds
+    assert read(maxTriggerDelay=text).max_trigger_delay == milliseconds
 
 
 def test_kafkas_settings_go_to_kafkas_client() -> None:
@@ -138,11 +150,11 @@ def test_kafkas_settings_go_to_kafkas_client() -> None:
             "kafka.client.id": "me",
         }
     )
-    assert found.client.login is not None
-    assert found.client.login.username == "ann"
-    assert found.read.max_partition_bytes == 1_000
-    assert found.read.committed_only
-    assert found.client.client_id == "me"
+    assert found.client_config.sasl is not None
+    assert found.client_config.sasl.username == "ann"
+    assert found.read_config.max_partition_bytes == 1_000
+    assert found.read_config.committed_only
+    assert found.client_config.client_id == "me"
 
 
 def test_no_secret_is_shown() -> None:
@@ -164,7 +176,7 @@ def test_no_secret_is_shown() -> None:
 
 def test_all_batches_are_shown_whatever_the_isolation() -> None:
     found = read(includeBatchInfo="true", kafka__isolation__level="read_committed")
-    assert not found.read.committed_only
+    assert not found.read_config.committed_only
     assert any("includeBatchInfo" in each for each in found.warnings)
 
 
@@ -263,7 +275,7 @@ def test_counts_are_whole_numbers_above_zero(name: str, text: str) -> None:
 
 
 def test_the_pause_may_be_none() -> None:
-    assert read(fetchOffset__retryIntervalMs="0").pause == 0
+    assert read(fetchOffset__retryIntervalMs="0").lookup_retry_interval == 0
     assert refused(BASE | {"fetchOffset.retryIntervalMs": "-1"}).startswith("fetchOffset.retryInt")
 
 

@@ -91,7 +91,7 @@ def test_a_bomb_is_refused_where_keys_must_be_seen(
     answer = peer.produce({("t", 0): bomb})["t", 0]
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
     assert "looked at" in answer.error_message
-    assert node.topics.log("t", 0).end == 0  # type: ignore[union-attr]
+    assert node.topics.get_log("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
 def test_many_batches_of_one_request_have_one_allowance(peer: ClientConnection) -> None:
@@ -171,7 +171,7 @@ def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
         asking.store(one_of(MAX_WORK_PER_TURN), topic="plain", partition=each)
     times(asking, "plain", 4)
     asking.disconnect()
-    assert not node.node.behind
+    assert not node.node.has_ready
 
 
 @pytest.mark.parametrize("time", [START, -3], ids=["by time", "the newest"])
@@ -201,12 +201,15 @@ def test_batches_that_lie_about_their_time_are_not_all_looked_into(node: InMemor
 def test_an_allowance_grows_with_what_was_sent() -> None:
     batch = encode_batch([BatchRecord(0, START, b"k", b"v")], codec=CompressionType.ZSTD)
     allowance = DecodeBudget(1_000)
-    assert allowance.left == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000
-    columns = allowance.decode(batch, head_of(batch))
+    assert allowance.remaining == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000
+    columns = allowance.decode_batch(batch, head_of(batch))
     unpacked = columns.buffer.size - len(batch)
-    assert allowance.left == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000 - RECORD_COST_BYTES - unpacked
+    assert (
+        allowance.remaining
+        == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000 - RECORD_COST_BYTES - unpacked
+    )
     with pytest.raises(Refused, match="looked at"):
-        DecodeBudget(0).decode(BOMBS["bytes"], head_of(BOMBS["bytes"]))
+        DecodeBudget(0).decode_batch(BOMBS["bytes"], head_of(BOMBS["bytes"]))
 
 
 def test_gzip_members_are_read_one_after_the_other() -> None:
@@ -241,10 +244,10 @@ def test_compaction_reads_large_batches_alone_and_small_ones_together(
     )
     for _ in range(3):
         peer.store(one_of(GROUP_DECOMPRESSED_BYTES // 2), topic="t")
-    log = node.topics.log("t", 0)
+    log = node.topics.get_log("t", 0)
     assert log is not None
     log.roll(node.now)
-    node.topics.housekeep(node.now)
+    node.topics.run_maintenance(node.now)
     assert not any("not compacted" in line for line in node.log_lines)
     kept = [record.offset for record in _records(peer)]
     assert kept == [2]
@@ -256,13 +259,13 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     node.create_topic("plain", 1, segment_bytes=str(1 << 20))
     peer = node.connect()
     peer.store(BOMBS["records"], topic="plain")
-    log = node.topics.log("plain", 0)
+    log = node.topics.get_log("plain", 0)
     assert log is not None
     log.roll(node.now)
     node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
-    node.topics.housekeep(node.now)
+    node.topics.run_maintenance(node.now)
     assert [line for line in node.log_lines if "plain-0 is not compacted any more" in line]
-    assert peer.store(one_of(1), topic="plain") == [log.end - 1]
+    assert peer.store(one_of(1), topic="plain") == [log.log_end_offset - 1]
 
 
 def _records(peer: ClientConnection) -> list[BatchRecord]:

@@ -68,7 +68,7 @@ def test_the_last_record_of_each_key_stays_where_it_was() -> None:
     assert compacted(log) == 7
     assert shown(log) == [(3, "c", "1"), (4, "b", "2"), (5, "a", "3"), (6, "d", "1")]
     assert all(before[each.offset] == each for each in content(log))
-    assert log.end == 7
+    assert log.log_end_offset == 7
     assert shown(opened(log.disk)) == shown(log)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ def test_small_segments_become_one() -> None:
     assert [each.base_offset for each in log.segments] == [0, 5, 10, 12]
     assert all(each.size <= COMPACTED.segment_bytes for each in log.segments)
     assert len(shown(log)) == 12
-    left = {name.partition(".")[0] for name in log.disk.names(FOLDER) if name[0] == "0"}
+    left = {name.partition(".")[0] for name in log.disk.list_names(FOLDER) if name[0] == "0"}
     assert left == {f"{base:020}" for base in (0, 5, 10, 12)}
 
 
@@ -132,8 +132,8 @@ def test_a_tombstone_goes_when_it_was_there_for_long_enough() -> None:
     assert shown(log) == [(1, "b", "1"), (2, "a", None)]
     compacted(log, NOW + COMPACTED.delete_retention, point=0)
     assert shown(log) == [(1, "b", "1")]
-    assert log.end == 3
-    assert opened(log.disk).end == 3  # type: ignore[arg-type]
+    assert log.log_end_offset == 3
+    assert opened(log.disk).log_end_offset == 3  # type: ignore[arg-type]
 
 
 def test_a_tombstone_that_is_superseded_goes_at_once() -> None:
@@ -175,7 +175,7 @@ def test_what_was_aborted_goes_at_once_and_its_marker_later() -> None:
             ],
         ]
     )
-    assert log.aborted(0, 7) == [(ANN, 1)]
+    assert log.aborted_transactions(0, 7) == [(ANN, 1)]
     compacted(log)
     assert shown(log) == [(0, "a", "old"), (3, "c", "v3"), (6, "z", "1")]
     assert columns(log).batches.marker.tolist() == [
@@ -186,9 +186,9 @@ def test_what_was_aborted_goes_at_once_and_its_marker_later() -> None:
         ControlRecordType.COMMIT,
         -1,
     ]
-    assert log.aborted(0, 7) == []
+    assert log.aborted_transactions(0, 7) == []
     later = NOW + 2 * DAY
-    log.producers.expire(later)
+    log.producers.remove_expired(later)
     compacted(log, later, point=0)  # its transaction is gone: now the marker gets its time
     assert columns(log).batches.marker.tolist() == [
         -1,
@@ -210,7 +210,7 @@ def test_nothing_from_an_open_transaction_on_is_touched() -> None:
             [batch(4, [("a", "4"), ("b", "1")])],
         ]
     )
-    assert inspect_log(log, None, NOW).limit == 2
+    assert inspect_log(log, None, NOW).first_uncleanable_offset == 2
     compacted(log)
     assert [each[0] for each in shown(log)] == [1, 2, 3, 4, 5]
 
@@ -230,12 +230,16 @@ def test_how_dirty_a_log_is() -> None:
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)])
     size = log.segments[0].size
     dirt = inspect_log(log, None, NOW)
-    assert (dirt.first, dirt.limit, dirt.ratio) == (0, 4, 1.0)
+    assert (dirt.first_dirty_offset, dirt.first_uncleanable_offset, dirt.cleanable_ratio) == (
+        0,
+        4,
+        1.0,
+    )
     dirt = inspect_log(log, 3, NOW)
     assert (dirt.clean_bytes, dirt.dirty_bytes) == (3 * size, size)
-    assert (dirt.worth(0.5), dirt.worth(0.2)) == (False, True)
-    assert not inspect_log(log, 4, NOW).worth(0.0)
-    assert inspect_log(log, 99, NOW).first == 0  # of a log that was longer once
+    assert (dirt.needs_cleaning(0.5), dirt.needs_cleaning(0.2)) == (False, True)
+    assert not inspect_log(log, 4, NOW).needs_cleaning(0.0)
+    assert inspect_log(log, 99, NOW).first_dirty_offset == 0  # of a log that was longer once
 
 
 def test_young_records_wait_and_old_ones_do_not() -> None:
@@ -243,11 +247,11 @@ def test_young_records_wait_and_old_ones_do_not() -> None:
     log = folder_of(
         [[batch(each, [("a", str(each))], time=NOW + 100 * each)] for each in range(4)], config
     )
-    assert inspect_log(log, None, NOW + 300).limit == 3
-    assert inspect_log(log, None, NOW + 299).limit == 2
+    assert inspect_log(log, None, NOW + 300).first_uncleanable_offset == 3
+    assert inspect_log(log, None, NOW + 299).first_uncleanable_offset == 2
     assert not inspect_log(log, 3, NOW + 800).overdue
     assert inspect_log(log, 3, NOW + 801).overdue
-    assert inspect_log(log, 3, NOW + 801).worth(0.9)
+    assert inspect_log(log, 3, NOW + 801).needs_cleaning(0.9)
 
 
 def test_it_may_be_written_and_read_between_slices() -> None:
@@ -271,24 +275,24 @@ def test_it_is_given_up_where_segments_were_deleted_meanwhile() -> None:
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)], config)
     work = compact_log(log, inspect_log(log, None, NOW), NOW)
     next(work)
-    log.delete_before(2)
-    log.delete_old(NOW)
+    log.advance_log_start(2)
+    log.delete_old_segments(NOW)
     assert ended(work) is None
     assert shown(log) == [(2, "a", "2"), (3, "a", "3")]
-    assert not [name for name in log.disk.names(FOLDER) if name.endswith(".cleaned")]
+    assert not [name for name in log.disk.list_names(FOLDER) if name.endswith(".cleaned")]
     compacted(log)
     assert shown(log) == [(3, "a", "3")]
 
 
 def test_closed_in_the_middle_it_leaves_the_log_as_it_was() -> None:
     log = folder_of([[batch(each, [("a", str(each))])] for each in range(4)])
-    names, before = log.disk.names(FOLDER), shown(log)
+    names, before = log.disk.list_names(FOLDER), shown(log)
     work = compact_log(log, inspect_log(log, None, NOW), NOW)
     for _ in range(5):
         next(work)
-    assert log.disk.names(FOLDER) != names
+    assert log.disk.list_names(FOLDER) != names
     work.close()
-    assert (log.disk.names(FOLDER), shown(log)) == (names, before)
+    assert (log.disk.list_names(FOLDER), shown(log)) == (names, before)
 
 
 def test_a_damaged_log_is_left_alone() -> None:
@@ -298,7 +302,7 @@ def test_a_damaged_log_is_left_alone() -> None:
     with pytest.raises(FormatError, match=r"00002.log: byte 0: checksum"):
         compacted(log)
     assert [each.base_offset for each in log.segments] == [0, 1, 2, 3, 4]
-    assert not [name for name in disk.names(FOLDER) if name.endswith(".cleaned")]
+    assert not [name for name in disk.list_names(FOLDER) if name.endswith(".cleaned")]
 
 
 def test_a_full_disk_leaves_the_log_as_it_was() -> None:
@@ -331,7 +335,7 @@ def test_any_refusal_of_the_disk_leaves_old_or_new(operation: str) -> None:
             if found.failed is None:
                 last = {each.key: each.value for each in content(found)}
                 assert last == {b"a": b"4", b"b": b"5"}
-                assert found.end == 6
+                assert found.log_end_offset == 6
 
 
 def steps_of(log: Log, disk: FaultyDisk) -> int:
@@ -376,12 +380,14 @@ def test_a_crash_at_any_step_leaves_old_or_new(power: bool, seeds: int) -> None:
             assert set(shown(found)) <= set(old)
             assert set(new) <= set(shown(found))
             if 2 in kept:  # an aborted record, while it is there, is known as such
-                assert found.aborted(0, 11) == [(ANN, 2)]
-            assert found.end == 11
+                assert found.aborted_transactions(0, 11) == [(ANN, 2)]
+            assert found.log_end_offset == 11
             known = found.producers.get(BOB)
             assert known is not None
             assert known.batches[-1].last_offset == 5
-            assert not [name for name in after.names(FOLDER) if name.endswith((".cleaned", "swap"))]
+            assert not [
+                name for name in after.list_names(FOLDER) if name.endswith((".cleaned", "swap"))
+            ]
             seen.add(tuple(kept))
             compacted(found)
             assert shown(found) == new
@@ -409,9 +415,9 @@ def test_a_second_crash_while_the_first_is_put_right_does_no_harm(every: int) ->
             else:
                 break
             assert set(new) <= set(shown(found))
-            assert found.end == 11
+            assert found.log_end_offset == 11
             if 2 in [each[0] for each in shown(found)]:
-                assert found.aborted(0, 11) == [(ANN, 2)]
+                assert found.aborted_transactions(0, 11) == [(ANN, 2)]
 
 
 def test_a_swap_that_a_kafka_left_is_ended() -> None:
@@ -444,19 +450,19 @@ def with_folder(config: TopicConfig = COMPACTED) -> tuple[FaultyDisk, LogDirecto
 def test_the_cleaner_works_until_nothing_is_dirty_and_remembers_how_far() -> None:
     disk, folder, log, said = with_folder()
     cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
-    while cleaner.step(NOW):
+    while cleaner.run_step(NOW):
         pass
     assert [each[0] for each in shown(log)] == [4, 5]
     assert folder.cleaner_points == {("t", 0): 6}
     assert disk.content("cleaner-offset-checkpoint") == b"0\n1\nt 0 6\n"
     assert said == []
-    cleaner.forget("t")
+    cleaner.remove_topics("t")
     assert disk.content("cleaner-offset-checkpoint") == b"0\n0\n"
 
 
 def test_the_cleaner_leaves_topics_alone_that_are_not_compacted() -> None:
     _, folder, log, said = with_folder(replace(COMPACTED, cleanup_policy="delete"))
-    assert not LogCleaner(lambda: [("t", 0, log)], folder, said.append).step(NOW)
+    assert not LogCleaner(lambda: [("t", 0, log)], folder, said.append).run_step(NOW)
 
 
 def test_the_cleaner_says_once_that_a_log_is_damaged() -> None:
@@ -464,7 +470,7 @@ def test_the_cleaner_says_once_that_a_log_is_damaged() -> None:
     disk.flip(f"{FOLDER}/{2:020}.log", 8 * 65)
     cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
     for _ in range(20):
-        cleaner.step(NOW)
+        cleaner.run_step(NOW)
     assert len(said) == 1
     assert said[0].startswith("t-0 is not compacted any more, it is damaged: t-0/")
 
@@ -473,10 +479,10 @@ def test_the_cleaner_tries_again_after_a_refusal_of_the_disk() -> None:
     disk, folder, log, said = with_folder()
     disk.refuse("append", "*.cleaned")
     cleaner = LogCleaner(lambda: [("t", 0, log)], folder, said.append)
-    while cleaner.step(NOW):
+    while cleaner.run_step(NOW):
         pass
     assert len(said) == 1
     assert said[0].startswith("compaction of t-0 failed: t-0/")
-    while cleaner.step(NOW):
+    while cleaner.run_step(NOW):
         pass
     assert [each[0] for each in shown(log)] == [4, 5]

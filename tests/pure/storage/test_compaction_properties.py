@@ -63,14 +63,14 @@ class Story:
             first = self.sequences.get(producer, 0)
             self.sequences[producer] = first + len(sent)
             options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": first}
-        end = self.log.end
+        end = self.log.log_end_offset
         self.log.append(batch(0, sent, **options), self.now)
         for row, (key, value) in enumerate(sent):
             stored = None if value is None else value.encode()
             self.written.append(BatchRecord(end + row, self.now + row, key.encode(), stored))
 
     def compact(self) -> None:
-        limit = inspect_log(self.log, self.point, self.now).limit
+        limit = inspect_log(self.log, self.point, self.now).first_uncleanable_offset
         self.point = compacted(self.log, self.now, point=self.point)
         assert self.point is not None
         self.mark(limit)
@@ -97,7 +97,7 @@ class Story:
             assert each.offset in offsets or (each.value is None and expired)
         active = log.segments[-1].base_offset
         assert {each.offset for each in self.written if each.offset >= active} <= offsets
-        assert log.end == len(self.written)
+        assert log.log_end_offset == len(self.written)
 
 
 def known_of(log: Log) -> dict[int, tuple[int, ...]]:
@@ -118,7 +118,7 @@ def test_the_newest_of_every_key_is_there_and_nothing_is_changed(script: list[An
     again = opened(story.disk.crash(least=True), CONFIG)
     assert content(again) == before
     assert known_of(again) == known
-    data = again.read(again.start, 1 << 20) if again.end else b""
+    data = again.read(again.log_start_offset, 1 << 20) if again.log_end_offset else b""
     assert decode_batches(data).problems == ()
 
 
@@ -133,7 +133,7 @@ def test_a_crash_in_the_middle_loses_nothing(
     for step in script:
         story.play(step)
     story.log.flush()
-    limit = inspect_log(story.log, story.point, story.now).limit
+    limit = inspect_log(story.log, story.point, story.now).first_uncleanable_offset
     story.mark(limit)
     story.disk.stop_at(at)
     try:
@@ -145,4 +145,4 @@ def test_a_crash_in_the_middle_loses_nothing(
     found = opened(after, CONFIG)
     story.check(found)
     assert known_of(found) == known_of(story.log)
-    assert not [name for name in after.names(FOLDER) if name.endswith((".cleaned", ".swap"))]
+    assert not [name for name in after.list_names(FOLDER) if name.endswith((".cleaned", ".swap"))]

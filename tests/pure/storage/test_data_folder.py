@@ -180,7 +180,7 @@ def test_no_producer_id_is_given_before_it_is_set_aside_on_disk() -> None:
     with pytest.raises(DiskError):
         catalog.new_producer_id()
     assert catalog.new_producer_id() == 0
-    catalog.avoid_producer_id(5 * PRODUCER_ID_BLOCK)
+    catalog.skip_producer_ids_through(5 * PRODUCER_ID_BLOCK)
     assert catalog.new_producer_id() == 5 * PRODUCER_ID_BLOCK + 1
     assert opened(disk.kill()).catalog.new_producer_id() > 5 * PRODUCER_ID_BLOCK + 1
 
@@ -188,21 +188,21 @@ def test_no_producer_id_is_given_before_it_is_set_aside_on_disk() -> None:
 def test_the_clean_stop_is_known_once() -> None:
     disk = FaultyDisk()
     folder = opened(disk)
-    assert not folder.clean
-    folder.mark_clean()
+    assert not folder.clean_shutdown
+    folder.mark_clean_shutdown()
     assert disk.content(CLEAN_SHUTDOWN_FILE) == b'{"version":0,"brokerEpoch":-1}'
     disk = disk.crash(least=True)
-    assert opened(disk).clean
-    assert not opened(disk.crash(least=True)).clean
+    assert opened(disk).clean_shutdown
+    assert not opened(disk.crash(least=True)).clean_shutdown
 
 
 def test_a_damaged_marker_is_no_clean_stop() -> None:
     whole = FaultyDisk()
-    opened(whole).mark_clean()
+    opened(whole).mark_clean_shutdown()
     for bit in range(8 * len(whole.content(CLEAN_SHUTDOWN_FILE))):
         disk, said = whole.kill(), list[str]()
         disk.flip(CLEAN_SHUTDOWN_FILE, bit)
-        clean = opened(disk, said).clean
+        clean = opened(disk, said).clean_shutdown
         assert clean == (said == [])
         if clean:  # the broker's epoch, which is not looked at
             assert bit // 8 in range(27, 30)
@@ -216,7 +216,7 @@ def test_checkpoints_are_kafkas_and_outlive_a_crash() -> None:
     )
     folder = opened(disk.crash(least=True))
     assert folder.recovery_points == POINTS
-    assert folder.log_starts == {("orders", 0): 3}
+    assert folder.log_start_offsets == {("orders", 0): 3}
     assert folder.cleaner_points == {}
 
 
@@ -231,10 +231,10 @@ def test_any_flipped_bit_in_a_checkpoint_is_said_and_does_no_harm(path: str) -> 
     for bit in range(8 * len(whole.content(path))):
         disk, said = whole.kill(), list[str]()
         disk.flip(path, bit)
-        assert opened(disk, said).log_starts == starts
+        assert opened(disk, said).log_start_offsets == starts
         assert len(said) == 1
         assert said[0].startswith(f"{path}: ")
-        assert opened(disk).log_starts == starts  # it was written anew: nothing more to say
+        assert opened(disk).log_start_offsets == starts  # it was written anew: nothing more to say
 
 
 @pytest.mark.parametrize("path", [LOG_START_CHECKPOINT, f"{LOG_START_CHECKPOINT}.copy"])
@@ -246,7 +246,7 @@ def test_a_lost_or_unreadable_checkpoint_is_made_up_for_by_the_other(path: str) 
             disk.remove(path)
         else:
             disk.refuse("read", path)
-        assert opened(disk, said).log_starts == {("orders", 0): 3}
+        assert opened(disk, said).log_start_offsets == {("orders", 0): 3}
 
 
 def test_a_checkpoint_damaged_while_it_is_in_use_does_not_count_after_a_crash() -> None:
@@ -258,7 +258,7 @@ def test_a_checkpoint_damaged_while_it_is_in_use_does_not_count_after_a_crash() 
         disk.stop_at(1)
         with pytest.raises(Stopped):
             folder.save_checkpoints({}, {("orders", 0): 4})
-        assert opened(disk.crash(), said).log_starts == {("orders", 0): 4}
+        assert opened(disk.crash(), said).log_start_offsets == {("orders", 0): 4}
 
 
 def test_a_crash_at_any_step_leaves_old_checkpoints_or_new() -> None:
@@ -365,7 +365,7 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
-    assert folder.clean
+    assert folder.clean_shutdown
     assert folder.cluster_id == "abc"
     assert {each.name: (each.id, each.partitions) for each in folder.catalog.topics.values()} == {
         "__consumer_offsets": (bytes(16), 1),
@@ -396,9 +396,9 @@ def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
     assert list(topics) == ["__consumer_offsets", "bills", "later"]
     assert topics["bills"].overrides == {"retention.ms": "5"}
     assert topics["later"].overrides == KEEP_ALL_CONFIG
-    assert folder.log_starts == {("bills", 0): 4}
+    assert folder.log_start_offsets == {("bills", 0): 4}
     assert folder.catalog.new_producer_id() > given
-    folder.mark_clean()
+    folder.mark_clean_shutdown()
     assert opened(disk.kill()).catalog.topics == topics
 
 

@@ -45,11 +45,11 @@ def test_what_is_no_such_list_is_refused(data: bytes) -> None:
 
 def test_an_epoch_ends_where_the_next_begins() -> None:
     epochs = LeaderEpochs([(1, 10), (3, 20)])
-    assert [epochs.end_of(epoch, 30) for epoch in range(5)] == [
+    assert [epochs.end_offset_for(epoch, 30) for epoch in range(5)] == [
         (0, 10),
         (1, 20),
         (1, 20),
         (3, 30),
         None,
     ]
-    assert [epochs.at(offset) for offset in (0, 10, 19, 20)] == [1, 1, 1, 3]
+    assert [epochs.epoch_at(offset) for offset in (0, 10, 19, 20)] == [1, 1, 1, 3]

@@ -48,12 +48,12 @@ class LogMachine(RuleBasedStateMachine):
     @staticmethod
     def config(retention_bytes: int = -1) -> TopicConfig:
         return TopicConfig(
-            index_interval=100, timestamps_before=1 << 50, retention_bytes=retention_bytes
+            index_interval=100, timestamp_before_max=1 << 50, retention_bytes=retention_bytes
         )
 
     @property
     def end(self) -> int:
-        return self.model[-1].last + 1 if self.model else self.log.end
+        return self.model[-1].last + 1 if self.model else self.log.log_end_offset
 
     # what a broker does
 
@@ -79,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.log.flush()
-        assert self.log.recovery_point == self.log.end
+        assert self.log.recovery_point == self.log.log_end_offset
 
     @rule()
     def save_checkpoint(self) -> None:
@@ -87,17 +87,17 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(part=PART)
     def delete_before(self, part: float) -> None:
-        self.log.delete_before(self.at(part))
-        self.start = self.log.start
+        self.log.advance_log_start(self.at(part))
+        self.start = self.log.log_start_offset
 
     @rule(kept=st.integers(0, 3_000))
     def delete_old(self, kept: int) -> None:
         self.log.config = self.config(kept)
         before = self.log.size
-        self.log.delete_old(NOW)
+        self.log.delete_old_segments(NOW)
         assert self.log.size <= max(kept + self.segment + 400, before)
         self.log.config = self.config()
-        self.start = self.log.start
+        self.start = self.log.log_start_offset
 
     # what becomes of it
 
@@ -130,8 +130,8 @@ class LogMachine(RuleBasedStateMachine):
         self.reopened(disk, clean=False, promised=promised if power else None)
 
     def reopened(self, disk: FaultyDisk, *, clean: bool, promised: int | None = None) -> None:
-        end = self.log.end
-        point = self.log.end if clean else min(self.checkpoint, end)
+        end = self.log.log_end_offset
+        point = self.log.log_end_offset if clean else min(self.checkpoint, end)
         self.disk = disk
         self.log = reopen(
             disk,
@@ -143,17 +143,19 @@ class LogMachine(RuleBasedStateMachine):
             segment_bytes=self.segment,
         )
         least = end if promised is None else max(promised, self.start)
-        assert self.log.end >= least
-        self.model = [each for each in self.model if each.last < self.log.end and self.log.size]
-        if self.log.end > self.end:  # what was being written has arrived
+        assert self.log.log_end_offset >= least
+        self.model = [
+            each for each in self.model if each.last < self.log.log_end_offset and self.log.size
+        ]
+        if self.log.log_end_offset > self.end:  # what was being written has arrived
             (data,) = split(self.log.read(self.end, 1))
             self.model.append(Stored(self.end, data, (NOW + 1, NOW + 2)))
-        self.start = self.log.start
+        self.start = self.log.log_start_offset
 
     # what it must say
 
     def at(self, part: float) -> int:
-        return self.start + round(part * (self.log.end - self.start))
+        return self.start + round(part * (self.log.log_end_offset - self.start))
 
     @rule(part=PART, budget=st.integers(0, 2_000), to=PART, whole=st.booleans())
     def read(self, part: float, budget: int, to: float, whole: bool) -> None:
@@ -171,7 +173,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(time=st.integers(-25, 205))
     def look_up_time(self, time: int) -> None:
-        found = self.log.offset_for_time(NOW + time)
+        found = self.log.find_timestamp(NOW + time)
         assert found == next((each for each in self.records() if each[1] >= NOW + time), None)
 
     def records(self) -> list[tuple[int, int]]:
@@ -187,20 +189,20 @@ class LogMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         log = self.log
-        assert log.start == self.start <= log.end == self.end
+        assert log.log_start_offset == self.start <= log.log_end_offset == self.end
         kept = [each for each in self.model if each.last >= self.start]
-        assert offsets(log.read(log.start, 1 << 20)) == [each.base for each in kept]
+        assert offsets(log.read(log.log_start_offset, 1 << 20)) == [each.base for each in kept]
         assert log.failed is None
-        assert log.producers.end == log.end
+        assert log.producers.end_offset == log.log_end_offset
         check_segments(log)
 
 
 def check_segments(log: Log) -> None:
     """Segments follow each other, and their files are as large as is thought."""
     for one, next_one in zip(log.segments, log.segments[1:], strict=False):
-        assert one.end == next_one.base_offset
+        assert one.end_offset == next_one.base_offset
     assert sum(each.size for each in log.segments) == log.size
-    assert all(log.disk.size(each.log) == each.size for each in log.segments)
+    assert all(log.disk.size(each.log_path) == each.size for each in log.segments)
 
 
 LogMachine.TestCase.settings = settings(

@@ -37,7 +37,7 @@ def refusal(log: Log, batch: bytes, now: int = NOW) -> Code:
     with pytest.raises(Refused) as refused:
         log.append(batch, now)
     assert str(refused.value)
-    assert (log.end, log.size) == (0, 0)
+    assert (log.log_end_offset, log.size) == (0, 0)
     return refused.value.code
 
 
@@ -47,7 +47,7 @@ def test_a_batch_gets_the_next_offset_and_nothing_else_of_it_changes() -> None:
     assert log.append(first, NOW).base_offset == 0
     appended = log.append(memoryview(second), NOW)
     assert (appended.base_offset, appended.append_time, appended.duplicate) == (2, -1, False)
-    assert log.end == log.stable == 3
+    assert log.log_end_offset == log.last_stable_offset == 3
     stored = batches(log)
     assert stored[0] == first
     assert stored[1] == (2).to_bytes(8) + second[8:]
@@ -61,7 +61,7 @@ def test_with_log_append_time_the_brokers_time_counts() -> None:
     found = decode_batches(stored)
     assert not found.problems
     assert [record.timestamp for record in iterate_records(found)] == [NOW, NOW]
-    assert log.offset_for_time(NOW) == (0, NOW)
+    assert log.find_timestamp(NOW) == (0, NOW)
 
 
 def test_records_of_the_brokers_own_are_one_batch() -> None:
@@ -110,8 +110,8 @@ def test_what_no_topic_takes(batch: bytes, code: Code) -> None:
 @pytest.mark.parametrize(
     ("settings", "batch", "code"),
     [
-        ({"timestamps_before": 10}, sent(b"a", at=NOW - 11), Code.INVALID_TIMESTAMP),
-        ({"timestamps_after": 10}, sent(b"a", at=NOW + 11), Code.INVALID_TIMESTAMP),
+        ({"timestamp_before_max": 10}, sent(b"a", at=NOW - 11), Code.INVALID_TIMESTAMP),
+        ({"timestamp_after_max": 10}, sent(b"a", at=NOW + 11), Code.INVALID_TIMESTAMP),
         (
             {"cleanup_policy": "compact"},
             encode_batch([BatchRecord(0, NOW, None, b"v")]),
@@ -139,9 +139,9 @@ def test_what_a_topic_s_settings_refuse(settings: dict[str, Any], batch: bytes, 
 
 
 def test_a_record_without_a_time_is_taken() -> None:
-    log = create(FaultyDisk(), config=TopicConfig(timestamps_before=10))
+    log = create(FaultyDisk(), config=TopicConfig(timestamp_before_max=10))
     log.append(sent(b"a", at=-1), NOW)
-    assert log.end == 1
+    assert log.log_end_offset == 1
 
 
 def test_a_retry_is_answered_with_the_offsets_of_the_first_try() -> None:
@@ -151,7 +151,7 @@ def test_a_retry_is_answered_with_the_offsets_of_the_first_try() -> None:
     first = log.append(sent(b"a", b"b", base_sequence=0, **fields), NOW)
     again = log.append(sent(b"a", b"b", base_sequence=0, **fields), NOW + 1)
     assert (again.base_offset, again.duplicate) == (first.base_offset, True)
-    assert log.end == 3
+    assert log.log_end_offset == 3
     with pytest.raises(Refused) as refused:
         log.append(sent(b"z", base_sequence=5, **fields), NOW)
     assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -175,7 +175,7 @@ def test_a_segment_is_no_larger_than_the_topic_wants() -> None:
 
 
 def test_a_segment_ends_when_a_batch_is_so_much_newer_than_its_first() -> None:
-    log = create(FaultyDisk(), config=TopicConfig(segment_age=DAY))
+    log = create(FaultyDisk(), config=TopicConfig(segment_ms=DAY))
     log.append(sent(b"a", at=NOW), NOW)
     log.append(sent(b"b", at=NOW + DAY), NOW + DAY)
     assert len(log.segments) == 1
@@ -192,7 +192,7 @@ def test_a_compacted_segment_ends_before_it_would_be_compacted_too_late() -> Non
 
 
 def test_without_timestamps_a_segment_ends_by_the_clock() -> None:
-    log = create(FaultyDisk(), config=TopicConfig(segment_age=DAY))
+    log = create(FaultyDisk(), config=TopicConfig(segment_ms=DAY))
     for now in (NOW, NOW + DAY, NOW + DAY + 1):
         log.append(sent(b"a", at=-1), now)
     assert [each.base_offset for each in log.segments] == [0, 2]
@@ -204,13 +204,13 @@ def test_a_segment_ends_where_an_index_is_full(monkeypatch: pytest.MonkeyPatch) 
     for row in range(10):
         log.append(sent(b"a", at=NOW + row), NOW)
     assert len(log.segments) > 1
-    assert all(each.times.size <= 40 for each in log.segments)
+    assert all(each.time_index.size <= 40 for each in log.segments)
 
 
 def test_a_segment_has_no_offsets_that_its_index_cannot_say() -> None:
     log = create(FaultyDisk())
     log.append(sent(b"a"), NOW)
-    log.segments[-1].end = (1 << 31) - 1  # as if two thousand million records were there
+    log.segments[-1].end_offset = (1 << 31) - 1  # as if two thousand million records were there
     log.append(sent(b"b"), NOW)
     log.append(sent(b"c"), NOW)
     log.append(sent(b"d"), NOW)

@@ -23,7 +23,7 @@ def test_a_short_write_is_taken_back_at_every_byte() -> None:
         disk.refuse("append", "*.log", partly=size)
         with pytest.raises(DiskError, match=r"0\.log: Input/output error"):
             log.append(BATCH, NOW)
-        assert (log.end, log.failed) == (2, None)
+        assert (log.log_end_offset, log.failed) == (2, None)
         assert len(disk.content(log_files(disk)[0])) == len(BATCH) == log.size
         assert log.append(BATCH, NOW).base_offset == 2
         assert [offset for offset, _ in values(log)] == [0, 1, 2, 3]
@@ -93,12 +93,12 @@ def test_a_segment_that_cannot_be_begun_leaves_the_old_one_as_it_is(
             assert len(log.segments) == 2
     else:
         disk.allow()
-        assert log.end == 3
+        assert log.log_end_offset == 3
     again = reopen(disk.kill())
     assert batches(again) == batches(log)
     for _ in range(5):
         again.append(sent(bytes(60)), NOW)
-    assert [offset for offset, _ in values(again)] == list(range(again.end))
+    assert [offset for offset, _ in values(again)] == list(range(again.log_end_offset))
 
 
 def test_with_flush_messages_every_answer_is_durable() -> None:
@@ -106,7 +106,7 @@ def test_with_flush_messages_every_answer_is_durable() -> None:
     log = create(disk, config=TopicConfig(flush_messages=1), segment_bytes=300)
     for row in range(9):
         log.append(sent(b"%d" % row, bytes(40)), NOW)
-        assert log.recovery_point == log.end
+        assert log.recovery_point == log.log_end_offset
         after = disk.crash(least=True)
         assert values(reopen(after, recovery_point=log.recovery_point)) == values(log)
 
@@ -124,12 +124,12 @@ def test_flush_messages_counts_records(most: int, flushed: list[int]) -> None:
 def test_flush_ms_counts_from_the_first_record_that_is_not_flushed() -> None:
     disk = FaultyDisk()
     log = create(disk, config=TopicConfig(flush_interval=1_000))
-    log.flush_due(NOW)
+    log.flush_if_due(NOW)
     log.append(BATCH, NOW)
     log.append(BATCH, NOW + 900)
-    log.flush_due(NOW + 999)
+    log.flush_if_due(NOW + 999)
     assert log.recovery_point == 0
-    log.flush_due(NOW + 1_000)
+    log.flush_if_due(NOW + 1_000)
     assert log.recovery_point == 4
     assert values(reopen(disk.crash(least=True))) == values(log)
 
@@ -142,7 +142,7 @@ def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
     disk.refuse("sync", "*.log")
     with pytest.raises(DiskError):
         log.append(BATCH, NOW)
-    assert (log.end, log.recovery_point) == (2, 2)
+    assert (log.log_end_offset, log.recovery_point) == (2, 2)
     with pytest.raises(Refused) as refused:
         log.append(BATCH, NOW)
     assert refused.value.code is Code.KAFKA_STORAGE_ERROR
@@ -169,7 +169,7 @@ def story(disk: FaultyDisk, acknowledged: list[tuple[int, bytes]], promised: lis
             log.flush()
         promised[:] = [log.recovery_point]
         if row == 10:
-            log.delete_old(NOW)
+            log.delete_old_segments(NOW)
     log.close()
     promised[:] = [log.recovery_point]
 
@@ -203,11 +203,11 @@ def _check(
     found = batches(log)
     stored = dict(acknowledged)
     bases = [int.from_bytes(each[:8]) for each in found]
-    assert bases == list(range(log.start, log.end, 2)), case
+    assert bases == list(range(log.log_start_offset, log.log_end_offset, 2)), case
     for base, each in zip(bases, found, strict=True):
         # the one that was being written may be there, though nobody was told
         assert stored.get(base, each) == each, case
     end = acknowledged[-1][0] + 2 if acknowledged else 0
-    assert log.end >= (promised if power else end), case
-    assert log.end <= end + 2, case
+    assert log.log_end_offset >= (promised if power else end), case
+    assert log.log_end_offset <= end + 2, case
     assert log.append(sent(b"next"), NOW).base_offset == bases[-1] + 2 if bases else True, case

@@ -37,9 +37,9 @@ def look_up(log: Log, step: int = 1) -> None:
         assert found.base_offset <= offset <= found.last_offset
     for at in range(NOW - 2, NOW + 135, step):
         expected = next(((r.offset, r.timestamp) for r in whole if r.timestamp >= at), None)
-        assert log.offset_for_time(at) == expected, at - NOW
+        assert log.find_timestamp(at) == expected, at - NOW
     newest = max(whole, key=lambda each: (each.timestamp, -each.offset))
-    assert log.newest() == (newest.offset, newest.timestamp)
+    assert log.find_newest_record() == (newest.offset, newest.timestamp)
 
 
 def swapped(data: bytes, size: int) -> bytes:
@@ -188,10 +188,12 @@ def test_a_look_up_by_time_reads_little_however_times_run(shape: str) -> None:
     assert len(log.segments) == 3
     log.close()
     for at in (9, 45, 70, 200):
-        log = reopen(disk, told, clean=True, recovery_point=log.end, config=TopicConfig())
+        log = reopen(
+            disk, told, clean=True, recovery_point=log.log_end_offset, config=TopicConfig()
+        )
         disk.taken = 0
-        log.offset_for_time(NOW + at)
-        log.newest()
-        log.delete_old(NOW)
+        log.find_timestamp(NOW + at)
+        log.find_newest_record()
+        log.delete_old_segments(NOW)
         assert disk.taken < 2_500_000
     assert told == []

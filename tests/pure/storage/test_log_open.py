@@ -25,7 +25,13 @@ SIZE = len(sent(b"00", bytes(30)))
 
 
 def state(log: Log) -> tuple[int, int, int, list[bytes], int]:
-    return log.start, log.end, log.size, batches(log), log.producers.end
+    return (
+        log.log_start_offset,
+        log.log_end_offset,
+        log.size,
+        batches(log),
+        log.producers.end_offset,
+    )
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -37,7 +43,7 @@ def test_a_log_is_opened_as_it_was_left(clean: bool) -> None:
     files = {path: disk.content(path) for path in disk.paths()}
     again = reopen(disk, told, clean=clean, recovery_point=log.recovery_point, config=CONFIG)
     assert state(again) == before
-    assert again.recovery_point == log.end
+    assert again.recovery_point == log.log_end_offset
     assert not told
     again.close()
     assert {path: disk.content(path) for path in disk.paths()} == files
@@ -53,7 +59,7 @@ def test_after_a_clean_stop_even_a_loss_of_power_costs_nothing() -> None:
         log.close()
         again = reopen(disk.crash(), clean=True, recovery_point=24, config=CONFIG)
         assert state(again) == before
-        assert again.newest() == log.newest()
+        assert again.find_newest_record() == log.find_newest_record()
 
 
 def test_a_killed_process_leaves_all_it_has_acknowledged() -> None:
@@ -72,8 +78,8 @@ def test_what_a_killed_process_did_not_flush_is_flushed_by_the_next() -> None:
     before = batches(log)
     assert log.recovery_point == 0
     again = reopen(disk, config=CONFIG)
-    assert (again.end, again.recovery_point) == (24, 0)
-    assert reopen(disk.crash(least=True), config=CONFIG).end == 0
+    assert (again.log_end_offset, again.recovery_point) == (24, 0)
+    assert reopen(disk.crash(least=True), config=CONFIG).log_end_offset == 0
     again.flush()
     assert again.recovery_point == 24
     assert batches(reopen(disk.crash(least=True), recovery_point=24, config=CONFIG)) == before
@@ -93,8 +99,8 @@ def test_after_a_clean_stop_only_the_ends_are_read() -> None:
         return found
 
     disk.read = counted  # type: ignore[method-assign]
-    again = reopen(disk, clean=True, recovery_point=log.end, config=CONFIG)
-    assert again.end == 1_000
+    again = reopen(disk, clean=True, recovery_point=log.log_end_offset, config=CONFIG)
+    assert again.log_end_offset == 1_000
     assert {path for path, _ in reads} == set(log_files(disk)), "the ends, for gaps"
     assert sum(size for _, size in reads) < log.size / 10
 
@@ -138,7 +144,7 @@ def test_a_flipped_bit_anywhere_in_a_batch_ends_the_log_before_it(row: int) -> N
         again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
         assert batches(again) == good[:row], bit
         assert f"{path}: byte {row * SIZE}: " in told[0], bit
-        assert again.append(sent(b"x"), NOW).base_offset == again.end - 1
+        assert again.append(sent(b"x"), NOW).base_offset == again.log_end_offset - 1
 
 
 @pytest.mark.parametrize("row", [0, 5, 11])
@@ -179,12 +185,12 @@ def test_what_follows_damage_is_removed_and_said() -> None:
     assert len(files) == 4
     disk.flip(files[1], 8 * (SIZE + 70))
     again = reopen(disk, told, config=CONFIG)
-    assert again.end == 8
+    assert again.log_end_offset == 8
     assert [offset for offset, _ in values(again)] == list(range(8))
     assert log_files(disk) == files[:2]
     assert [line.split(":")[0] for line in told] == [files[3], files[2], files[1], files[1]][:3]
     assert f"byte {SIZE}: checksum" in told[-1]
-    assert log.end == 24
+    assert log.log_end_offset == 24
 
 
 def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
@@ -193,10 +199,10 @@ def test_what_was_flushed_is_not_read_again_and_what_is_behind_it_is() -> None:
     files = log_files(disk)
     disk.flip(files[0], 8 * 100)
     again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
-    assert (again.end, told) == (24, [])
+    assert (again.log_end_offset, told) == (24, [])
     disk.flip(files[3], 8 * 100)
     again = reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
-    assert again.end == 18
+    assert again.log_end_offset == 18
     assert files[3] in told[0]
 
 
@@ -246,9 +252,9 @@ def test_a_missing_segment_is_told_of() -> None:
 
 def test_an_empty_folder_begins_where_it_should() -> None:
     disk, told = FaultyDisk(), Told()
-    disk.make("t-0")
+    disk.make_folder("t-0")
     log = reopen(disk, told, log_start=70)
-    assert (log.start, log.end) == (70, 70)
+    assert (log.log_start_offset, log.log_end_offset) == (70, 70)
     assert log.append(sent(b"a"), NOW).base_offset == 70
     assert "no segment" in told[1]
 
@@ -257,7 +263,7 @@ def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     disk, told = FaultyDisk(), Told()
     filled(disk)
     log = reopen(disk, told, log_start=100, config=CONFIG)
-    assert (log.start, log.end) == (100, 100)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert log_files(disk) == ["t-0/00000000000000000100.log"]
     assert "before its start 100" in told[0]
     log.append(sent(b"a"), NOW)
@@ -268,7 +274,7 @@ def test_the_start_is_where_records_were_deleted() -> None:
     disk = FaultyDisk()
     filled(disk)
     log = reopen(disk, log_start=9, config=CONFIG)
-    assert log.start == 9
+    assert log.log_start_offset == 9
 
 
 @pytest.mark.parametrize("left", [".deleted", ".tmp", ".cleaned"])
@@ -278,7 +284,7 @@ def test_what_was_to_go_goes(left: str) -> None:
     files = disk.paths()
     disk.put(f"t-0/00000000000000000006.log{left}", b"x")
     disk.put(f"t-0/00000000000000000006.index{left}", b"x")
-    assert reopen(disk, config=CONFIG).end == log.end
+    assert reopen(disk, config=CONFIG).log_end_offset == log.log_end_offset
     assert set(disk.paths()) <= set(files)
 
 
@@ -295,7 +301,7 @@ def test_a_list_of_epochs_that_is_wrong_costs_no_record(clean: bool) -> None:
         told = Told()
         opened = reopen(again, told, clean=clean, recovery_point=0, config=CONFIG)
         assert state(opened) == before
-        assert opened.epochs.at(0) == opened.epochs.latest == 0
+        assert opened.epochs.epoch_at(0) == opened.epochs.latest == 0
 
 
 def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
@@ -307,7 +313,7 @@ def test_one_batch_of_another_epoch_is_damage_not_an_epoch() -> None:
         disk.flip("t-0/00000000000000000000.log", 8 * (batch * SIZE + 15) + 2)
         disk.remove(path)
         again = reopen(disk, told, clean=False, recovery_point=0, config=CONFIG)
-        assert again.end == 2 * batch
+        assert again.log_end_offset == 2 * batch
         assert any("leader epoch 4, it was 0" in line for line in told)
 
 
@@ -317,11 +323,11 @@ def test_the_leader_epochs_are_found_again() -> None:
     path = "t-0/leader-epoch-checkpoint"
     disk.put(path, b"0\n1\nx 0\n")
     again = reopen(disk, told, config=CONFIG)
-    assert again.end == log.end
+    assert again.log_end_offset == log.log_end_offset
     assert disk.content(path) == b"0\n1\n0 0\n"
     assert path in told[0]
     disk.remove(path)
-    assert reopen(disk, told, config=CONFIG).end_of_epoch(0) == (0, 24)
+    assert reopen(disk, told, config=CONFIG).end_offset_for_epoch(0) == (0, 24)
     assert "missing" in told[1]
 
 
@@ -336,7 +342,7 @@ def test_producers_are_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
         again = reopen(disk.kill(), clean=clean, recovery_point=12 if clean else 0, config=CONFIG)
         retried = sent(b"11", producer_id=7, producer_epoch=1, base_sequence=11)
         assert again.append(retried, NOW).duplicate
-        assert again.end == 12
+        assert again.log_end_offset == 12
         assert read_batch_header(again.read(11, 1)).base_offset == 11
 
 
@@ -372,6 +378,6 @@ def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
     for kind in ("log", "index", "timeindex"):
         disk.remove(gone.replace(".log", f".{kind}"))
     again = reopen(disk, told, clean=clean, recovery_point=24, config=CONFIG)
-    assert again.end == 24
+    assert again.log_end_offset == 24
     expected = "begins at offset 6, 0 was its start" if row == 0 else "a gap follows"
     assert any(expected in line for line in told) == (clean or row > 0)

@@ -157,50 +157,50 @@ def test_a_read_that_the_machine_refuses_is_told_with_the_file() -> None:
 
 def test_times_are_found_to_the_record() -> None:
     log = filled(FaultyDisk())
-    assert log.offset_for_time(NOW) == (0, NOW)
-    assert log.offset_for_time(NOW - 5_000) == (0, NOW)
-    assert log.offset_for_time(NOW + 41) == (13, NOW + 41)
-    assert log.offset_for_time(NOW + 43) == (15, NOW + 50)
-    assert log.offset_for_time(NOW + 192) == (59, NOW + 192)
-    assert log.offset_for_time(NOW + 193) is None
-    assert log.newest() == (59, NOW + 192)
+    assert log.find_timestamp(NOW) == (0, NOW)
+    assert log.find_timestamp(NOW - 5_000) == (0, NOW)
+    assert log.find_timestamp(NOW + 41) == (13, NOW + 41)
+    assert log.find_timestamp(NOW + 43) == (15, NOW + 50)
+    assert log.find_timestamp(NOW + 192) == (59, NOW + 192)
+    assert log.find_timestamp(NOW + 193) is None
+    assert log.find_newest_record() == (59, NOW + 192)
 
 
 def test_the_first_record_of_the_newest_time_counts() -> None:
     log = create(FaultyDisk())
-    assert log.newest() is None
-    assert log.offset_for_time(0) is None
+    assert log.find_newest_record() is None
+    assert log.find_timestamp(0) is None
     for at in (NOW, NOW + 90, NOW + 50, NOW + 90):
         log.append(sent(b"a", at=at), NOW)
         log.roll(NOW)
-    assert log.newest() == (1, NOW + 90)
-    assert log.offset_for_time(NOW + 1) == (1, NOW + 90)
-    log.delete_before(2)
-    assert log.offset_for_time(NOW + 1) == (2, NOW + 50)
+    assert log.find_newest_record() == (1, NOW + 90)
+    assert log.find_timestamp(NOW + 1) == (1, NOW + 90)
+    log.advance_log_start(2)
+    assert log.find_timestamp(NOW + 1) == (2, NOW + 50)
 
 
 def test_records_without_times_have_no_newest() -> None:
     log = create(FaultyDisk())
     log.append(sent(b"a", at=-1), NOW)
-    assert log.newest() is None
-    assert log.offset_for_time(0) is None
+    assert log.find_newest_record() is None
+    assert log.find_timestamp(0) is None
 
 
 def test_the_end_of_an_epoch_is_the_end_of_the_log() -> None:
     log = filled(FaultyDisk())
-    assert log.end_of_epoch(0) == (0, 60)
-    assert log.end_of_epoch(1) is None
+    assert log.end_offset_for_epoch(0) == (0, 60)
+    assert log.end_offset_for_epoch(1) is None
 
 
 def test_nothing_before_the_start_is_served() -> None:
     log = filled(FaultyDisk())
-    log.delete_before(31)
-    assert log.start == 31
+    log.advance_log_start(31)
+    assert log.log_start_offset == 31
     with pytest.raises(Refused) as refused:
         log.read(30, 100)
     assert refused.value.code is Code.OFFSET_OUT_OF_RANGE
     assert values(log)[0][0] == 30  # its batch is whole, a reader passes over the first
-    log.delete_before(10)
-    assert log.start == 31
+    log.advance_log_start(10)
+    assert log.log_start_offset == 31
     with pytest.raises(Refused):
-        log.delete_before(61)
+        log.advance_log_start(61)

@@ -30,10 +30,10 @@ def bases(log: Log) -> list[int]:
 def test_segments_go_when_their_newest_record_is_too_old() -> None:
     disk = FaultyDisk()
     log = hourly(disk, TopicConfig(retention=2 * HOUR))
-    assert log.delete_old(NOW + 2 * HOUR) == 0
-    assert log.delete_old(NOW + 4 * HOUR + 1) == 3
+    assert log.delete_old_segments(NOW + 2 * HOUR) == 0
+    assert log.delete_old_segments(NOW + 4 * HOUR + 1) == 3
     assert bases(log) == [3, 4, 5]
-    assert (log.start, log.end) == (3, 6)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 6)
     assert [int(path[-24:-4]) for path in log_files(disk)] == [3, 4, 5]
     assert values(log)[0] == (3, b"3")
     assert not [path for path in disk.paths() if ".deleted" in path]
@@ -42,18 +42,18 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
 def test_the_last_segment_goes_too_and_the_log_goes_on_behind_it() -> None:
     disk = FaultyDisk()
     log = hourly(disk, TopicConfig(retention=HOUR))
-    assert log.delete_old(NOW + 100 * HOUR) == 6
-    assert (log.start, log.end, log.size, bases(log)) == (6, 6, 0, [6])
-    assert log.delete_old(NOW + 100 * HOUR) == 0
+    assert log.delete_old_segments(NOW + 100 * HOUR) == 6
+    assert (log.log_start_offset, log.log_end_offset, log.size, bases(log)) == (6, 6, 0, [6])
+    assert log.delete_old_segments(NOW + 100 * HOUR) == 0
     assert log.append(sent(b"x", at=NOW + 100 * HOUR), NOW + 100 * HOUR).base_offset == 6
     assert values(reopen(disk.kill())) == [(6, b"x")]
 
 
 def test_a_record_of_the_future_keeps_its_segment_and_those_behind_it() -> None:
-    log = hourly(FaultyDisk(), TopicConfig(retention=HOUR, timestamps_after=1 << 50))
+    log = hourly(FaultyDisk(), TopicConfig(retention=HOUR, timestamp_after_max=1 << 50))
     log.append(sent(b"late", at=NOW + 160 * HOUR), NOW)
     log.roll(NOW)
-    assert log.delete_old(NOW + 100 * HOUR) == 5
+    assert log.delete_old_segments(NOW + 100 * HOUR) == 5
     assert values(log) == [(5, b"5"), (6, b"late")]
 
 
@@ -61,8 +61,8 @@ def test_without_times_segments_age_from_when_they_were_written() -> None:
     log = create(FaultyDisk(), config=TopicConfig(retention=HOUR))
     log.append(sent(b"a", at=-1), NOW + HOUR)
     log.roll(NOW)
-    assert log.delete_old(NOW + 2 * HOUR) == 0
-    assert log.delete_old(NOW + 2 * HOUR + 1) == 1
+    assert log.delete_old_segments(NOW + 2 * HOUR) == 0
+    assert log.delete_old_segments(NOW + 2 * HOUR + 1) == 1
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["killed", "power cut"])
@@ -76,8 +76,8 @@ def test_without_times_segments_age_across_restarts(crash: bool) -> None:
     for minutes in (20, 40, 60):
         disk = disk.crash(least=True) if crash else disk.kill()
         log = reopen(disk, config=config, now=NOW + minutes * MINUTE)
-        assert log.delete_old(NOW + minutes * MINUTE) == 0
-    assert log.delete_old(NOW + HOUR + 1) == 1
+        assert log.delete_old_segments(NOW + minutes * MINUTE) == 0
+    assert log.delete_old_segments(NOW + HOUR + 1) == 1
 
 
 def test_a_file_of_the_future_is_of_now() -> None:
@@ -85,30 +85,30 @@ def test_a_file_of_the_future_is_of_now() -> None:
     disk.now = NOW + 100 * HOUR
     create(disk, config=config).append(sent(b"a", at=-1), NOW)
     log = reopen(disk.kill(), config=config)
-    assert log.delete_old(NOW + HOUR) == 0
-    assert log.delete_old(NOW + HOUR + 1) == 1
+    assert log.delete_old_segments(NOW + HOUR) == 0
+    assert log.delete_old_segments(NOW + HOUR + 1) == 1
 
 
 def test_segments_go_while_there_is_more_than_wanted() -> None:
     size = len(sent(b"0"))
     log = hourly(FaultyDisk(), TopicConfig(retention_bytes=3 * size, retention=-1))
-    assert log.delete_old(NOW) == 3
+    assert log.delete_old_segments(NOW) == 3
     assert log.size == 3 * size
     log = hourly(FaultyDisk(), TopicConfig(retention_bytes=3 * size - 1, retention=-1))
-    assert log.delete_old(NOW) == 3
+    assert log.delete_old_segments(NOW) == 3
 
 
 def test_without_a_limit_nothing_goes() -> None:
     log = hourly(FaultyDisk(), TopicConfig(retention=-1))
-    assert log.delete_old(NOW + 10_000 * HOUR) == 0
+    assert log.delete_old_segments(NOW + 10_000 * HOUR) == 0
 
 
 def test_a_compacted_topic_keeps_all_but_what_is_before_its_start() -> None:
     config = TopicConfig(cleanup_policy="compact", retention=HOUR, retention_bytes=0)
     log = hourly(FaultyDisk(), config)
-    assert log.delete_old(NOW + 100 * HOUR) == 0
-    log.delete_before(3)
-    assert log.delete_old(NOW) == 3
+    assert log.delete_old_segments(NOW + 100 * HOUR) == 0
+    log.advance_log_start(3)
+    assert log.delete_old_segments(NOW) == 3
     assert bases(log) == [3, 4, 5]
 
 
@@ -117,13 +117,13 @@ def test_segments_before_the_start_go_but_not_the_one_it_is_in() -> None:
     for _ in range(3):
         log.append(sent(b"a", b"b", b"c"), NOW)
         log.roll(NOW)
-    log.delete_before(4)
-    assert log.delete_old(NOW) == 1
-    assert (bases(log), log.start) == ([3, 6, 9], 4)
-    log.delete_before(9)
-    assert log.delete_old(NOW) == 2
+    log.advance_log_start(4)
+    assert log.delete_old_segments(NOW) == 1
+    assert (bases(log), log.log_start_offset) == ([3, 6, 9], 4)
+    log.advance_log_start(9)
+    assert log.delete_old_segments(NOW) == 2
     assert values(log) == []
-    assert log.end == 9
+    assert log.log_end_offset == 9
 
 
 def test_a_damaged_segment_does_not_go_by_age() -> None:
@@ -131,20 +131,20 @@ def test_a_damaged_segment_does_not_go_by_age() -> None:
     hourly(disk, TopicConfig()).close()
     disk.flip(log_files(disk)[0], 8 * 30)
     log = reopen(disk, told, clean=True, recovery_point=6, config=TopicConfig(retention=HOUR))
-    assert log.delete_old(NOW + 100 * HOUR) == 0
+    assert log.delete_old_segments(NOW + 100 * HOUR) == 0
     assert log_files(disk)[0] in told[0]
 
 
 def test_settings_may_change() -> None:
     log = hourly(FaultyDisk(), TopicConfig(retention=-1))
     log.config = TopicConfig(retention=HOUR)
-    assert log.delete_old(NOW + 3 * HOUR) == 2
+    assert log.delete_old_segments(NOW + 3 * HOUR) == 2
 
 
 def test_snapshots_go_with_their_segments() -> None:
     disk = FaultyDisk()
     log = hourly(disk, TopicConfig(retention=2 * HOUR))
-    log.delete_old(NOW + 4 * HOUR + 1)
+    log.delete_old_segments(NOW + 4 * HOUR + 1)
     found = [int(path[-29:-9]) for path in disk.paths() if path.endswith(".snapshot")]
     assert found == [3, 4, 5]
 
@@ -154,10 +154,10 @@ def test_files_that_cannot_be_removed_are_not_served_any_more() -> None:
     log = hourly(disk, TopicConfig(retention=2 * HOUR))
     disk.refuse("rename", "*.index")
     with pytest.raises(DiskError, match="index"):
-        log.delete_old(NOW + 4 * HOUR + 1)
+        log.delete_old_segments(NOW + 4 * HOUR + 1)
     assert values(log)[0] == (1, b"1")
-    assert log.delete_old(NOW + 4 * HOUR + 1) == 2
+    assert log.delete_old_segments(NOW + 4 * HOUR + 1) == 2
     assert values(log)[0] == (3, b"3")
-    again = reopen(disk.kill(), log_start=log.start)
+    again = reopen(disk.kill(), log_start=log.log_start_offset)
     assert values(again) == values(log)
     assert bases(again) == [3, 4, 5]

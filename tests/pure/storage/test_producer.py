@@ -64,7 +64,7 @@ class Partition:
     ) -> int:
         """The offset of the batch, new or old."""
         sent = batch(sequence, count, producer=producer, epoch=epoch, offset=self.end, now=now)
-        known = self.producers.check(sent)
+        known = self.producers.check_batch(sent)
         if known is not None:
             return known.first_offset
         return self.store(sent)
@@ -83,9 +83,9 @@ class Partition:
         self.store(read_batch_header(data), read_marker(data))
 
     def store(self, head: BatchHeader, end: EndTransactionMarker | None = None) -> int:
-        aborted = self.producers.take(head, end)
+        aborted = self.producers.add_batch(head, end)
         self.aborted += [aborted] if aborted else []
-        self.end = self.producers.end = head.last_offset + 1
+        self.end = self.producers.end_offset = head.last_offset + 1
         return head.base_offset
 
     def refuses(self, code: Code, sequence: int, count: int = 1, **options: int) -> None:
@@ -170,7 +170,7 @@ def test_one_that_was_silent_for_long_is_forgotten() -> None:
     log = Partition()
     log.send(0, 3)
     log.send(0, producer=BOB, now=NOW + 1)
-    log.producers.expire(NOW + DAY)
+    log.producers.remove_expired(NOW + DAY)
     assert log.producers.get(ANN) is None
     assert log.producers.get(BOB) is not None
     assert log.send(17) == 4
@@ -215,7 +215,7 @@ def test_a_retry_after_a_kill_is_not_stored_twice(rolled: bool) -> None:
     for offset, each in enumerate(sent[2:5], start=2):
         appended = again.append(each, NOW)
         assert (appended.base_offset, appended.duplicate) == (offset, True)
-    assert (again.append(sent[5], NOW).base_offset, again.end) == (5, 6)
+    assert (again.append(sent[5], NOW).base_offset, again.log_end_offset) == (5, 6)
 
 
 def test_an_open_transaction_holds_the_stable_offset_back() -> None:
@@ -223,12 +223,12 @@ def test_an_open_transaction_holds_the_stable_offset_back() -> None:
     log.send(0, producer=BOB)
     log.write(2)
     log.send(1, producer=BOB)
-    assert log.producers.stable(log.end) == 1
+    assert log.producers.last_stable_offset(log.end) == 1
     log.write(2, 2, producer=11)
     log.mark(ControlRecordType.COMMIT)
-    assert log.producers.stable(log.end) == 4
+    assert log.producers.last_stable_offset(log.end) == 4
     log.mark(ControlRecordType.ABORT, producer=11)
-    assert log.producers.stable(log.end) == log.end
+    assert log.producers.last_stable_offset(log.end) == log.end
     assert log.aborted == [AbortedTransaction(11, 4, 7, 8)]
 
 
@@ -245,32 +245,32 @@ def test_a_marker_without_data_aborts_nothing() -> None:
     log = Partition()
     log.mark(ControlRecordType.ABORT)
     assert log.aborted == []
-    assert log.producers.stable(log.end) == 1
+    assert log.producers.last_stable_offset(log.end) == 1
 
 
 def test_a_marker_of_a_later_epoch_ends_the_transaction() -> None:
     log = Partition()
     log.write(2)
     log.mark(ControlRecordType.COMMIT, epoch=1)
-    assert log.producers.stable(log.end) == 3
+    assert log.producers.last_stable_offset(log.end) == 3
     log.refuses(Code.INVALID_PRODUCER_EPOCH, 2)
 
 
 def test_no_client_begins_a_transaction_here() -> None:
     log = Partition()
     with pytest.raises(Refused, match="not open here") as refused:
-        log.producers.check(batch(0, transactional=True))
+        log.producers.check_batch(batch(0, transactional=True))
     assert refused.value.code is Code.INVALID_TXN_STATE
     log.send(0)
     with pytest.raises(Refused, match="not open here"):
-        log.producers.check(batch(1, transactional=True))
+        log.producers.check_batch(batch(1, transactional=True))
 
 
 def test_a_batch_outside_its_open_transaction_is_refused() -> None:
     log = Partition()
     log.write(2)
     log.refuses(Code.INVALID_TXN_STATE, 2)
-    assert log.producers.check(batch(2, transactional=True, offset=2)) is None
+    assert log.producers.check_batch(batch(2, transactional=True, offset=2)) is None
 
 
 def test_an_emptied_marker_changes_nothing() -> None:
@@ -281,16 +281,16 @@ def test_an_emptied_marker_changes_nothing() -> None:
     )
     assert read_marker(emptied) is None
     log.store(read_batch_header(emptied), None)
-    assert log.producers.stable(log.end) == 0
+    assert log.producers.last_stable_offset(log.end) == 0
 
 
 def test_an_open_transaction_does_not_expire_and_outlives_a_restart() -> None:
     log = Partition()
     log.send(0, producer=BOB)
     log.write(2)
-    log.producers.expire(NOW + 2 * DAY)
+    log.producers.remove_expired(NOW + 2 * DAY)
     again = log.restarted()
-    assert again.producers.stable(again.end) == 1
+    assert again.producers.last_stable_offset(again.end) == 1
     assert [key for key, _ in again.producers] == [ANN]
 
 
@@ -324,27 +324,27 @@ def test_every_flipped_bit_and_every_cut_of_a_snapshot_is_found() -> None:
 
 def test_the_newest_good_snapshot_counts_and_a_bad_one_is_said() -> None:
     disk, log, said = FaultyDisk(), Partition(), list[str]()
-    disk.make("t-0")
+    disk.make_folder("t-0")
     for sequence in range(4):
         log.send(sequence)
         producer_state.save_snapshot(disk, "t-0", log.producers)
     disk.flip("t-0/00000000000000000003.snapshot", 100)
     found = producer_state.load_snapshot(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
-    assert found.end == 2
+    assert found.end_offset == 2
     assert len(said) == 1
     assert said[0].startswith("t-0/00000000000000000003.snapshot: checksum ")
     assert producer_state.list_snapshot_offsets(disk, "t-0") == [1, 2]
     disk.refuse("read", "*2.snapshot")
     found = producer_state.load_snapshot(disk, "t-0", start=0, end=3, now=NOW, report=said.append)
-    assert found.end == 1
+    assert found.end_offset == 1
     assert "Input/output error" in said[1]
 
 
 def test_without_a_snapshot_the_log_is_read_from_its_start() -> None:
     disk = FaultyDisk()
-    disk.make("t-0")
+    disk.make_folder("t-0")
     found = producer_state.load_snapshot(disk, "t-0", start=5, end=9, now=NOW, report=pytest.fail)
-    assert (found.end, len(found)) == (5, 0)
+    assert (found.end_offset, len(found)) == (5, 0)
 
 
 def test_an_index_of_transactions_reads_as_it_was_written() -> None:

@@ -97,16 +97,16 @@ def test_answers_are_those_of_the_model(script: list[tuple[int | None, ...]]) ->
         expected = model.answer(producer, epoch, first, count)
         if isinstance(expected, Code):
             with pytest.raises(Refused) as refused:
-                producers.check(head)
+                producers.check_batch(head)
             assert refused.value.code is expected
             continue
-        known = producers.check(head)
+        known = producers.check_batch(head)
         if expected is not None:
             assert known is not None
             assert known.first_offset == expected
             continue
         assert known is None
-        producers.take(head)
+        producers.add_batch(head)
         model.take(producer, epoch, first, count, end)
         end += count
     assert {key: each.epoch for key, each in producers} == model.epochs

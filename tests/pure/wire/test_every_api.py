@@ -50,20 +50,20 @@ def test_it_fails_on_order(api: Api) -> None:
     node = InMemoryNode()
     for version in VERSIONS[api]:
         order = InjectedFault(
-            api=find_api(api_name(api)), left=1, client_id=None, code=Code.UNKNOWN
+            api=find_api(api_name(api)), remaining=1, client_id=None, code=Code.UNKNOWN
         )
-        node.node.faults.order(order)
+        node.node.faults.inject(order)
         codes = set(errors(node.connect().ask(request(api, version), version), version))
         assert codes == {Code.UNKNOWN}, f"v{version}"
-        assert order.met
+        assert order.triggered
     assert node.log_lines == []
 
 
 def test_a_produce_that_wants_no_answer_fails_with_its_connection() -> None:
     node = InMemoryNode()
     for version in VERSIONS[Api.PRODUCE]:
-        node.node.faults.order(
-            InjectedFault(api=Api.PRODUCE, left=1, client_id=None, code=Code.UNKNOWN)
+        node.node.faults.inject(
+            InjectedFault(api=Api.PRODUCE, remaining=1, client_id=None, code=Code.UNKNOWN)
         )
         peer, message = node.connect(), request(Api.PRODUCE, version)
         message.acks = 0

@@ -52,7 +52,7 @@ def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, A
 
 def taken(frame: bytes) -> Any:
     head = read_request_header(frame)
-    return read_request(Api(head.api), head.version, frame, head.size)
+    return read_request(Api(head.api_key), head.api_version, frame, head.size)
 
 
 def judged(api: Api, version: int, body: bytes) -> int:
@@ -222,11 +222,11 @@ def test_frames_do_not_depend_on_how_bytes_come_in(
             piece = data[at : at + rng.randint(1, most)]
             frames.feed(piece)
         else:
-            room = frames.room()
+            room = frames.get_buffer()
             piece = data[at : at + min(len(room), rng.randint(1, most))]
             room[: len(piece)] = piece
-            frames.advance(len(piece))
+            frames.buffer_updated(len(piece))
         at += len(piece)
-        while (frame := frames.next()) is not None:
+        while (frame := frames.next_frame()) is not None:
             found.append(bytes(frame))
     assert found == bodies

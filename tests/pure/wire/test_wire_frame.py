@@ -20,7 +20,7 @@ def framed(body: bytes) -> bytes:
 
 def taken(frames: FrameReader) -> list[bytes]:
     found = []
-    while (frame := frames.next()) is not None:
+    while (frame := frames.next_frame()) is not None:
         found.append(bytes(frame))
     return found
 
@@ -30,11 +30,11 @@ def written(frames: FrameReader, data: bytes) -> list[bytes]:
     found = []
     left: Bytes = data
     while left:
-        room = frames.room()
+        room = frames.get_buffer()
         count = min(len(room), len(left))
         assert count > 0
         room[:count] = left[:count]
-        frames.advance(count)
+        frames.buffer_updated(count)
         left = left[count:]
         found += taken(frames)
     return found
@@ -43,8 +43,8 @@ def written(frames: FrameReader, data: bytes) -> list[bytes]:
 def test_a_frame_comes_out_without_its_length() -> None:
     frames = FrameReader(LIMIT)
     frames.feed(framed(b"hello"))
-    assert frames.next() == b"hello"
-    assert frames.next() is None
+    assert frames.next_frame() == b"hello"
+    assert frames.next_frame() is None
 
 
 def test_a_frame_of_no_bytes_is_a_frame() -> None:
@@ -76,12 +76,12 @@ def test_frames_may_be_cut_anywhere() -> None:
 def test_bytes_are_copied_out_of_a_shared_room() -> None:
     scratch = bytearray(100)
     one, other = FrameReader(LIMIT, scratch), FrameReader(LIMIT, scratch)
-    room = one.room()
+    room = one.get_buffer()
     room[:7] = framed(b"one")
-    one.advance(7)
-    room = other.room()
+    one.buffer_updated(7)
+    room = other.get_buffer()
     room[:9] = framed(b"other")
-    other.advance(9)
+    other.buffer_updated(9)
     assert taken(one) == [b"one"]
     assert taken(other) == [b"other"]
 
@@ -91,7 +91,7 @@ def test_a_long_frame_is_written_where_it_stays() -> None:
     body = bytes(range(256)) * 4096
     assert written(frames, framed(body)) == [body]
     frames.feed(framed(body)[:1000])
-    assert len(frames.room()) > 1000, "the frame's own room, not the shared one"
+    assert len(frames.get_buffer()) > 1000, "the frame's own room, not the shared one"
 
 
 def test_room_grows_with_what_came_in_not_with_what_was_announced() -> None:
@@ -99,8 +99,8 @@ def test_room_grows_with_what_came_in_not_with_what_was_announced() -> None:
     tracemalloc.start()
     try:
         frames.feed(LIMIT.to_bytes(4, "big") + bytes(10_000))
-        assert frames.next() is None
-        frames.room()
+        assert frames.next_frame() is None
+        frames.get_buffer()
         assert tracemalloc.get_traced_memory()[1] < 200_000
     finally:
         tracemalloc.stop()
@@ -129,9 +129,9 @@ def test_what_is_no_frame_is_named(sent: bytes, said: str) -> None:
         for piece in pieces:
             frames.feed(piece)
         with pytest.raises(FormatError, match=said):
-            frames.next()
+            frames.next_frame()
         with pytest.raises(FormatError, match=said):
-            frames.next()
+            frames.next_frame()
 
 
 @pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
@@ -140,36 +140,36 @@ def test_room_may_be_made_as_soon_as_a_frame_is_announced(at_once: int) -> None:
     frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
     data, rooms = framed(sent), []
     while data:
-        room = frames.room()
+        room = frames.get_buffer()
         rooms.append(len(room))
         count = min(len(room), len(data), 77)
         room[:count] = data[:count]
-        frames.advance(count)
+        frames.buffer_updated(count)
         data = data[count:]
     assert max(rooms[1:]) >= min(at_once, len(sent) - 77 + 4)
-    assert frames.next() == sent
-    assert frames.next() is None
+    assert frames.next_frame() == sent
+    assert frames.next_frame() is None
 
 
 def test_frames_before_a_bad_one_come_out_first() -> None:
     frames = FrameReader(1000)
     frames.feed(framed(b"good") + b"GET / HTTP/1.1")
-    assert frames.next() == b"good"
+    assert frames.next_frame() == b"good"
     with pytest.raises(FormatError, match="HTTP"):
-        frames.next()
+        frames.next_frame()
 
 
 def test_tls_is_known_even_where_the_limit_would_allow_such_a_frame() -> None:
     frames = FrameReader(2**31 - 1)
     frames.feed(b"\x16\x03\x01\x00")
     with pytest.raises(FormatError, match="TLS"):
-        frames.next()
+        frames.next_frame()
 
 
 def test_a_frame_just_as_long_as_the_limit_is_taken() -> None:
     frames = FrameReader(1000)
     frames.feed(framed(bytes(1000)))
-    assert frames.next() == bytes(1000)
+    assert frames.next_frame() == bytes(1000)
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 104, 1000])
@@ -178,18 +178,18 @@ def test_what_is_held_is_what_came_in_and_did_not_go_out(most: int) -> None:
     frames = FrameReader(LIMIT)
     for start in range(0, len(data), most):  # a shell that does not look
         frames.feed(data[start : start + most])
-        assert frames.held == min(start + most, len(data))
+        assert frames.buffered_bytes == min(start + most, len(data))
     held = len(data)
-    while (frame := frames.next()) is not None:
+    while (frame := frames.next_frame()) is not None:
         held -= 4 + len(frame)
-        assert frames.held == held
+        assert frames.buffered_bytes == held
     assert held == 0
 
 
 def test_a_whole_frame_that_nobody_took_is_held() -> None:
     frames = FrameReader(LIMIT)
     frames.feed(framed(b"asked while the answer before is awaited"))
-    assert frames.held == 44
+    assert frames.buffered_bytes == 44
 
 
 @pytest.mark.parametrize("at_once", [0, 500, 1 << 20])
@@ -197,32 +197,34 @@ def test_what_is_missing_is_the_rest_of_a_frame_that_has_begun(at_once: int) -> 
     body = random.Random(3).randbytes(5_000)
     data = framed(body)
     frames = FrameReader(LIMIT, bytearray(100), at_once=at_once)
-    assert frames.missing == 0
+    assert frames.missing_bytes == 0
     frames.feed(data[:3])
-    assert frames.missing == 0, "its length is not known yet"
+    assert frames.missing_bytes == 0, "its length is not known yet"
     frames.feed(data[3:50])
-    frames.next()  # puts the beginning of the length and the rest of it together
+    frames.next_frame()  # puts the beginning of the length and the rest of it together
     for at in range(50, len(data), 99):
-        assert frames.missing == len(data) - at
-        assert frames.next() is None
-        room = frames.room()
-        assert 0 < len(room) <= frames.missing, "no byte of the next frame is read into this one"
-        count = min(99, len(room), frames.missing)
+        assert frames.missing_bytes == len(data) - at
+        assert frames.next_frame() is None
+        room = frames.get_buffer()
+        assert 0 < len(room) <= frames.missing_bytes, (
+            "no byte of the next frame is read into this one"
+        )
+        count = min(99, len(room), frames.missing_bytes)
         room[:count] = data[at : at + count]
-        frames.advance(count)
+        frames.buffer_updated(count)
         frames.feed(data[at + count : at + 99])
-    assert frames.missing == 0
-    assert frames.next() == body
-    assert frames.missing == 0
+    assert frames.missing_bytes == 0
+    assert frames.next_frame() == body
+    assert frames.missing_bytes == 0
 
 
 def test_a_frame_that_is_too_long_is_not_begun() -> None:
     frames = FrameReader(1000, at_once=1 << 20)
     frames.feed((1001).to_bytes(4, "big") + b"x")
-    assert frames.missing == 0
+    assert frames.missing_bytes == 0
     with pytest.raises(FormatError, match="1001"):
-        frames.next()
-    assert frames.missing == 0
+        frames.next_frame()
+    assert frames.missing_bytes == 0
 
 
 @pytest.mark.parametrize("first", [1, 3, 4, 5, 90, 99])
@@ -230,10 +232,10 @@ def test_a_frame_with_room_made_at_once_is_no_view_of_the_shared_room(first: int
     scratch = bytearray(100)
     frames = FrameReader(LIMIT, scratch, at_once=1 << 20)
     body = random.Random(2).randbytes(3_000)
-    room = frames.room()
+    room = frames.get_buffer()
     room[:first] = framed(body)[:first]
-    frames.advance(first)
-    assert frames.next() is None
+    frames.buffer_updated(first)
+    assert frames.next_frame() is None
     scratch[:] = b"\xff" * 100  # another connection's bytes
     assert written(frames, framed(body)[first:]) == [body]
 
@@ -245,12 +247,12 @@ def test_a_frame_with_room_made_at_once_is_read_as_numbers_where_it_is(size: int
     body = random.Random(1).randbytes(size)
     left = framed(body)
     while left:
-        room = frames.room()
+        room = frames.get_buffer()
         count = min(len(room), len(left), 333)
         room[:count] = left[:count]
-        frames.advance(count)
+        frames.buffer_updated(count)
         left = left[count:]
-    frame = frames.next()
+    frame = frames.next_frame()
     assert isinstance(frame, memoryview)
     assert frame == body
     buffer = ByteBuffer([frame[7:]])

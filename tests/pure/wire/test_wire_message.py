@@ -317,9 +317,9 @@ def test_a_class_is_made_when_it_is_first_used() -> None:
     made = heartbeat(group_id="g")
     assert made.group_id == "g"
     assert isinstance(made, heartbeat)
-    assert type(made) is heartbeat.made
+    assert type(made) is heartbeat.message_class
     fetch: Any = LazyMessageClass("FetchResponse")
-    assert fetch.FetchableTopicResponse is fetch.made.FetchableTopicResponse
+    assert fetch.FetchableTopicResponse is fetch.message_class.FetchableTopicResponse
     with pytest.raises(AttributeError, match="NoSuchStruct"):
         fetch.NoSuchStruct  # noqa: B018
 

@@ -108,9 +108,9 @@ def test_scram_speaks_as_rfc_7677_shows() -> None:
 
 
 def finished(client: Any, exchange: SaslServer) -> SaslReply:
-    client.process_server_first_message(exchange.step(client.first_message()).reply)
+    client.process_server_first_message(exchange.step(client.first_message()).data)
     step = exchange.step(client.final_message())
-    client.process_server_final_message(step.reply)  # raises where the server proves nothing
+    client.process_server_final_message(step.data)  # raises where the server proves nothing
     return step
 
 
@@ -124,7 +124,7 @@ def test_scram_logs_in_a_real_client(mechanism: Mechanism) -> None:
 
 @both
 def test_scram_knows_stored_credentials(mechanism: Mechanism) -> None:
-    kept = ScramCredential.of(mechanism, "secret", b"saltsalt", 8192)
+    kept = ScramCredential.from_password(mechanism, "secret", b"saltsalt", 8192)
     text = (
         f"salt={base64.b64encode(kept.salt).decode()},"
         f"stored_key={base64.b64encode(kept.stored_key).decode()},"
@@ -141,7 +141,7 @@ def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(mechanism: Mec
     for user in ("anna", "nobody"):
         client = RealClient(user, "wrong", mechanism)
         exchange = login(mechanism, users())
-        client.process_server_first_message(exchange.step(client.first_message()).reply)
+        client.process_server_first_message(exchange.step(client.first_message()).data)
         texts.add(failed(exchange, client.final_message()))
     assert texts == {"login failed: wrong user or password"}
 
@@ -159,7 +159,7 @@ def test_scram_refuses_what_was_said_in_another_exchange() -> None:
     who = users()
     client = RealClient("anna", "secret", SHA_256)
     first = client.first_message()
-    client.process_server_first_message(login(SHA_256, who, "one").step(first).reply)
+    client.process_server_first_message(login(SHA_256, who, "one").step(first).data)
     exchange = login(SHA_256, who, "two")
     exchange.step(first)
     assert "another exchange" in failed(exchange, client.final_message())
@@ -180,7 +180,7 @@ def test_scram_names_may_have_commas_and_equals_signs() -> None:
 
 def test_scram_skips_extensions_it_does_not_know() -> None:
     step = login(SHA_256, users()).step(b"n,,n=anna,r=abc,future=yes")
-    assert step.reply.startswith(b"r=abcservernonce,")
+    assert step.data.startswith(b"r=abcservernonce,")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_stored_credential_that_is_none_is_named(text: str, said: str) -> None
 
 def test_credentials_of_few_iterations_are_refused() -> None:
     with pytest.raises(InputError, match="4096 or more"):
-        ScramCredential.of(SHA_256, "secret", b"salt", 1000)
+        ScramCredential.from_password(SHA_256, "secret", b"salt", 1000)
 
 
 @pytest.mark.parametrize("passwords", [{"": "x"}, {"x": ""}, {"a\0b": "x"}, {"x": "a\0b"}])
@@ -266,5 +266,5 @@ def test_users_need_a_name_and_a_password(passwords: dict[str, str]) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    credential = ScramCredential.of(SHA_256, "secret", b"salt")
+    credential = ScramCredential.from_password(SHA_256, "secret", b"salt")
     assert repr(credential) == "ScramCredential(iterations=4096)"

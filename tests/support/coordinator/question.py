@@ -49,11 +49,13 @@ def admin(make: Callable[[str], GroupRequest]) -> Ask:
 
 JOINS: dict[str, Ask] = {
     "newcomer": lambda g: g.newcomer.join(),
-    "newcomer, old version": lambda g: g.newcomer.join(knows_id_first=False, knows_skip=False),
+    "newcomer, old version": lambda g: g.newcomer.join(
+        supports_member_id_required=False, supports_skip_assignment=False
+    ),
     "newcomer with a given id": lambda g: pending(g).join(),
     "given id, static": lambda g: pending(g).join(static_id="i9"),
     "leader, same": lambda g: g.a.join(),
-    "leader, version 8": lambda g: g.a.join(knows_skip=False),
+    "leader, version 8": lambda g: g.a.join(supports_skip_assignment=False),
     "leader, changed": lambda g: g.a.join(protocols=CHANGED),
     "follower, same": lambda g: g.b.join(),
     "follower, changed": lambda g: g.b.join(protocols=CHANGED),
@@ -63,7 +65,9 @@ JOINS: dict[str, Ask] = {
     "stranger": lambda g: g.newcomer.join(member_id=STRANGER),
     "new static": lambda g: g.newcomer.join(static_id="i9"),
     "leader's static id": lambda g: g.newcomer.join(static_id="i1"),
-    "leader's static id, version 8": lambda g: g.newcomer.join(static_id="i1", knows_skip=False),
+    "leader's static id, version 8": lambda g: g.newcomer.join(
+        static_id="i1", supports_skip_assignment=False
+    ),
     "leader's static id, changed": lambda g: g.newcomer.join(static_id="i1", protocols=CHANGED),
     "follower's static id": lambda g: g.newcomer.join(static_id="i2"),
     "follower's static id, reordered": lambda g: g.newcomer.join(
@@ -182,8 +186,8 @@ COMMITS: dict[str, Ask] = {
     "leader without generation": lambda g: g.a.commit(8, generation=-1),
     "stranger without generation": lambda g: g.newcomer.commit(8, member_id=STRANGER),
     "static id without generation": lambda g: g.newcomer.commit(8, static_id="i1"),
-    "leader, version 8": lambda g: g.a.commit(8, knows_missing_group=False),
-    "without joining, version 8": lambda g: g.newcomer.commit(8, knows_missing_group=False),
+    "leader, version 8": lambda g: g.a.commit(8, supports_group_id_not_found=False),
+    "without joining, version 8": lambda g: g.newcomer.commit(8, supports_group_id_not_found=False),
     "longest metadata": lambda g: g.a.commit(8, "m" * LIMIT),
     "metadata too long": lambda g: g.a.commit(8, "m" * (LIMIT + 1)),
     "metadata in bytes too long": lambda g: g.a.commit(8, "é" * LIMIT),
@@ -214,7 +218,7 @@ ADMINS: dict[str, Ask] = {
     "describe twice": admin(lambda name: DescribeGroups(groups=(name, name))),
     "describe": admin(lambda name: DescribeGroups(groups=(name,))),
     "describe, version 5": admin(
-        lambda name: DescribeGroups(groups=(name,), knows_missing_group=False)
+        lambda name: DescribeGroups(groups=(name,), supports_group_id_not_found=False)
     ),
     "describe, no group": admin(lambda _: DescribeGroups(groups=("",))),
     "list": admin(lambda _: ListGroups()),

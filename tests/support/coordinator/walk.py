@@ -80,7 +80,7 @@ ACTIONS: tuple[tuple[int, Callable[[Company, Actor], object]], ...] = (
     (3, lambda _, actor: _enter(actor)),
     (4, lambda _, actor: _join(actor)),
     (2, lambda _, actor: _join(actor, protocols=supports("range", topics=("other",)))),
-    (1, lambda _, actor: _join(actor, knows_skip=False)),
+    (1, lambda _, actor: _join(actor, supports_skip_assignment=False)),
     (4, lambda company, actor: actor.sync(*company.actors)),
     (3, lambda _, actor: actor.heartbeat()),
     (1, lambda _, actor: actor.heartbeat(generation=actor.generation + 1)),

@@ -94,7 +94,7 @@ def encode(request: GroupRequest) -> Message:  # noqa: C901, PLR0911 (one for ea
         case DeleteGroups():
             return DeleteGroupsRequest(version=2, groups_names=list(request.groups))
         case DescribeGroups():
-            version = 6 if request.knows_missing_group else 5
+            version = 6 if request.supports_group_id_not_found else 5
             return DescribeGroupsRequest(version=version, groups=list(request.groups))
         case ListGroups():
             return ListGroupsRequest(version=5, states_filter=list(request.states), types_filter=[])
@@ -103,11 +103,11 @@ def encode(request: GroupRequest) -> Message:  # noqa: C901, PLR0911 (one for ea
 
 
 def _join(request: JoinGroup) -> Message:
-    if not request.knows_id_first:
+    if not request.supports_member_id_required:
         assert request.static_id is None, "static ids came with v5"
         version = 3
     else:
-        version = 9 if request.knows_skip else 8
+        version = 9 if request.supports_skip_assignment else 8
     protocol = JoinGroupRequest.JoinGroupRequestProtocol
     return JoinGroupRequest(
         version=version,
@@ -165,7 +165,7 @@ def _commit(request: OffsetCommit) -> Message:
             )
         topics.append(in_topic(name=topic, partitions=partitions))
     return OffsetCommitRequest(
-        version=9 if request.knows_missing_group else 8,
+        version=9 if request.supports_group_id_not_found else 8,
         group_id=request.group,
         generation_id_or_member_epoch=request.generation,
         member_id=request.member_id,
@@ -248,7 +248,7 @@ def decode(request: GroupRequest, answer: Message) -> GroupResponse:  # noqa: C9
 def carried(request: GroupRequest, reply: GroupResponse) -> GroupResponse:
     """What of a reply the request's version has fields for."""
     match request, reply:
-        case JoinGroup(knows_id_first=False), JoinGroupResult():
+        case JoinGroup(supports_member_id_required=False), JoinGroupResult():
             members = tuple(replace(each, static_id=None) for each in reply.members)
             return replace(reply, protocol_type=None, members=members)
         case SyncGroup(protocol=None), SyncGroupResult():

@@ -90,12 +90,12 @@ class Broker(broker.SimulatedBroker):
     def start(self, load_time: int = 0) -> None:
         assert self.coordinator is None, "the broker runs already"
         if load_time:
-            self._stage.agenda.add(self._stage.now + load_time, self._restart, 0)
+            self._stage.scheduler.add(self._stage.now + load_time, self._restart, 0)
             return
         self._life += 1
-        self._stage.tell(TraceEventType.COORDINATOR, "", "loading")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._make()
-        self._stage.tell(TraceEventType.COORDINATOR, "", "loaded")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "loaded")
         self.set_topics(self._topics)
 
     def _make(self) -> None:
@@ -116,14 +116,14 @@ class Broker(broker.SimulatedBroker):
             config=CONFIG,
             group_config=self._config,
         )
-        self._running = self._node.parts
-        self._running.groups.find("any", self._stage.now)
+        self._running = self._node.context
+        self._running.groups.find_coordinator("any", self._stage.now)
         self._wait()
 
     def _settle(self, stored: topics.Topics) -> None:
         """What was being written when it died is there as a whole, or not at all."""
-        log = stored.log(CONSUMER_OFFSETS_TOPIC, 0)
-        end = 0 if log is None else log.end
+        log = stored.get_log(CONSUMER_OFFSETS_TOPIC, 0)
+        end = 0 if log is None else log.log_end_offset
         if end != len(self.journal):
             whole = end == len(self.journal) + len(self._writing)
             must(whole, "all or nothing is written", end, len(self.journal), self._writing)
@@ -138,20 +138,20 @@ class Broker(broker.SimulatedBroker):
         self._node = self._running = None
         self._connections.clear()
         self._links.clear()
-        self._stage.agenda.cancel(self._alarm)
+        self._stage.scheduler.cancel(self._alarm)
         super().stop()
 
-    def hand_over(self, load_time: int = 0) -> None:
+    def move_coordinator(self, load_time: int = 0) -> None:
         """It is asked to move away, and somebody looks for it later."""
         if self._running is None:
             return
-        self._stage.tell(TraceEventType.COORDINATOR, "", "unloaded")
-        self._do(functools.partial(self._running.groups.move, "any"))
-        self._stage.agenda.add(self._stage.now + load_time, self._look, self._life)
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "unloaded")
+        self._do(functools.partial(self._running.groups.move_coordinator, "any"))
+        self._stage.scheduler.add(self._stage.now + load_time, self._look, self._life)
 
     def _look(self, life: int) -> None:
         if life == self._life and self._running is not None:
-            self._do(functools.partial(self._running.groups.find, "any"))
+            self._do(functools.partial(self._running.groups.find_coordinator, "any"))
 
     def set_topics(self, wanted: Mapping[str, int]) -> None:
         """The cluster's topics are these from now on."""
@@ -163,14 +163,14 @@ class Broker(broker.SimulatedBroker):
         assert self._running is not None
         stored, wanted = self._running.topics, {**self._topics, **PROBED}
         for topic in tuple(stored):
-            if topic.name not in wanted and not topic.internal:
+            if topic.name not in wanted and not topic.is_internal:
                 stored.delete(topic.name, now)
         for name, count in wanted.items():
             known = stored.get(name)
             if known is None:
                 stored.create(name, count, {}, now)
-            elif known.partitions < count:
-                stored.grow(name, count, now)
+            elif known.partition_count < count:
+                stored.create_partitions(name, count, now)
 
     def delete_topics(self, topics: tuple[str, ...]) -> None:
         """They are gone already."""
@@ -200,7 +200,7 @@ class Broker(broker.SimulatedBroker):
             if self._chance.happens(0.5):
                 raise Stopped
             self._disk.stop_at(self._chance.below(3))
-        _, code = self._stage.nature.append(now)
+        _, code = self._stage.network.deliver_append(now)
         if code:
             self._disk.refuse(
                 "append", f"{CONSUMER_OFFSETS_TOPIC}-0/*.log", partly=self._chance.below(100)
@@ -222,7 +222,7 @@ class Broker(broker.SimulatedBroker):
     def _keep(self, entries: list[ClassicEntry]) -> None:
         for entry in entries:
             commit = isinstance(entry, OffsetCommitEntry)
-            self._stage.tell(TraceEventType.JOURNAL, entry.group, entry, news=not commit)
+            self._stage.add_record(TraceEventType.JOURNAL, entry.group, entry, news=not commit)
             if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
@@ -314,7 +314,7 @@ class Broker(broker.SimulatedBroker):
         reply = wire.decode(request, answer)
         if isinstance(reply, JoinGroupResult) and not reply.code:
             self._recognise(reply)
-        caller.answered(reply)
+        caller.receive_reply(reply)
 
     def _recognise(self, reply: JoinGroupResult) -> None:
         """The checks know it by the object that the coordinator gave, not by what came of it."""
@@ -323,8 +323,8 @@ class Broker(broker.SimulatedBroker):
         told[id(reply)] = given._replace(reply=reply)
 
     def _wait(self) -> None:
-        if self._node is not None and (at := self._node.next_alarm()) is not None:
-            self._stage.agenda.move(self._alarm, at)
+        if self._node is not None and (at := self._node.next_timer()) is not None:
+            self._stage.scheduler.reschedule(self._alarm, at)
 
 
 def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:

@@ -85,14 +85,14 @@ class Director:
         for group in plan.groups:
             for _ in range(group.size):
                 at = 0 if together else self.chance.between(0, 5 * SECOND)
-                arena.at(at, functools.partial(self._start, group))
+                arena.schedule(at, functools.partial(self._start, group))
         for time, act in plan.script:
-            arena.at(time, functools.partial(self.act, act))
+            arena.schedule(time, functools.partial(self.act, act))
         dusk = plan.horizon - DUSK
-        arena.at(dusk, self._mend)
+        arena.schedule(dusk, self._mend)
         for after in range(1, 5):
-            arena.at(dusk + after * SECOND, self._use_up)
-        arena.at(plan.horizon, self._end)
+            arena.schedule(dusk + after * SECOND, self._use_up)
+        arena.schedule(plan.horizon, self._end)
 
     def _start(self, group: GroupPlan) -> None:
         self.arena.start(self.arena.new_program(group))
@@ -104,7 +104,7 @@ class Director:
 
     def _mend(self) -> None:
         weather = self.arena.weather
-        weather.odds = replace(weather.odds, unwritten=0.0)
+        weather.rates = replace(weather.rates, append_failed=0.0)
 
     def _use_up(self) -> None:
         """A crash that still waits for an append gets one."""
@@ -162,7 +162,9 @@ class Director:
         arena = self.arena
 
         def waits_inside(one: SimulatedProcess) -> bool:
-            return not (one.processing or one.loop) and arena.wishes[one.name] is not None
+            return (
+                not (one.processing or one.processing_timer) and arena.wishes[one.name] is not None
+            )
 
         one = arena.pick(waits_inside)
         if one is None:
@@ -170,10 +172,10 @@ class Director:
         arena.wishes[one.name] = None
         arena.quitters.add(one.name)
         arena.disturbed.add(one.name)
-        one.handle(Unsubscribed())
+        one.handle_event(Unsubscribed())
         again = arena.new_wish()
         name = one.name
-        arena.at(
+        arena.schedule(
             arena.now + self._left(self.chance.between(0, 10) * SECOND),
             lambda: self._wish(name, again),
         )
@@ -304,7 +306,7 @@ class Director:
         wait = self.chance.between(100, session // 2)
         if not within:
             wait = session + self.chance.between(1, 10) * SECOND
-        self.arena.at(self.arena.now + self._left(wait), lambda: self._again(one.program))
+        self.arena.schedule(self.arena.now + self._left(wait), lambda: self._again(one.program))
         return True
 
     def _again(self, program: ProcessConfig) -> None:
@@ -358,7 +360,7 @@ class Director:
             if arena.coordinator is None:
                 arena.start_coordinator(load)
 
-        arena.at(arena.now + self.chance.between(100, 12_000), start)
+        arena.schedule(arena.now + self.chance.between(100, 12_000), start)
         return True
 
     def _move(self) -> bool:
@@ -377,7 +379,7 @@ class Director:
         """One of the last of its kind, or an older one."""
         kinds: dict[str, list[GroupRequest]] = {}
         for record in self.arena.trace[-400:]:
-            if record.what is TraceEventType.ASKED:
+            if record.type is TraceEventType.ASKED:
                 assert isinstance(record.detail, GroupRequest)
                 kinds.setdefault(type(record.detail).__name__, []).append(record.detail)
         if not kinds:

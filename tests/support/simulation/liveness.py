@@ -158,7 +158,7 @@ def most_generations(arena: Arena) -> int:
     A cooperative change takes two rounds; so does whoever comes back after it was thrown out. Who
     polls too slowly is thrown out again and again, so slow processes count by the time they had.
     """
-    reasons = sum(record.what in REASONS for record in arena.trace)
+    reasons = sum(record.type in REASONS for record in arena.trace)
     reasons += sum(arena.tally[f"act {act.name}"] for act in ACTS)
     reasons += sum(arena.tally[name] for name in FAULTS)
     reasons += arena.slow_time // min(arena.rebalances, default=1)
@@ -171,7 +171,7 @@ def watch_for_outcasts(arena: Arena) -> None:
         return
 
     def noted(note: GroupNote) -> None:
-        if note.what in (Happened.SILENT, Happened.ABSENT):
+        if note.kind in (Happened.SILENT, Happened.ABSENT):
             arena.catch_up()
             for name, one in arena.processes.items():
                 well = name not in arena.disturbed and name not in arena.closing

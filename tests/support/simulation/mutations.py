@@ -69,7 +69,7 @@ def mutation(*found_by: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]
 
 @mutation("no success before the journal")
 def commits_are_answered_before_they_are_stored() -> Any:
-    append = EventContext.append
+    append = EventContext.append_entries
 
     def hasty(
         turn: EventContext,
@@ -82,7 +82,7 @@ def commits_are_answered_before_they_are_stored() -> Any:
         else:
             append(turn, entries, then)
 
-    return ((EventContext, "append", hasty),)
+    return ((EventContext, "append_entries", hasty),)
 
 
 @mutation("no success before the journal", "failed appends are told")
@@ -93,7 +93,7 @@ def a_failed_append_counts() -> Any:
         coordinator: Coordinator, event: CoordinatorEvent, now: int
     ) -> list[CoordinatorCommand]:
         if isinstance(event, AppendFailed):
-            event = AppendSucceeded(event.ticket)
+            event = AppendSucceeded(event.append_id)
         return handle(coordinator, event, now)
 
     return ((Coordinator, "handle", hopeful),)
@@ -101,7 +101,7 @@ def a_failed_append_counts() -> Any:
 
 @mutation("a restart is a replay")
 def a_replay_forgets_a_member() -> Any:
-    loaded = ClassicGroup.loaded
+    loaded = ClassicGroup.from_entry
 
     def short(
         entry: GroupMetadataEntry, offsets: dict[TopicPartition, OffsetCommitEntry]
@@ -110,24 +110,24 @@ def a_replay_forgets_a_member() -> Any:
             entry = dataclasses.replace(entry, members=entry.members[:-1])
         return loaded(entry, offsets)
 
-    return ((ClassicGroup, "loaded", short),)
+    return ((ClassicGroup, "from_entry", short),)
 
 
 @mutation("a restart is a replay")
 def a_new_generation_forgets_the_offsets() -> Any:
-    loaded = ClassicGroup.loaded
-    return ((ClassicGroup, "loaded", lambda entry, offsets: loaded(entry, {})),)
+    loaded = ClassicGroup.from_entry
+    return ((ClassicGroup, "from_entry", lambda entry, offsets: loaded(entry, {})),)
 
 
 @mutation("sessions start after a load")
 def sessions_do_not_start_after_a_load() -> Any:
-    serve = Coordinator._serve
+    serve = Coordinator._start_serving
 
     def silent(coordinator: Coordinator, turn: EventContext) -> None:
-        with mock.patch.object(EventContext, "start_session"):
+        with mock.patch.object(EventContext, "restart_session_timer"):
             serve(coordinator, turn)
 
-    return ((Coordinator, "_serve", silent),)
+    return ((Coordinator, "_start_serving", silent),)
 
 
 @mutation("failed appends are told")
@@ -149,14 +149,14 @@ def a_failed_assignment_does_not_start_the_rebalance_again() -> Any:
 
 @mutation("everybody is answered", "nobody is thrown out")
 def what_waits_for_an_append_is_forgotten() -> Any:
-    settle = Coordinator._settle
+    settle = Coordinator._complete_append
 
     def forgetful(coordinator: Coordinator, turn: EventContext, ticket: int, code: Code) -> None:
-        for lane in coordinator._lanes.values():
+        for lane in coordinator._append_queues.values():
             lane.queue.clear()
         settle(coordinator, turn, ticket, code)
 
-    return ((Coordinator, "_settle", forgetful),)
+    return ((Coordinator, "_complete_append", forgetful),)
 
 
 # generations
@@ -183,7 +183,7 @@ def a_leader_may_assign_for_an_old_generation() -> Any:
 
 @mutation("generations rise by one")
 def a_generation_keeps_its_number() -> Any:
-    following = ClassicGroup.next_generation
+    following = ClassicGroup.start_next_generation
 
     def same(group: ClassicGroup, now: int) -> None:
         number = group.generation
@@ -191,7 +191,7 @@ def a_generation_keeps_its_number() -> Any:
         if number > 1:
             group.generation = number
 
-    return ((ClassicGroup, "next_generation", same),)
+    return ((ClassicGroup, "start_next_generation", same),)
 
 
 # who is there
@@ -210,10 +210,10 @@ def who_is_replaced_is_not_told() -> Any:
     def quiet(
         turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
     ) -> None:
-        turn.stop(GroupTimerKind.SESSION, group, old.member_id)
-        group.replace(old, new)
-        turn.start_session(group, new)
-        turn.note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
+        turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
+        group.replace_static_member(old, new)
+        turn.restart_session_timer(group, new)
+        turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
     return ((classic, "_swap_static_member", quiet),)
 
@@ -229,11 +229,11 @@ def ids_that_were_given_out_are_waited_for_without_end() -> Any:
     up = classic.handle_join_timeout
 
     def forgetful(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
-        if member_id not in group.pending:
+        if member_id not in group.pending_join_members:
             ended(turn, group, member_id)
 
     def patient(turn: EventContext, group: ClassicGroup) -> None:
-        if group.is_initial or not group.pending:
+        if group.is_initial_rebalance or not group.pending_join_members:
             up(turn, group)
 
     return (
@@ -247,7 +247,7 @@ def who_joins_twice_is_answered_once() -> Any:
     from rota.engine.coordinator import classic
 
     def forgetful(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        group.unpark_join(member)
+        group.take_waiting_join(member)
 
     return ((classic, "end_earlier_join", forgetful),)
 
@@ -259,7 +259,7 @@ def a_member_may_leave_without_a_rebalance() -> Any:
         for leaver in request.members:
             code = classic._remove_leaving_member(turn, group, leaver)
             codes.append(classic._make_leaving_member_result(leaver, code))
-        turn.answer(token, LeaveGroupResult(members=tuple(codes)))
+        turn.respond(token, LeaveGroupResult(members=tuple(codes)))
 
     leave = classic.handle_leave
 
@@ -281,7 +281,7 @@ def heartbeats_do_not_keep_a_session_alive() -> Any:
     def deaf(
         turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
     ) -> None:
-        with mock.patch.object(EventContext, "start_session"):
+        with mock.patch.object(EventContext, "restart_session_timer"):
             beat(turn, group, token, request)
 
     return ((classic, "handle_heartbeat", deaf),)
@@ -306,10 +306,10 @@ def commits_are_told_of_twice() -> Any:
     run = CommitManager.run_callbacks
 
     def stuttering(commits: CommitManager) -> None:
-        completed = list(commits._completed)
+        completed = list(commits._pending_callbacks)
         run(commits)
         for done in completed:
-            commits.outbox.put(RunCommitCallback(done.commit_id, done.offsets, done.error))
+            commits.commands.add(RunCommitCallback(done.commit_id, done.offsets, done.error))
 
     return ((CommitManager, "run_callbacks", stuttering),)
 
@@ -319,22 +319,25 @@ def cooperative_members_are_given_at_once_what_others_hold() -> Any:
     def nothing(problem: object, owners: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         return np.zeros(len(owners), dtype=np.bool_)
 
-    return ((cooperative, "held_by_another", nothing), (rules, "held_by_another", nothing))
+    return (
+        (cooperative, "find_owned_by_another", nothing),
+        (rules, "find_owned_by_another", nothing),
+    )
 
 
 @mutation("only what is owned is revoked", "listeners are told first")
 def what_is_lost_is_kept() -> Any:
-    give_up = AssignmentManager._give_up
+    give_up = AssignmentManager._release_partitions
 
     def stubborn(
         handover: AssignmentManager, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
     ) -> Procedure:
         if call is ListenerMethod.LOST:
-            yield from handover._call(call, partitions)
+            yield from handover._call_listener(call, partitions)
         else:
             yield from give_up(handover, call, partitions)
 
-    return ((AssignmentManager, "_give_up", stubborn),)
+    return ((AssignmentManager, "_release_partitions", stubborn),)
 
 
 @mutation("eager joins with nothing")
@@ -342,35 +345,35 @@ def eager_members_keep_what_they_own() -> Any:
     def lazy(handover: AssignmentManager) -> Procedure:
         yield from ()
 
-    return ((AssignmentManager, "prepare", lazy),)
+    return ((AssignmentManager, "prepare_join", lazy),)
 
 
 @mutation("nobody is thrown out", "everybody is answered")
 def members_do_not_listen_to_their_heartbeats() -> Any:
-    answered = MemberSession.heartbeat_answered
+    answered = MemberSession.handle_heartbeat_response
 
     def deaf(session: MemberSession, code: int, sender: MemberIdentity) -> None:
         hears = code != Code.REBALANCE_IN_PROGRESS
         answered(session, code if hears else Code.NONE, sender)
 
-    return ((MemberSession, "heartbeat_answered", deaf),)
+    return ((MemberSession, "handle_heartbeat_response", deaf),)
 
 
 @mutation("everything has an owner", "owners subscribe")
 def leaders_do_not_see_new_partitions() -> Any:
     def blind(watch: SubscriptionTracker) -> str | None:
-        changed = watch.joined is not None and watch.joined != watch.topics
+        changed = watch.joined_topics is not None and watch.joined_topics != watch.topics
         return "the subscription changed" if changed else None
 
-    return ((SubscriptionTracker, "_look", blind),)
+    return ((SubscriptionTracker, "_find_rejoin_reason", blind),)
 
 
 @mutation("generations are bounded by events", "no rebalance without a reason")
 def members_join_again_for_nothing() -> Any:
-    joined = Joiner.synced
+    joined = Joiner.handle_sync_response
 
     def restless(joiner: Joiner, reply: Any) -> None:
         joined(joiner, reply)
         joiner.session.request_rejoin("for nothing")
 
-    return ((Joiner, "synced", restless),)
+    return ((Joiner, "handle_sync_response", restless),)

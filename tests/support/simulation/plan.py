@@ -255,8 +255,8 @@ def _odds(chance: SeededRandom, kind: Kind) -> FaultRates:
         lost=share((0.0, 0.01, 0.05)) * network,
         repeated=share((0.0, 0.05, 0.2)) * network,
         cut=share((0.0, 0.01, 0.05)) * network,
-        unwritten=share((0.0, 0.05, 0.3)) * broker,
-        patience=chance.pick((500, 2_000, 5_000)),
+        append_failed=share((0.0, 0.05, 0.3)) * broker,
+        max_delay=chance.pick((500, 2_000, 5_000)),
     )
 
 

@@ -109,7 +109,7 @@ def settle(arena: Arena) -> None:
 
 def run(arena: Arena, until: int) -> None:
     """Step by step; the checks run inside the machines that each step wakes."""
-    arena.at(until, lambda: None)
+    arena.schedule(until, lambda: None)
     while arena.now < until:
         arena.step()
         arena.tally["steps"] += 1
@@ -117,13 +117,13 @@ def run(arena: Arena, until: int) -> None:
 
 def count_moves(tally: Counter[str], stack: ExitStack) -> None:
     """Every move of a group is counted."""
-    move = ClassicGroup.move
+    move = ClassicGroup.transition_to
 
     def counted(group: ClassicGroup, state: GroupState, now: int) -> None:
         tally[f"move {group.state.value} -> {state.value}"] += 1
         move(group, state, now)
 
-    stack.enter_context(mock.patch.object(ClassicGroup, "move", counted))
+    stack.enter_context(mock.patch.object(ClassicGroup, "transition_to", counted))
 
 
 def tail(trace: list[TraceRecord]) -> list[str]:
@@ -151,4 +151,4 @@ def _line(record: TraceRecord) -> str:
         case _:
             told = "" if detail is None else str(detail)
     kind = "" if isinstance(detail, str | tuple | None) else type(detail).__name__
-    return f"{record.at:>9} {record.what:<11} {record.who:<6} {kind} {told}"[:WIDTH]
+    return f"{record.at:>9} {record.type:<11} {record.subject:<6} {kind} {told}"[:WIDTH]

@@ -153,7 +153,7 @@ class Desk:
             self._commanded(command)
         told = [command for command in commands if isinstance(command, GroupNote)]
         for note in told:
-            if note.what is Happened.REPLACED:
+            if note.kind is Happened.REPLACED:
                 self._check_replaced(note)
         if isinstance(event, JournalUnloaded):
             must(not self.waiting, "everybody is answered", *self.waiting.values())
@@ -218,7 +218,7 @@ class Desk:
 
     def _loaded(self, coordinator: Coordinator, commands: list[CoordinatorCommand]) -> None:
         self._loading = False
-        found = list(coordinator.compacted())
+        found = list(coordinator.make_journal_snapshot())
         big = [name for name, group in self.stored.groups.items() if self._too_big(commands, name)]
         wanted = [
             one
@@ -227,7 +227,7 @@ class Desk:
         ]
         must(found == wanted, "a restart is a replay", f"\n  is {found}\n  not {wanted}")
         armed = {one.key for one in commands if isinstance(one, StartGroupTimer)}
-        sessions = {key.member for key in armed if key.kind is GroupTimerKind.SESSION}
+        sessions = {key.member_id for key in armed if key.kind is GroupTimerKind.SESSION}
         stored = {m.member_id for group in self.stored.groups.values() for m in group.saved.members}
         self._gone.update(set(self._successor.values()) - stored)
         for name, group in self.stored.groups.items():
@@ -243,7 +243,7 @@ class Desk:
     @staticmethod
     def _too_big(commands: list[CoordinatorCommand], group: str) -> bool:
         notes = [one for one in commands if isinstance(one, GroupNote) and one.group == group]
-        return any(note.what is Happened.PREPARING for note in notes)
+        return any(note.kind is Happened.PREPARING for note in notes)
 
     # the journal
 
@@ -257,7 +257,7 @@ class Desk:
         removes = any(isinstance(entry, OffsetCommitTombstone) for entry in one.entries)
         alone = all(other.is_commit for other in busy) and not (removes and busy)
         must(alone, "one change at a time", one, *busy)
-        self._in_flight[append.ticket] = one
+        self._in_flight[append.append_id] = one
 
     def _accepted(self, entries: list[OffsetCommitEntry]) -> int:
         """The request that these offsets come from: it must be of the group's generation."""
@@ -298,17 +298,17 @@ class Desk:
         """Whoever waited for it is told to try again, here or elsewhere."""
         answers = [one for one in commands if isinstance(one, SendResponse)]
         for token in {failed.commit, failed.cause} & self.waiting.keys():
-            told = [code for one in answers if one.token == token for code in _codes(one.reply)]
+            told = [code for one in answers if one.token == token for code in _codes(one.response)]
             must(told and LATER.issuperset(told), "failed appends are told", failed, told)
 
     # notes
 
     def _noted(self, note: GroupNote) -> None:
-        self.tally[f"note {note.what.value}"] += 1
+        self.tally[f"note {note.kind.value}"] += 1
         live = self.live.get(note.group)
         must(live is not None, "notes are of groups", note)
         assert live is not None
-        if note.what in (Happened.JOINED, Happened.EMPTIED):
+        if note.kind in (Happened.JOINED, Happened.EMPTIED):
             following = note.generation == live.generation + 1
             must(following, "generations rise by one", live, note)
             self._incarnations += 1
@@ -318,18 +318,18 @@ class Desk:
             endless = self.generations.total() > ENDLESS
             must(not endless, "generations are bounded by events", self.generations)
             self.returned.discard(note.group)
-        elif note.what is not Happened.LEFT:
+        elif note.kind is not Happened.LEFT:
             must(note.generation == live.generation, "generations stay", live, note)
-        if note.what is Happened.REPLACED:
+        if note.kind is Happened.REPLACED:
             old, _, new = note.text.partition(" by ")
             self._successor[old] = new
             if live.state is GroupState.STABLE:
                 self.returned.add(note.group)
-        elif note.what in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
+        elif note.kind in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
             self._gone.update(new for new in self._successor.values() if new in note.text)
-        if note.what is Happened.SILENT:
+        if note.kind is Happened.SILENT:
             self._check_silence(note)
-        live.state = STATES.get(note.what, live.state)
+        live.state = STATES.get(note.kind, live.state)
         self.on_note(note)
 
     def _check_silence(self, note: GroupNote) -> None:
@@ -351,7 +351,7 @@ class Desk:
         shown = coordinator.peek(now)
         states = {name: live.state.value for name, live in self.live.items()}
         must(shown == states, "notes tell the states", f"shown {shown}, noted {states}")
-        for entry in coordinator.compacted() if not self._in_flight else ():
+        for entry in coordinator.make_journal_snapshot() if not self._in_flight else ():
             if isinstance(entry, GroupMetadataEntry) and entry.members:
                 saved = self.stored.groups[entry.group].saved
                 same = replace(entry, state_timestamp=saved.state_timestamp) == saved
@@ -441,5 +441,5 @@ class WatchedCoordinator(Coordinator):
         commands = super().handle(RequestReceived(PROBE, ListGroups()), now)
         (answer,) = commands
         assert isinstance(answer, SendResponse)
-        assert isinstance(answer.reply, ListGroupsResult)
-        return {one.group: one.state for one in answer.reply.groups}
+        assert isinstance(answer.response, ListGroupsResult)
+        return {one.group: one.state for one in answer.response.groups}

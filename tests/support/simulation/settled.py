@@ -62,7 +62,7 @@ def notes(world: World, what: Happened, since: int = 0) -> list[tuple[int, str]]
     """When the coordinator noted this, and its words."""
     found = []
     for record in world.trace:
-        if record.what is TraceEventType.NOTE and record.at >= since:
+        if record.type is TraceEventType.NOTE and record.at >= since:
             assert isinstance(record.detail, tuple)
             if record.detail[0] == what.value:
                 found.append((record.at, str(record.detail[2])))
@@ -74,7 +74,7 @@ def calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int,
     return [
         (record.detail[0].removeprefix("on_partitions_"), numbers(record.detail[1]))
         for record in world.trace
-        if record.what is TraceEventType.LISTENER and record.who == name and record.at >= since
+        if record.type is TraceEventType.LISTENER and record.subject == name and record.at >= since
         if isinstance(record.detail, tuple)
     ]
 

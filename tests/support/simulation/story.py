@@ -86,23 +86,23 @@ def _commit(wait: int | None) -> Callable[[SimulatedProcess], None]:
 def tell(arena: Arena) -> None:
     """Three come, commit, see a topic grow, lose one, and go; then the group is deleted."""
     for name in ("a", "b"):
-        arena.at(0, functools.partial(arena.start, program(name)))
+        arena.schedule(0, functools.partial(arena.start, program(name)))
     static = program("s", static=True)
-    arena.at(100, functools.partial(arena.start, static))
-    arena.at(8 * SECOND, _do(arena, "a", _commit(3 * SECOND)))
-    arena.at(9 * SECOND, _do(arena, "b", _commit(None)))
-    arena.at(12 * SECOND, lambda: arena.set_partitions({"t1": 5}))
-    arena.at(30 * SECOND, _do(arena, "s", SimulatedProcess.crash))
-    arena.at(31 * SECOND, functools.partial(_start, arena, static))
-    arena.at(35 * SECOND, _do(arena, "s", _commit(3 * SECOND)))
-    arena.at(40 * SECOND, _do(arena, "b", SimulatedProcess.leave))
-    arena.at(55 * SECOND, functools.partial(arena.delete_topic, "t0"))
-    arena.at(70 * SECOND, _do(arena, "a", SimulatedProcess.leave))
-    arena.at(72 * SECOND, _do(arena, "s", SimulatedProcess.crash))
+    arena.schedule(100, functools.partial(arena.start, static))
+    arena.schedule(8 * SECOND, _do(arena, "a", _commit(3 * SECOND)))
+    arena.schedule(9 * SECOND, _do(arena, "b", _commit(None)))
+    arena.schedule(12 * SECOND, lambda: arena.set_partitions({"t1": 5}))
+    arena.schedule(30 * SECOND, _do(arena, "s", SimulatedProcess.crash))
+    arena.schedule(31 * SECOND, functools.partial(_start, arena, static))
+    arena.schedule(35 * SECOND, _do(arena, "s", _commit(3 * SECOND)))
+    arena.schedule(40 * SECOND, _do(arena, "b", SimulatedProcess.leave))
+    arena.schedule(55 * SECOND, functools.partial(arena.delete_topic, "t0"))
+    arena.schedule(70 * SECOND, _do(arena, "a", SimulatedProcess.leave))
+    arena.schedule(72 * SECOND, _do(arena, "s", SimulatedProcess.crash))
     offsets = OffsetDelete(group=GROUP, partitions=(TopicPartition("t1", 0),))
-    arena.at(90 * SECOND, lambda: arena.ask(offsets))
-    arena.at(92 * SECOND, lambda: arena.ask(DeleteGroups(groups=(GROUP,))))
-    arena.at(94 * SECOND, functools.partial(arena.start, program("c")))
+    arena.schedule(90 * SECOND, lambda: arena.ask(offsets))
+    arena.schedule(92 * SECOND, lambda: arena.ask(DeleteGroups(groups=(GROUP,))))
+    arena.schedule(94 * SECOND, functools.partial(arena.start, program("c")))
 
 
 def _start(arena: Arena, one: ProcessConfig) -> None:

@@ -45,29 +45,29 @@ class Weather(FaultyNetwork):
 
     def clear_up(self) -> None:
         """Nothing goes wrong from now on."""
-        self.odds = CLEAR
+        self.rates = CLEAR
 
-    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
-        fate = super().request(sender, request, now)
+    def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+        fate = super().deliver_request(sender, request, now)
         if self.loses(sender, request):
             fate = replace(fate, lost=True)
-        if self.odds is not CLEAR:
-            late = max(fate.delay, fate.reply_delay) > self.slowest
+        if self.rates is not CLEAR:
+            late = max(fate.delay, fate.reply_delay) > self.max_latency
             for name, happened in (
                 ("message slow", late),
                 ("request lost", fate.lost),
-                ("request repeated", fate.copies),
-                ("connection cut", fate.cut_after is not None),
+                ("request repeated", fate.duplicate_delays),
+                ("connection cut", fate.disconnect_after is not None),
             ):
                 if happened:
                     self._tally[name] += 1
         return fate
 
-    def append(self, now: int) -> tuple[int, Code]:
+    def deliver_append(self, now: int) -> tuple[int, Code]:
         taken = self._draws.between(0, self._append_time)
         code = self.failures.get(self._appends, Code.NONE)
         self._appends += 1
-        if not code and self._draws.happens(self.odds.unwritten):
+        if not code and self._draws.happens(self.rates.append_failed):
             code = self._draws.pick(FAILURES)
         if not code:
             return taken, Code.NONE

@@ -42,7 +42,7 @@ class Wish:
 class _Admin:
     """Whoever asks: the answer is looked at by the checks alone."""
 
-    def answered(self, reply: GroupResponse) -> None:
+    def receive_reply(self, reply: GroupResponse) -> None:
         """Nothing follows."""
 
 
@@ -137,7 +137,7 @@ class Arena(World):
 
         def listener(call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> None:
             if call is ListenerMethod.REVOKED and partitions:
-                self.at(self.now, commit)
+                self.schedule(self.now, commit)
 
         return listener
 
@@ -172,10 +172,10 @@ class Arena(World):
     def catch_up(self) -> None:
         """Learns from the trace who closes."""
         for record in self.trace[self._read :]:
-            if record.what in (TraceEventType.LEAVING, TraceEventType.RAISED):
-                self.closing.add(record.who)
+            if record.type in (TraceEventType.LEAVING, TraceEventType.RAISED):
+                self.closing.add(record.subject)
                 self.last_exit = record.at
-            if record.what is TraceEventType.RAISED:
+            if record.type is TraceEventType.RAISED:
                 self.tally[f"raised {str(record.detail).partition(':')[0]}"] += 1
         self._read = len(self.trace)
 
@@ -200,7 +200,7 @@ class Arena(World):
         """All connections break, and both sides know."""
         for one in list(self.processes.values()):
             if one.link is not None:
-                one.link.fail(None)
+                one.link.disconnect(None)
 
 
 def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:

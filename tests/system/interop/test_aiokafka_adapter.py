@@ -169,7 +169,7 @@ class TestSticky:
         given = rebalance(group, "sticky", {"t": 4})
         for name, seat in group.items():
             stated = consumer_protocol.decode_subscription(seat.sent("sticky"))
-            owned = StickyAssignor().ownership(stated)
+            owned = StickyAssignor().read_ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == NO_GENERATION
 
@@ -192,6 +192,6 @@ class TestSticky:
         before = rebalance(group, "sticky", {"t": 6})
         assert rebalance(group, "sticky", {"t": 6}) == before
         stated = Subscription(topics=("t",), user_data=Own.metadata({"t"}).user_data)
-        owned = StickyAssignor().ownership(stated)
+        owned = StickyAssignor().read_ownership(stated)
         assert set(map(tuple, owned.partitions)) == before["b"]
         assert owned.note is None

@@ -214,7 +214,7 @@ class TestStickyFamily:
         given = rebalance(group, "sticky", metadata({"t": 4}), 3)
         for name, member in group.items():
             stated = consumer_protocol.decode_subscription(subscription(member, "sticky"))
-            owned = StickyAssignor().ownership(stated)
+            owned = StickyAssignor().read_ownership(stated)
             assert set(map(tuple, owned.partitions)) == given[name]
             assert owned.generation == 3
 

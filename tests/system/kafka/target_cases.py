@@ -36,7 +36,7 @@ class Moment:
 
     @cached_property
     def problem(self) -> Problem:
-        return Problem.of(Cluster(self.counts), GroupSubscription.of(self.members))
+        return Problem.from_group(Cluster(self.counts), GroupSubscription.of(self.members))
 
     def solved(self, assignor: ColumnarAssignor) -> IntArray:
         """The target that Rota finds, its rules checked."""
@@ -65,7 +65,7 @@ class Moment:
             for topic, uuid in self.ids.items()
         ]
         problem = self.problem
-        named = TopicIterationOrder(problem, self.ids).walk
+        named = TopicIterationOrder(problem, self.ids).order
         rank = {problem.layout.topics[topic]: at for at, topic in enumerate(named)}
 
         def shown(member: Member) -> str:
@@ -85,7 +85,7 @@ class Moment:
         layout, names = self.problem.layout, self.problem.members
         given: Owners = {}
         for number, owner in enumerate(owners.tolist()):
-            topic, partition = layout.at(number)
+            topic, partition = layout.partition_at(number)
             given.setdefault(names[owner], {}).setdefault(topic, []).append(partition)
         members = (replace(m, owned=Partitions.of(given.get(m.id, {}))) for m in self.members)
         return replace(self, members=tuple(members))

@@ -154,4 +154,4 @@ def test_what_kafka_finds_invalid_is_told(tmp_path: Path) -> None:
     broken = good[:-2] + b"?" + good[-1:]
     assert "isvalid: false" in dump(tmp_path, good + broken)[1]
     (problem,) = record_batch_columns.decode_batches(good + broken).problems
-    assert (problem.position, problem.flaw) == (len(good), record_batch.BatchProblemKind.CHECKSUM)
+    assert (problem.position, problem.kind) == (len(good), record_batch.BatchProblemKind.CHECKSUM)

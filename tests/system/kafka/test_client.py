@@ -94,7 +94,7 @@ class Kafka:
 
     @property
     def tls(self) -> TlsConfig:
-        return TlsConfig(authorities=self.authority.cert_pem.bytes().decode())
+        return TlsConfig(truststore_certificates=self.authority.cert_pem.bytes().decode())
 
     def add_user(self, name: str, password: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.at["PLAINTEXT"]})
@@ -150,35 +150,35 @@ def test_every_version_is_agreed_on(kafka: Kafka) -> None:
             assert connection.version(api) == min(
                 supported_versions(api).high, connection.versions[api].high
             )
-        await connection.abort()
+        await connection.close_and_wait()
 
     run(main())
 
 
 @MECHANISMS
 def test_a_user_logs_in(kafka: Kafka, mechanism: str) -> None:
-    assert run(reached(kafka.at["LOGIN"], login=alice(mechanism))) == kafka.at["LOGIN"]
-    both = run(reached(kafka.at["BOTH"], login=alice(mechanism), tls=kafka.tls))
+    assert run(reached(kafka.at["LOGIN"], sasl=alice(mechanism))) == kafka.at["LOGIN"]
+    both = run(reached(kafka.at["BOTH"], sasl=alice(mechanism), tls=kafka.tls))
     assert both == kafka.at["BOTH"]
 
 
 @MECHANISMS
 def test_a_wrong_password(kafka: Kafka, mechanism: str) -> None:
     wrong = alice(mechanism, "wrong")
-    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], login=wrong))
+    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], sasl=wrong))
     assert f"user 'alice' is refused by {mechanism}: " in said
     assert "Authentication failed" in said
 
 
 def test_a_mechanism_that_it_has_not(kafka: Kafka) -> None:
     odd = SaslConfig(mechanism="SCRAM-SHA-1", username="alice", password="secret")
-    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], login=odd))
+    said = run(refused(AuthenticationFailed, kafka.at["LOGIN"], sasl=odd))
     assert "SCRAM-SHA-1 is not one of those it has: " in said
     assert "SCRAM-SHA-512" in said
 
 
 def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: Kafka) -> None:
-    said = run(refused(AuthenticationFailed, kafka.at["PLAINTEXT"], login=alice("PLAIN")))
+    said = run(refused(AuthenticationFailed, kafka.at["PLAINTEXT"], sasl=alice("PLAIN")))
     assert "nobody logs in there" in said
     said = run(refused(Unreachable, kafka.at["LOGIN"], 1))
     assert "it may want a login" in said
@@ -194,15 +194,23 @@ def test_by_a_clients_certificate(kafka: Kafka, tmp_path: Path) -> None:
     at = kafka.at["MUTUAL"]
     own = kafka.authority.issue_cert("client@example.org")
     own.private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
-    trusted = kafka.tls.authorities
-    known = TlsConfig(authorities=trusted, identity_file=str(tmp_path / "own.pem"))
+    trusted = kafka.tls.truststore_certificates
+    known = TlsConfig(truststore_certificates=trusted, keystore_location=str(tmp_path / "own.pem"))
     assert run(reached(at, tls=known)) == at
     said = run(refused(Untrusted, at, tls=kafka.tls))
     assert "client's certificate" in said
     stranger = trustme.CA().issue_cert("client@example.org")
     chain = stranger.cert_chain_pems[0].bytes().decode()
     key = stranger.private_key_pem.bytes().decode()
-    said = run(refused(Untrusted, at, tls=TlsConfig(authorities=trusted, chain=chain, key=key)))
+    said = run(
+        refused(
+            Untrusted,
+            at,
+            tls=TlsConfig(
+                truststore_certificates=trusted, keystore_certificate_chain=chain, keystore_key=key
+            ),
+        )
+    )
     assert "certificate" in said
 
 
@@ -213,14 +221,14 @@ def test_tls_and_plain_mixed_up(kafka: Kafka) -> None:
 
 def test_a_session_that_ends_is_followed_by_a_new_one(kafka: Kafka) -> None:
     async def main() -> None:
-        async with client(kafka.at["SHORT"], login=alice("PLAIN")) as one:
+        async with client(kafka.at["SHORT"], sasl=alice("PLAIN")) as one:
             await one.refresh([], deadline=soon(30))
             first = await one.connect(1, deadline=soon(30))
             end = soon(2.5 * SESSION / 1000)
             while asyncio.get_running_loop().time() < end:
                 await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(30))
                 await asyncio.sleep(0.01)
-            assert first.gone.done()
+            assert first.closed.done()
 
     run(main())
 
@@ -240,7 +248,7 @@ def test_topics_come_and_go(kafka: Kafka) -> None:
             )
             create = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
             await one.send(Api.CREATE_TOPICS, create, deadline=soon(30))
-            assert await one.leader(tp, soon(30)) == 1
+            assert await one.find_leader(tp, soon(30)) == 1
             first = one.metadata.topics[tp.topic]
             name = DeleteTopicsRequest.DeleteTopicState(name=tp.topic)
             delete = DeleteTopicsRequest(topics=[name], topic_names=[tp.topic], timeout_ms=30_000)
@@ -249,7 +257,7 @@ def test_topics_come_and_go(kafka: Kafka) -> None:
                 while not (await one.refresh([tp.topic], deadline=soon(30))).topics[tp.topic].error:
                     await asyncio.sleep(0.05)
             await one.send(Api.CREATE_TOPICS, create, deadline=soon(30))
-            assert await one.leader(tp, soon(30)) == 1
+            assert await one.find_leader(tp, soon(30)) == 1
             assert one.metadata.topics[tp.topic].id != first.id
             everything = await one.refresh(None, deadline=soon(30))
             assert tp.topic in everything.cluster().partitions
@@ -259,12 +267,12 @@ def test_topics_come_and_go(kafka: Kafka) -> None:
 
 def test_a_coordinator_is_found_and_asked(kafka: Kafka) -> None:
     async def main() -> None:
-        async with client(kafka.at["BOTH"], login=alice("SCRAM-SHA-512"), tls=kafka.tls) as one:
-            described = await one.ask_coordinator(
+        async with client(kafka.at["BOTH"], sasl=alice("SCRAM-SHA-512"), tls=kafka.tls) as one:
+            described = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon(60)
             )
             assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND
-            coordinator = await one.coordinator("readers", soon(30))
+            coordinator = await one.find_coordinator("readers", soon(30))
             assert str(coordinator.node.address) == kafka.at["BOTH"]
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
             answer = await coordinator.send(Api.HEARTBEAT, heartbeat, deadline=soon(30))
@@ -294,7 +302,7 @@ def test_a_broker_that_is_killed_and_comes_back(kafka: Kafka) -> None:
             finally:
                 restart.join()
             await one.send(Api.METADATA, MetadataRequest(), node=1, deadline=soon(30))
-            described = await one.ask_coordinator(
+            described = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon(60)
             )
             assert described.groups[0].error_code == Code.GROUP_ID_NOT_FOUND

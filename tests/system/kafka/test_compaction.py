@@ -48,7 +48,7 @@ CONFIG = {
     "min.compaction.lag.ms": str(DAY),
 }
 SAME = TopicConfig(
-    cleanup_policy="compact", segment_age=STEP // 2, min_cleanable_ratio=0.0, delete_retention=0
+    cleanup_policy="compact", segment_ms=STEP // 2, min_cleanable_ratio=0.0, delete_retention=0
 )
 
 

@@ -38,7 +38,7 @@ def application(broker: KafkaBroker, group: str, **settings: object) -> Applicat
 
 
 def described(app: Application, group: str) -> DescribedGroup:
-    reply = asyncio.run(app.driver.ask(DescribeGroups(groups=(group,))))
+    reply = asyncio.run(app.driver.ask_coordinator(DescribeGroups(groups=(group,))))
     assert isinstance(reply, DescribeGroupsResult)
     return reply.groups[0]
 
@@ -47,10 +47,12 @@ def test_join_commit_ask_and_leave(broker: KafkaBroker, group: str) -> None:
     with application(broker, group) as app:
         app.join()
         assert app.commit_and_wait(SEVEN) is None
-        request = OffsetFetch(group=group, partitions=(P0, TopicPartition(TOPIC, 1)), stable=True)
-        reply = asyncio.run(app.driver.ask(request))
+        request = OffsetFetch(
+            group=group, partitions=(P0, TopicPartition(TOPIC, 1)), require_stable=True
+        )
+        reply = asyncio.run(app.driver.ask_coordinator(request))
         assert reply == OffsetFetchResult(offsets={**SEVEN, TopicPartition(TOPIC, 1): None})
-        everything = asyncio.run(app.driver.ask(OffsetFetch(group=group)))
+        everything = asyncio.run(app.driver.ask_coordinator(OffsetFetch(group=group)))
         assert everything == OffsetFetchResult(offsets=SEVEN)
         app.close()
     with application(broker, group) as other:
@@ -96,7 +98,7 @@ def test_who_closes_does_not_wait_for_the_join_of_others(broker: KafkaBroker, gr
     with application(broker, group) as app, application(broker, group) as other:
         app.join()
         other.subscribe()
-        other.driver.tell(PollBegan())
+        other.driver.handle_event(PollBegan())
         app.wait(lambda: len(described(app, group).members) == 2)
         other.close(wait=30_000)
         assert [one.member_id for one in described(app, group).members] == [app.member_id]

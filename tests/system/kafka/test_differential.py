@@ -90,5 +90,5 @@ def test_every_api_in_every_version_is_asked(ours: Side) -> None:
     asked = {each.label.split(" | ")[1] for each in ours.answers}
     for handler in all_handlers().values():
         name = "".join(word.capitalize() for word in handler.api.name.split("_"))
-        for version in range(handler.lowest, handler.highest + 1):
+        for version in range(handler.min_version, handler.max_version + 1):
             assert f"{name} v{version}" in asked

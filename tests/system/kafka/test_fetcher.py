@@ -90,7 +90,7 @@ def test_only_what_is_committed(broker: KafkaBroker) -> None:
             found = values(await reader.read(count))
             assert await reader.poll(0.6) == []
             assert reader.fetcher.lag(topic[0]) == 0
-            return found, reader.fetcher.consumed()[topic[0]].offset
+            return found, reader.fetcher.consumed_positions()[topic[0]].offset
 
     kept = [f"kept {number}" for number in range(3)]
     found, behind = asyncio.run(read("read_committed", 4))
@@ -108,7 +108,7 @@ def test_records_deleted_past_the_position(broker: KafkaBroker) -> None:
     topic.fill(*(str(number) for number in range(10)))
 
     async def read(reset: str) -> list[str]:
-        async with Reader(topic.bootstrap, reset=reset) as reader:
+        async with Reader(topic.bootstrap, auto_offset_reset=reset) as reader:
             reader.fetcher.assign([topic[0]])
             reader.fetcher.seek(topic[0], OffsetAndMetadata(2))
             return values(await reader.read(4))
@@ -124,7 +124,7 @@ def test_an_epoch_that_the_log_does_not_have_is_a_truncation(broker: KafkaBroker
     topic.fill("a", "b", "c")
 
     async def read(reset: str, at: OffsetAndMetadata) -> list[str]:
-        async with Reader(topic.bootstrap, reset=reset) as reader:
+        async with Reader(topic.bootstrap, auto_offset_reset=reset) as reader:
             reader.fetcher.assign([topic[0]])
             reader.fetcher.seek(topic[0], at)
             return values(await reader.poll())

@@ -91,7 +91,7 @@ class Fleet:
 
     async def _is_settled(self, client: ClusterClient) -> bool:
         admin = Admin(client, 30)
-        seen = [await admin.look(group) for group in self.members]
+        seen = [await admin.find_group(group) for group in self.members]
         return all(
             _has_settled(each, names)
             for each, names in zip(seen, self.members.values(), strict=True)
@@ -125,7 +125,7 @@ class Watched:
         samples: list[GroupSample] = list(read_samples(rows.combine_chunks().to_batches()))
         reading = SampleReader(group)
         mine = sorted((one for one in samples if one.group == group), key=lambda one: one.at)
-        return list(reading.generations(mine)), reading.rest()
+        return list(reading.generations(mine)), reading.take_ownership()
 
     def journal(self, group: str) -> GroupHistory:
         return read_history(group, list(entries(self.data, group)), self._names())

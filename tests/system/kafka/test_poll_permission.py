@@ -39,7 +39,7 @@ SETTINGS = {
 
 def surveyed(servers: str) -> ClusterSnapshot:
     async def ask(client: ClusterClient) -> ClusterSnapshot:
-        return await SnapshotReader(client, (), 30).survey()
+        return await SnapshotReader(client, (), 30).take_snapshot()
 
     return ask_cluster(LiveCluster(settings={"bootstrap.servers": servers, **SETTINGS}), ask)
 

@@ -141,17 +141,17 @@ def test_defaults_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None
 def test_bounds_and_choices_are_kafkas_but_for_those_that_are_said(theirs: Theirs) -> None:
     for name, (_, _, validator) in theirs.items():
         key = KEYS[name]
-        if name in ELSEWHERE or (key.fate is KeySupport.REFUSED and "[" in validator):
+        if name in ELSEWHERE or (key.support is KeySupport.REFUSED and "[" in validator):
             continue
         if bounds := re.fullmatch(r"\[([-\d.]+),\.\.\.,?([-\d.]*)\]", validator):
-            assert key.least == float(bounds[1]), name
+            assert key.minimum == float(bounds[1]), name
             assert key.bounds[1] == (float(bounds[2]) if bounds[2] else HIGHEST[key.kind]), name
         elif key.kind in {KeyType.INT, KeyType.LONG, KeyType.SHORT, KeyType.DOUBLE}:
             least, _ = OTHER_LEAST.get(name, (None, ""))
-            assert key.least == least, name
+            assert key.minimum == least, name
         elif choices := re.fullmatch(r"(\(case insensitive\) )?\[(.*)\]", validator):
-            assert key.any_case == bool(choices[1]), name
-            folded = str.lower if key.any_case else str
+            assert key.ignores_case == bool(choices[1]), name
+            folded = str.lower if key.ignores_case else str
             missing = set(map(folded, FEWER_CHOICES.get(name, ())))
             assert set(map(folded, choices[2].split(", "))) - missing == set(
                 map(folded, key.choices)
@@ -178,7 +178,7 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
         for name, key in KEYS.items()
         if name not in {*BEYOND, *ELSEWHERE, *OTHER_LEAST, *FEWER_CHOICES, *OWN_CHOICES}
         and key.kind is not KeyType.CLASS
-        and key.fate is not KeySupport.REFUSED
+        and key.support is not KeySupport.REFUSED
     )
     cases = [(key, each) for key in compared for each in samples(key, rng)]
     assert len(cases) > CASES
@@ -191,7 +191,7 @@ def test_a_text_is_read_as_kafka_reads_it() -> None:
         expected = "error" if answer.startswith("error") else text(answer)
         if key.name == "bootstrap.servers" and given.strip() == "":
             continue  # refused where addresses are read
-        if key.any_case and expected != "error":
+        if key.ignores_case and expected != "error":
             assert value is not None
             assert expected is not None
             assert value.lower() == expected.lower(), (key.name, given)
@@ -337,7 +337,10 @@ def test_durations_are_read_as_java_reads_them() -> None:
 
 def test_javas_consumer_takes_what_an_advice_sets_and_refuses_what_it_leaves_out() -> None:
     one = CLIENT_LIBRARIES[client_settings.JAVA]
-    joined, left = str(one.served("range")), one.unserved("range", 600_000)
+    joined, left = (
+        str(one.consumer_protocol_setting("range")),
+        one.classic_protocol_setting("range", 600_000),
+    )
 
     def asked(advised: str, **kept: str) -> str:
         pairs = advised.partition(", and without ")[0].split(" and ")

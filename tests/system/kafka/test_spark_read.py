@@ -44,7 +44,7 @@ def end_of(topic: Topic, given: dict[str, object] | None = None) -> int:
     with OffsetLookup(
         options_of(topic.bootstrap, {"subscribe": topic.name, **(given or {})})
     ) as lookup:
-        return lookup.latest([topic[0]])[topic[0]]
+        return lookup.latest_offsets([topic[0]])[topic[0]]
 
 
 def texts(

@@ -207,7 +207,7 @@ def differences(case: Case, answer: str) -> list[Fault]:
         handed = find_owned_by_another(problem, java) & (java == solution.target)
         found += [(HANDED_OVER, "two owners at once")] * bool((differs & handed).any())
         _, doubled = find_owned_partitions(problem, member_hash_map_order(problem.members))
-        withheld = (java == UNASSIGNED) & doubled & problem.equal
+        withheld = (java == UNASSIGNED) & doubled & problem.subscriptions_identical
         found += [(WITHHELD, "no owner for a round")] * bool((differs & withheld).any())
         differs &= ~(handed | withheld)
     if differs.any():

@@ -84,11 +84,11 @@ def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
         correlation, found = read_response(case.api, case.version, frame)
         return {"correlation_id": correlation}, found
     head = read_request_header(frame)
-    found = read_request(Api(head.api), head.version, frame, head.size)
+    found = read_request(Api(head.api_key), head.api_version, frame, head.size)
     return {
-        "request_api_key": head.api,
-        "request_api_version": head.version,
-        "correlation_id": head.correlation,
+        "request_api_key": head.api_key,
+        "request_api_version": head.api_version,
+        "correlation_id": head.correlation_id,
         "client_id": head.client_id,
     }, found
 

@@ -15,7 +15,7 @@ from rota.protocol import schemas
 from rota.spark.task import read_ranges
 assert "rota.zip" in rota.__file__, rota.__file__
 load = schemas.load_schema
-print(load("ConsumerGroupDescribeRequest").key, load("FetchRequest").key)
+print(load("ConsumerGroupDescribeRequest").api_key, load("FetchRequest").api_key)
 """
 
 

@@ -20,7 +20,7 @@ def test_a_fork_cannot_use_it() -> None:
         child = os.fork()
         if child == 0:  # pragma: no cover, in another process
             try:
-                app.driver.tell(PollBegan())
+                app.driver.handle_event(PollBegan())
                 os.write(writing, b"nothing was raised")
             except RotaError as error:
                 os.write(writing, str(error).encode())

@@ -21,7 +21,7 @@ def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
             DirectoryLock(tmp_path / "data")
     script = (
         "import sys, pathlib, rota.broker.storage.log_directory as f; "
-        "f.Lock(pathlib.Path(sys.argv[1]))"
+        "f.DirectoryLock(pathlib.Path(sys.argv[1]))"
     )
     done = run_python(script, tmp_path / "data")
     assert f"in use by process {os.getpid()}" in done.err

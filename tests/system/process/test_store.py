@@ -18,7 +18,7 @@ from rota.pipeline.tables import TABLES
 
 def publish(out: Path) -> None:
     with store.begin_run(str(out)) as tables:
-        tables.write_nothing(*TABLES)
+        tables.write_empty(*TABLES)
         tables.publish()
 
 

@@ -62,9 +62,11 @@ def served(segments: Path) -> Iterator[LiveJournal]:
 
 def cuts(live: LiveJournal, shares: list[float]) -> list[Offsets]:
     """Where each partition is after each share of its records."""
-    sizes = {partition: end - live.begins[partition] for partition, end in live.ends.items()}
+    sizes = {
+        partition: end - live.log_starts[partition] for partition, end in live.log_ends.items()
+    }
     return [
-        {p: live.begins[p] + round(size * share) for p, size in sizes.items()}
+        {p: live.log_starts[p] + round(size * share) for p, size in sizes.items()}
         for share in (0.0, *shares)
     ]
 
@@ -72,7 +74,7 @@ def cuts(live: LiveJournal, shares: list[float]) -> list[Offsets]:
 def piece(spark: SparkSession, live: LiveJournal, begin: Offsets, end: Offsets) -> DataFrame:
     """The records from here to there, as a batch of a stream has them."""
     register(spark)
-    told = live.options()
+    told = live.source_options()
     for name, places in (("startingOffsets", begin), ("endingOffsets", end)):
         listed = {str(partition): offset for partition, offset in places.items()}
         told[name] = json.dumps({JOURNAL_TOPIC: listed})

@@ -38,8 +38,8 @@ def going_on(
     told: Told,
 ) -> MicroBatchRunner:
     """Rounds from where the folder is."""
-    new = FollowState(follow="x", cluster=live.name, groups=[], since=None)
-    mark = FollowState.read(shelf.shown) or new
+    new = FollowState(follow="x", cluster=live.cluster_id, groups=[], since=None)
+    mark = FollowState.read(shelf.published) or new
     return MicroBatchRunner(spark, shelf, (evidence, RunOptions(), live), mark, told)
 
 
@@ -59,7 +59,9 @@ def begun(
     evidence = EvidenceSources(cluster=live.cluster, server_logs=(str(LOG),), ends=(str(ENDS),))
     nothing, first = cuts(live, SHARES[:1])
     with store.lock_output(str(out)) as shelf:
-        going_on(spark, shelf, live, evidence, told).take(piece(spark, live, nothing, first), 0)
+        going_on(spark, shelf, live, evidence, told).process_batch(
+            piece(spark, live, nothing, first), 0
+        )
     return out, told.rounds[0]
 
 
@@ -83,7 +85,7 @@ def test_in_pieces_as_in_one_run(
             # every time a new process; a batch may come again
             for _ in range(2):
                 taking = going_on(spark, shelf, live, evidence, told)
-                taking.take(piece(spark, live, begin, end), batch)
+                taking.process_batch(piece(spark, live, begin, end), batch)
     found, wanted = everything(out), everything(logged.out)
     for name, rows in wanted.items():
         assert found[name] == rows, name
@@ -109,7 +111,7 @@ def test_a_large_round_among_small_ones(
             taking = going_on(spark, shelf, live, evidence, Told())
             for batch, (begin, end) in places[1:]:
                 monkeypatch.setattr(follow, "MAX_SMALL_RECORDS", 0 if batch in large else 10**9)
-                taking.take(piece(spark, live, begin, end), batch)
+                taking.process_batch(piece(spark, live, begin, end), batch)
     assert everything(other) == everything(out)
 
 
@@ -138,7 +140,7 @@ def test_a_round_is_killed_when_it_writes_a_file(
     def take(folder: Path) -> None:
         with store.lock_output(str(folder)) as shelf:
             taking = going_on(spark, shelf, live, evidence, Told())
-            taking.take(piece(spark, live, begin, end), 1)
+            taking.process_batch(piece(spark, live, begin, end), 1)
 
     whole = Path(shutil.copytree(out, tmp_path / "whole", symlinks=True))
     take(whole)
@@ -162,13 +164,13 @@ def test_some_groups_in_pieces(
 ) -> None:
     chosen = RunOptions(groups=("a-c*",))
     at_once = ran(spark, EvidenceSources(segments=(str(segments),)), tmp_path / "once", chosen)
-    mark = FollowState(follow="x", cluster=live.name, groups=["a-c*"], since=None)
+    mark = FollowState(follow="x", cluster=live.cluster_id, groups=["a-c*"], since=None)
     out = tmp_path / "out"
     with store.lock_output(str(out)) as shelf:
         told = (EvidenceSources(cluster=live.cluster), chosen, live)
         taking = MicroBatchRunner(spark, shelf, told, mark, Told())
         for batch, (begin, end) in enumerate(pairwise(cuts(live, [0.3, 0.6, 1.0]))):
-            taking.take(piece(spark, live, begin, end), batch)
+            taking.process_batch(piece(spark, live, begin, end), batch)
     assert everything(out) == everything(at_once.out)
 
 

@@ -99,7 +99,7 @@ def test_verdicts_have_the_lag_that_there_was(logged: Ran) -> None:
         }
         for (topic, number), row in of_group.items():
             code = partitions().index((topic, number))
-            end = ends().when(np.array([code]), np.array([at])).end[0]
+            end = ends().at_times(np.array([code]), np.array([at])).end[0]
             latest = made.offset[made.partition == code][-1]
             assert row["lag"] <= end - latest + 5, "the segments go on for a moment"
 

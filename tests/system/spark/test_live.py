@@ -80,7 +80,7 @@ def test_a_part_of_it_beside_folders_redacted(
 ) -> None:
     """What both have counts once, and the cluster is read once for all that is needed of it."""
     evidence = EvidenceSources(cluster=cluster, segments=(str(logs),))
-    last = ingest.find_segments([str(logs)]).last
+    last = ingest.find_segments([str(logs)]).last_timestamp
     options = RunOptions(groups=("a-c*",), until=last, redact=True)
     found = ran(spark, evidence, tmp_path, options)
     costs = ("group", "to_generation", "moved", "moved_min", "stopped", "members_after")

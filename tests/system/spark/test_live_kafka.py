@@ -182,7 +182,7 @@ def read_by(scene: Scene, group: str) -> int:
     """How many records a group has committed."""
 
     async def ask(client: ClusterClient) -> int:
-        found = await Admin(client, PATIENCE).committed(group)
+        found = await Admin(client, PATIENCE).fetch_committed(group)
         return sum(each.offset for each in found.values())
 
     return ask_cluster(scene.cluster, ask)
@@ -199,7 +199,7 @@ def live(spark: SparkSession, scene: Scene, tmp_path_factory: pytest.TempPathFac
 def test_what_is_to_be_read_is_known_before(scene: Scene, live: Ran) -> None:
     found = live.summary.live
     assert found is not None
-    assert len(found.ends) == 5
+    assert len(found.log_ends) == 5
     assert found.records == live.summary.records, "nothing is compacted yet"
     assert found.size
     folders = scene.folder.glob("data/__consumer_offsets-*/*.log")
@@ -260,10 +260,10 @@ def test_lag_at_commits_and_now(live: Ran) -> None:
         ("billing", 0): LATER,
         ("modern", 0): LATER,
     }
-    looked = live.summary.looked
+    looked = live.summary.lookups
     assert looked is not None
     assert looked.partitions == PARTITIONS
-    assert 0 < looked.made <= 1_000
+    assert 0 < looked.lookups <= 1_000
     assert not looked.left_out
     assert not looked.skipped
 

@@ -111,7 +111,7 @@ def test_members_offsets_and_ends(broker: rota.Broker, tmp_path: Path) -> None:
 def broker_topic_id(broker: rota.Broker) -> bytes:
     async def ask() -> bytes:
         async with client(broker.bootstrap_servers) as asking:
-            found = await asking.refresh(["orders"], deadline=asking.deadline(5))
+            found = await asking.refresh(["orders"], deadline=asking.deadline_after(5))
             return found.topics["orders"].id
 
     return run(ask())
@@ -164,7 +164,7 @@ def test_a_topic_that_may_not_be_looked_at(broker: rota.Broker, tmp_path: Path) 
     seen = sampled(broker, tmp_path, Script())
     assert seen.rows(ENDS) == []
     assert len(seen.rows(COMMITS)) == 1
-    (why,) = seen.polled.troubles
+    (why,) = seen.polled.failures
     assert "orders" in why
 
 

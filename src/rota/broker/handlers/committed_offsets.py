@@ -51,7 +51,7 @@ def _group_by_topic(values: Mapping[TopicPartition, ValueT]) -> dict[str, list[t
 
 
 def _partition_exists(topics: Topics, name: str, partition: int) -> bool:
-    return topics.log(name, partition) is not None
+    return topics.get_log(name, partition) is not None
 
 
 def _handle_offset_commit(parts: HandlerContext, call: ServerRequest) -> None:
@@ -86,7 +86,7 @@ def _handle_offset_commit(parts: HandlerContext, call: ServerRequest) -> None:
         offsets=offsets,
         topic_ids=ids,
         retention=None if retention == NO_RETENTION else retention,
-        knows_missing_group=call.version >= GROUP_NOT_FOUND_VERSION,
+        supports_group_id_not_found=call.version >= GROUP_NOT_FOUND_VERSION,
     )
     ask_coordinator(
         parts, call, request, OffsetCommitResult, partial(_offset_commit_response, unknown=unknown)
@@ -269,23 +269,23 @@ def _refuse_offset_delete(call: ServerRequest, code: Code) -> Message:
 HANDLERS = (
     Handler(
         api=Api.OFFSET_COMMIT,
-        lowest=2,
-        highest=9,
+        min_version=2,
+        max_version=9,
         handle=_handle_offset_commit,
-        refuse=_refuse_offset_commit,
+        error_response=_refuse_offset_commit,
     ),
     Handler(
         api=Api.OFFSET_FETCH,
-        lowest=1,
-        highest=9,
+        min_version=1,
+        max_version=9,
         handle=_handle_offset_fetch,
-        refuse=_refuse_offset_fetch,
+        error_response=_refuse_offset_fetch,
     ),
     Handler(
         api=Api.OFFSET_DELETE,
-        lowest=0,
-        highest=0,
+        min_version=0,
+        max_version=0,
         handle=_handle_offset_delete,
-        refuse=_refuse_offset_delete,
+        error_response=_refuse_offset_delete,
     ),
 )

@@ -89,7 +89,7 @@ def _entry_result(call: ServerRequest, setting: ConfigEntry) -> Message:
         if request.include_synonyms
         else [],
         config_type=setting.kind,
-        documentation=(setting.about or None)
+        documentation=(setting.documentation or None)
         if call.version >= 3 and request.include_documentation
         else None,
     )
@@ -211,7 +211,7 @@ def _edit_list(
 ) -> str:
     """A list with some items more or fewer; it starts from the default if it is not set."""
     setting = TOPIC_CONFIG_KEYS.get(key)
-    if setting is None or setting.kind is not ConfigType.LIST:
+    if setting is None or setting.config_type is not ConfigType.LIST:
         raise Refused(
             Code.INVALID_CONFIG, f"{key}: it is no list, so nothing is added or taken away"
         )
@@ -299,23 +299,23 @@ def _check_broker_id(parts: HandlerContext, name: str) -> None:
 HANDLERS = (
     Handler(
         api=Api.DESCRIBE_CONFIGS,
-        lowest=1,
-        highest=4,
+        min_version=1,
+        max_version=4,
         handle=handle_describe_configs,
-        refuse=refuse_describe_configs,
+        error_response=refuse_describe_configs,
     ),
     Handler(
         api=Api.INCREMENTAL_ALTER_CONFIGS,
-        lowest=0,
-        highest=1,
+        min_version=0,
+        max_version=1,
         handle=handle_incremental_alter_configs,
-        refuse=refuse_incremental_alter_configs,
+        error_response=refuse_incremental_alter_configs,
     ),
     Handler(
         api=Api.ALTER_CONFIGS,
-        lowest=0,
-        highest=2,
+        min_version=0,
+        max_version=2,
         handle=handle_alter_configs,
-        refuse=refuse_alter_configs,
+        error_response=refuse_alter_configs,
     ),
 )

@@ -126,7 +126,7 @@ def _find_coordinator(
     parts: HandlerContext, call: ServerRequest, kind: int, key: str
 ) -> tuple[Code, str | None]:
     if kind == GROUP_KEY:
-        code = parts.groups.find(key, call.now)
+        code = parts.groups.find_coordinator(key, call.now)
         return code, "the journal cannot be made" if code else None
     if kind == TRANSACTION_KEY:
         # the one code that makes every client give up at once, and not look for ever
@@ -187,8 +187,8 @@ def _handle_join_group(parts: HandlerContext, call: ServerRequest) -> None:
         client_id=call.client.client_id,
         client_host=format_client_host(call.client.host),
         reason=asked.reason,
-        knows_id_first=call.version >= MEMBER_ID_REQUIRED_VERSION,
-        knows_skip=call.version >= SKIP_ASSIGNMENT_VERSION,
+        supports_member_id_required=call.version >= MEMBER_ID_REQUIRED_VERSION,
+        supports_skip_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
     )
     if len((request.static_id or request.client_id).encode()) > MAX_CLIENT_NAME_BYTES:
         call.answer(_refuse_join_group(call, Code.INVALID_REQUEST))
@@ -318,7 +318,7 @@ def _refuse_leave_group(call: ServerRequest, code: Code) -> Message:
 def _handle_describe_groups(parts: HandlerContext, call: ServerRequest) -> None:
     request = DescribeGroups(
         groups=tuple(call.request.groups),
-        knows_missing_group=call.version >= GROUP_NOT_FOUND_VERSION,
+        supports_group_id_not_found=call.version >= GROUP_NOT_FOUND_VERSION,
     )
     ask_coordinator(parts, call, request, DescribeGroupsResult, _describe_groups_response)
 
@@ -413,54 +413,58 @@ def _refuse_delete_groups(call: ServerRequest, code: Code) -> Message:
 HANDLERS = (
     Handler(
         api=Api.FIND_COORDINATOR,
-        lowest=0,
-        highest=6,
+        min_version=0,
+        max_version=6,
         handle=_handle_find_coordinator,
-        refuse=_refuse_find_coordinator,
+        error_response=_refuse_find_coordinator,
     ),
     Handler(
         api=Api.JOIN_GROUP,
-        lowest=0,
-        highest=9,
+        min_version=0,
+        max_version=9,
         handle=_handle_join_group,
-        refuse=_refuse_join_group,
+        error_response=_refuse_join_group,
     ),
     Handler(
         api=Api.SYNC_GROUP,
-        lowest=0,
-        highest=5,
+        min_version=0,
+        max_version=5,
         handle=_handle_sync_group,
-        refuse=_refuse_sync_group,
+        error_response=_refuse_sync_group,
     ),
     Handler(
-        api=Api.HEARTBEAT, lowest=0, highest=4, handle=_handle_heartbeat, refuse=_refuse_heartbeat
+        api=Api.HEARTBEAT,
+        min_version=0,
+        max_version=4,
+        handle=_handle_heartbeat,
+        error_response=_refuse_heartbeat,
     ),
     Handler(
         api=Api.LEAVE_GROUP,
-        lowest=0,
-        highest=5,
+        min_version=0,
+        max_version=5,
         handle=_handle_leave_group,
-        refuse=_refuse_leave_group,
+        error_response=_refuse_leave_group,
     ),
     Handler(
         api=Api.DESCRIBE_GROUPS,
-        lowest=0,
-        highest=6,
+        min_version=0,
+        max_version=6,
         handle=_handle_describe_groups,
-        refuse=_refuse_describe_groups,
+        error_response=_refuse_describe_groups,
     ),
     Handler(
         api=Api.LIST_GROUPS,
-        lowest=0,
-        highest=5,
+        min_version=0,
+        max_version=5,
         handle=_handle_list_groups,
-        refuse=_refuse_list_groups,
+        error_response=_refuse_list_groups,
     ),
     Handler(
         api=Api.DELETE_GROUPS,
-        lowest=0,
-        highest=2,
+        min_version=0,
+        max_version=2,
         handle=_handle_delete_groups,
-        refuse=_refuse_delete_groups,
+        error_response=_refuse_delete_groups,
     ),
 )

@@ -49,7 +49,7 @@ def handle_fetch(parts: HandlerContext, call: ServerRequest) -> None:
         parts,
         call,
         until=call.now + request.max_wait_ms,
-        look=fetch.look,
+        look=fetch.try_answer,
         partitions=fetch.partitions,
         refuse=refuse_fetch,
     )
@@ -75,10 +75,10 @@ class FetchPass:
     """The progress of one pass over the partitions of a Fetch."""
 
     #: Bytes that the response may still take.
-    left: int
+    bytes_left: int
     size: int = 0
     #: Something is to be told at once.
-    urgent: bool = False
+    answer_now: bool = False
     #: Those that were read, or were at their end.
     logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
 
@@ -103,32 +103,32 @@ class PendingFetch:
             for topic, partition, _ in self._last.logs:
                 yield topic.name, partition
 
-    def look(self, time_is_up: bool) -> Message | None:
+    def try_answer(self, time_is_up: bool) -> Message | None:
         """The response; None: there is too little to read yet."""
         if not time_is_up and self._last is not None:
-            time_is_up = self._gone(self._last)
-            if not time_is_up and self._hopeless(self._last):
+            time_is_up = self._topic_was_replaced(self._last)
+            if not time_is_up and self._still_too_little(self._last):
                 return None
         reading = FetchPass(self._max_bytes)
-        answers = [self._topic(topic, reading) for topic in self._call.request.topics]
+        answers = [self._read_topic(topic, reading) for topic in self._call.request.topics]
         enough = reading.size >= self._min_bytes
-        if time_is_up or reading.urgent or enough or not reading.logs:
+        if time_is_up or reading.answer_now or enough or not reading.logs:
             return _fetch_response(Code.NONE, answers)
         self._last = reading
         self._length = _total_log_size(reading)
         return None
 
-    def _gone(self, last: FetchPass) -> bool:
+    def _topic_was_replaced(self, last: FetchPass) -> bool:
         """A topic was deleted, perhaps made anew: the client must know."""
         topics = self._parts.topics
         return any(topics.get(topic.name) is not topic for topic, _, _ in last.logs)
 
-    def _hopeless(self, last: FetchPass) -> bool:
+    def _still_too_little(self, last: FetchPass) -> bool:
         """So little was appended that reading everything anew is in vain."""
         missing: int = self._min_bytes - last.size
         return 0 <= _total_log_size(last) - self._length < missing
 
-    def _topic(self, asked: Message, reading: FetchPass) -> Message:
+    def _read_topic(self, asked: Message, reading: FetchPass) -> Message:
         topics = self._parts.topics
         try:
             topic = (
@@ -136,23 +136,23 @@ class PendingFetch:
                 if self._call.version >= TOPIC_ID_VERSION
                 else find_topic(topics, asked.topic)
             )
-            answers = [self._partition(topic, each, reading) for each in asked.partitions]
+            answers = [self._read_partition(topic, each, reading) for each in asked.partitions]
         except Refused as unknown:
             answers = [_fetch_error(each.partition, unknown.code) for each in asked.partitions]
         return FetchResponse.FetchableTopicResponse(
             topic=asked.topic, topic_id=asked.topic_id, partitions=answers
         )
 
-    def _partition(self, topic: Topic, asked: Message, reading: FetchPass) -> Message:
+    def _read_partition(self, topic: Topic, asked: Message, reading: FetchPass) -> Message:
         number = asked.partition
         try:
             log = find_log(topic, number)
         except Refused as unknown:
             return _fetch_error(number, unknown.code)
         try:
-            answer = self._read(log, asked, reading)
+            answer = self._read_log(log, asked, reading)
         except (Refused, DiskError) as error:
-            reading.urgent = True
+            reading.answer_now = True
             code, _ = explain_error(self._parts, error, f"{topic.name}-{number}")
             if code == Code.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_VERSION:
                 code = Code.NOT_LEADER_OR_FOLLOWER
@@ -162,7 +162,7 @@ class PendingFetch:
         reading.logs.append((topic, number, log))
         return answer
 
-    def _read(self, log: Log, asked: Message, reading: FetchPass) -> Message:
+    def _read_log(self, log: Log, asked: Message, reading: FetchPass) -> Message:
         """What a partition has from an offset on.
 
         :raises Refused: the log does not have this offset, or the client has another epoch
@@ -173,26 +173,26 @@ class PendingFetch:
         answer = FetchResponse.PartitionData(
             partition_index=asked.partition,
             error_code=0,
-            high_watermark=log.end,
-            last_stable_offset=log.stable,
-            log_start_offset=log.start,
+            high_watermark=log.log_end_offset,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self._committed else None,
             preferred_read_replica=-1,
             records=b"",
         )
         offset = asked.fetch_offset
         if asked.last_fetched_epoch > NO_LEADER_EPOCH and _set_diverging_epoch(log, asked, answer):
-            reading.urgent = True
+            reading.answer_now = True
             return answer
-        if not log.start <= offset <= log.end:
+        if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {log.start} and {log.end}",
+                f"offset {offset} is not within {log.log_start_offset} and {log.log_end_offset}",
             )
-        to = log.stable if self._committed else log.end
+        to = log.last_stable_offset if self._committed else log.log_end_offset
         if offset >= to:
             return answer
-        limit = max(min(asked.partition_max_bytes, reading.left), 0)
+        limit = max(min(asked.partition_max_bytes, reading.bytes_left), 0)
         # KIP-74: the first batch of the first partition that has one comes whole, whatever the
         # limits; else a client could wait for ever behind a batch larger than what it asks for
         first = reading.size == 0
@@ -200,7 +200,7 @@ class PendingFetch:
             answer.records = log.read(offset, limit, at_least_one=first, to=to)
             size = len(answer.records)
             reading.size += size
-            reading.left = max(reading.left - size, 0)
+            reading.bytes_left = max(reading.bytes_left - size, 0)
             if self._committed and size:
                 answer.aborted_transactions = _find_aborted(log, offset, answer.records)
         return answer
@@ -211,8 +211,8 @@ def _set_diverging_epoch(log: Log, asked: Message, answer: Message) -> bool:
 
     :raises Refused: nothing is known of the client's epoch, or the offset is gone
     """
-    found = log.end_of_epoch(asked.last_fetched_epoch)
-    if found is None or asked.fetch_offset < log.start:
+    found = log.end_offset_for_epoch(asked.last_fetched_epoch)
+    if found is None or asked.fetch_offset < log.log_start_offset:
         raise Refused(
             Code.OFFSET_OUT_OF_RANGE,
             f"offset {asked.fetch_offset} behind epoch {asked.last_fetched_epoch} is not there",
@@ -226,7 +226,7 @@ def _set_diverging_epoch(log: Log, asked: Message, answer: Message) -> bool:
 
 def _find_aborted(log: Log, first: int, records: Bytes) -> list[Message]:
     """The aborted transactions that reach into these batches."""
-    known = log.aborted(first, log.stable)
+    known = log.aborted_transactions(first, log.last_stable_offset)
     if not known:
         return []
     last = _find_last_offset(records)
@@ -267,7 +267,15 @@ def _fetch_response(code: Code, topics: list[Message]) -> Message:
     return FetchResponse(throttle_time_ms=0, error_code=code, session_id=0, responses=topics)
 
 
-HANDLERS = (Handler(api=Api.FETCH, lowest=4, highest=18, handle=handle_fetch, refuse=refuse_fetch),)
+HANDLERS = (
+    Handler(
+        api=Api.FETCH,
+        min_version=4,
+        max_version=18,
+        handle=handle_fetch,
+        error_response=refuse_fetch,
+    ),
+)
 
 #: A topic's name and a partition's number.
 PartitionKey: TypeAlias = tuple[str, int]
@@ -300,7 +308,7 @@ class LongPoll:
         self._parts = parts
         self._call = call
         self._until = until
-        self._look = look
+        self._try_answer = look
         self._partitions = partitions
         self._refuse = refuse
         self._time_is_up = until <= call.now
@@ -308,19 +316,19 @@ class LongPoll:
 
     def start(self) -> None:
         """Asks for its first turn."""
-        self._call.client.gone = self._stop
-        self._wake()
+        self._call.client.on_disconnect = self._stop
+        self._request_turn()
 
-    def _wake(self) -> None:
-        self._parts.turns.add(self, self._take)
+    def _request_turn(self) -> None:
+        self._parts.ready_queue.add(self, self._run_turn)
 
-    def _ring(self, _: int) -> None:
+    def _time_out(self, _: int) -> None:
         self._time_is_up = True
-        self._wake()
+        self._request_turn()
 
-    def _take(self) -> None:
+    def _run_turn(self) -> None:
         try:
-            response = self._look(self._time_is_up)
+            response = self._try_answer(self._time_is_up)
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
             call = self._call
             text = f"{call.api.name} v{call.version}: {type(error).__name__}: {error}"
@@ -335,13 +343,13 @@ class LongPoll:
     def _wait(self) -> None:
         self._watched = tuple(dict.fromkeys(self._partitions()))
         for name, partition in self._watched:
-            self._parts.topics.watch(name, partition, self._wake)
-        self._parts.alarms.start(self, self._until, self._ring)
+            self._parts.topics.watch(name, partition, self._request_turn)
+        self._parts.timers.start(self, self._until, self._time_out)
 
     def _stop(self) -> None:
-        self._call.client.gone = None
-        self._parts.turns.drop(self)
+        self._call.client.on_disconnect = None
+        self._parts.ready_queue.remove(self)
         if self._watched is not None:
-            self._parts.alarms.stop(self)
+            self._parts.timers.stop(self)
             for name, partition in self._watched:
-                self._parts.topics.unwatch(name, partition, self._wake)
+                self._parts.topics.unwatch(name, partition, self._request_turn)

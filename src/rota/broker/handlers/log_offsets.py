@@ -58,7 +58,7 @@ NOT_FOUND = (-1, -1, -1)
 
 def handle_list_offsets(parts: HandlerContext, call: ServerRequest) -> None:
     """Looks each partition up."""
-    _OffsetLookup(parts, call).go_on()
+    _OffsetLookup(parts, call).resume()
 
 
 def refuse_list_offsets(call: ServerRequest, code: Code) -> Message:
@@ -83,19 +83,19 @@ class _OffsetLookup:
             ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name, partitions=[])
             for each in call.request.topics
         ]
-        self._steps = self._run()
+        self._steps = self._list_partitions()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Does a part of the work; answers when all is done."""
         left = MAX_WORK_PER_TURN
         for work in self._steps:
             left -= work
             if left <= 0:
-                self._call.client.gone = self._stop
-                return self._parts.turns.add(self, self._take, long=True)
-        return self._end(ListOffsetsResponse(throttle_time_ms=0, topics=self._topics))
+                self._call.client.on_disconnect = self._stop
+                return self._parts.ready_queue.add(self, self._run_turn, long=True)
+        return self._answer(ListOffsetsResponse(throttle_time_ms=0, topics=self._topics))
 
-    def _run(self) -> Iterator[int]:
+    def _list_partitions(self) -> Iterator[int]:
         """After each partition how much work it was."""
         asked = Counter(
             (topic.name, partition.partition_index)
@@ -111,20 +111,20 @@ class _OffsetLookup:
                 answer.partitions.append(found)
                 yield work
 
-    def _take(self) -> None:
+    def _run_turn(self) -> None:
         try:
-            self.go_on()
+            self.resume()
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
             text = f"ListOffsets v{self._call.version}: {type(error).__name__}: {error}"
             self._parts.log(ERROR, text)
-            self._end(refuse_list_offsets(self._call, Code.UNKNOWN))
+            self._answer(refuse_list_offsets(self._call, Code.UNKNOWN))
 
-    def _end(self, response: Message) -> None:
-        self._call.client.gone = None
+    def _answer(self, response: Message) -> None:
+        self._call.client.on_disconnect = None
         self._call.answer(response)
 
     def _stop(self) -> None:
-        self._parts.turns.drop(self)
+        self._parts.ready_queue.remove(self)
 
 
 def _list_partition(
@@ -135,13 +135,13 @@ def _list_partition(
     work = 0
     try:
         log = _find_requested_log(parts, call, name, asked)
-        allowance = log.allowance()
+        allowance = log.decode_budget()
         try:
             offset, timestamp, epoch = _find_offset(
                 log, _visible_end(call, log), asked.timestamp, allowance
             )
         finally:
-            work = allowance.spent + (
+            work = allowance.used + (
                 LOOKUP_WORK if asked.timestamp not in TIMESTAMPS_WITHOUT_LOOKUP else 0
             )
     except (Refused, DiskError) as error:
@@ -183,7 +183,7 @@ def _visible_end(call: ServerRequest, log: Log) -> int:
     committed = (
         request.replica_id == CONSUMER_REPLICA_ID and request.isolation_level == READ_COMMITTED
     )
-    return log.stable if committed else log.end
+    return log.last_stable_offset if committed else log.log_end_offset
 
 
 def _find_offset(log: Log, end: int, time: int, allowance: DecodeBudget) -> tuple[int, int, int]:
@@ -196,17 +196,17 @@ def _find_offset(log: Log, end: int, time: int, allowance: DecodeBudget) -> tupl
         case -1:
             return end, -1, log.epochs.latest
         case -2 | -4:
-            return log.start, -1, log.epochs.at(log.start)
+            return log.log_start_offset, -1, log.epochs.epoch_at(log.log_start_offset)
         case -5 | -6:  # nothing is kept elsewhere
             return NOT_FOUND
         case -3:
-            found = log.newest(allowance)
+            found = log.find_newest_record(allowance)
         case _:
-            found = log.offset_for_time(time, allowance)
+            found = log.find_timestamp(time, allowance)
     if found is None or found[0] >= end:
         return NOT_FOUND
     offset, timestamp = found
-    return offset, timestamp, log.epochs.at(offset)
+    return offset, timestamp, log.epochs.epoch_at(offset)
 
 
 def _list_offsets_error(asked: Message, code: Code) -> Message:
@@ -222,10 +222,10 @@ def _list_offsets_error(asked: Message, code: Code) -> Message:
 _LIST_OFFSETS_HANDLERS = (
     Handler(
         api=Api.LIST_OFFSETS,
-        lowest=1,
-        highest=11,
+        min_version=1,
+        max_version=11,
         handle=handle_list_offsets,
-        refuse=refuse_list_offsets,
+        error_response=refuse_list_offsets,
     ),
 )
 
@@ -259,7 +259,7 @@ def _find_epoch_end(parts: HandlerContext, topic: Message, asked: Message) -> Me
     try:
         log = find_log(find_topic(parts.topics, topic.topic), number)
         check_leader_epoch(log, asked.current_leader_epoch)
-        found = log.end_of_epoch(asked.leader_epoch) if asked.leader_epoch >= 0 else None
+        found = log.end_offset_for_epoch(asked.leader_epoch) if asked.leader_epoch >= 0 else None
     except (Refused, DiskError) as error:
         return _epoch_end_result(number, explain_error(parts, error, f"{topic.topic}-{number}")[0])
     return _epoch_end_result(number, Code.NONE, *(found or ()))
@@ -274,10 +274,10 @@ def _epoch_end_result(partition: int, code: Code, epoch: int = -1, end: int = -1
 _LEADER_EPOCH_HANDLERS = (
     Handler(
         api=Api.OFFSET_FOR_LEADER_EPOCH,
-        lowest=2,
-        highest=4,
+        min_version=2,
+        max_version=4,
         handle=handle_offset_for_leader_epoch,
-        refuse=refuse_offset_for_leader_epoch,
+        error_response=refuse_offset_for_leader_epoch,
     ),
 )
 
@@ -296,7 +296,7 @@ def handle_delete_records(parts: HandlerContext, call: ServerRequest) -> None:
             except Refused as error:
                 problems[where] = error.code
     try:
-        parts.topics.delete_before_all(offsets)
+        parts.topics.delete_records_before_all(offsets)
     except (Refused, DiskError) as error:
         code, _ = explain_error(parts, error, "deleting records")
         problems |= dict.fromkeys(offsets, code)
@@ -334,13 +334,15 @@ def _requested_start(parts: HandlerContext, asked_topic: Message, asked: Message
     """
     topic = find_topic(parts.topics, asked_topic.name)
     log = find_log(topic, asked.partition_index)
-    if topic.internal:
+    if topic.is_internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
-    if topic.config.compacted and not topic.config.deleted:
+    if topic.config.is_compacted and not topic.config.deletes_old_segments:
         raise Refused(Code.POLICY_VIOLATION, f"{topic.name!r} is compacted: records are kept")
-    offset = log.end if asked.offset == DELETE_ALL else int(asked.offset)
-    if not 0 <= offset <= log.end:
-        raise Refused(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 and {log.end}")
+    offset = log.log_end_offset if asked.offset == DELETE_ALL else int(asked.offset)
+    if not 0 <= offset <= log.log_end_offset:
+        raise Refused(
+            Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 and {log.log_end_offset}"
+        )
     return offset
 
 
@@ -348,10 +350,10 @@ def _delete_records_outcome(
     parts: HandlerContext, where: tuple[str, int], problems: Mapping[tuple[str, int], Code]
 ) -> Message:
     name, number = where
-    log = parts.topics.log(name, number)
+    log = parts.topics.get_log(name, number)
     if where in problems or log is None:
         return _delete_records_result(number, problems.get(where, Code.UNKNOWN_TOPIC_OR_PARTITION))
-    return _delete_records_result(number, Code.NONE, log.start)
+    return _delete_records_result(number, Code.NONE, log.log_start_offset)
 
 
 def _delete_records_result(partition: int, code: Code, start: int = -1) -> Message:
@@ -363,10 +365,10 @@ def _delete_records_result(partition: int, code: Code, start: int = -1) -> Messa
 _DELETE_RECORDS_HANDLERS = (
     Handler(
         api=Api.DELETE_RECORDS,
-        lowest=0,
-        highest=2,
+        min_version=0,
+        max_version=2,
         handle=handle_delete_records,
-        refuse=refuse_delete_records,
+        error_response=refuse_delete_records,
     ),
 )
 

@@ -38,7 +38,10 @@ def handle_api_versions(parts: HandlerContext, call: ServerRequest) -> None:
         if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
             return call.answer(refuse_api_versions(call, Code.INVALID_REQUEST))
         call.client.software = f"{name} {version}"
-    keys = [_make_api_version(api, *versions) for api, versions in sorted(parts.versions.items())]
+    keys = [
+        _make_api_version(api, *versions)
+        for api, versions in sorted(parts.advertised_versions.items())
+    ]
     return call.answer(ApiVersionsResponse(error_code=Code.NONE, api_keys=keys))
 
 
@@ -59,10 +62,10 @@ def _make_api_version(api: int, lowest: int, highest: int) -> Message:
 _API_VERSIONS_HANDLERS = (
     Handler(
         api=Api.API_VERSIONS,
-        lowest=API_VERSIONS_LOWEST,
-        highest=API_VERSIONS_HIGHEST,
+        min_version=API_VERSIONS_LOWEST,
+        max_version=API_VERSIONS_HIGHEST,
         handle=handle_api_versions,
-        refuse=refuse_api_versions,
+        error_response=refuse_api_versions,
     ),
 )
 
@@ -131,7 +134,7 @@ def _describe_requested(parts: HandlerContext, call: ServerRequest) -> list[Mess
 
 
 def _describe_by_id(parts: HandlerContext, topic_id: bytes) -> Message:
-    topic = parts.topics.by_id(topic_id)
+    topic = parts.topics.get_by_id(topic_id)
     if topic is None:
         return _topic_metadata_error(Code.UNKNOWN_TOPIC_ID, None, topic_id)
     return _topic_metadata(parts, topic)
@@ -151,7 +154,7 @@ def _create_missing(parts: HandlerContext, names: Iterable[str], now: int) -> di
     if CONSUMER_OFFSETS_TOPIC in missing:
         missing.remove(CONSUMER_OFFSETS_TOPIC)
         try:
-            parts.topics.journal(now)
+            parts.topics.get_or_create_journal(now)
         except Refused as error:
             refusals[CONSUMER_OFFSETS_TOPIC] = error
     wanted = [NewTopic(name, count, {}) for name in missing[:most]]
@@ -178,7 +181,7 @@ def _topic_metadata(parts: HandlerContext, topic: Topic) -> Message:
         error_code=Code.NONE,
         name=topic.name,
         topic_id=topic.id,
-        is_internal=topic.internal,
+        is_internal=topic.is_internal,
         partitions=[
             partition(
                 error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
@@ -246,10 +249,10 @@ def handle_describe_topic_partitions(parts: HandlerContext, call: ServerRequest)
                 topics.append(_topic_description_error(name, code, TOPIC_OPERATIONS))
             continue
         first = cursor.partition_index if cursor is not None and name == begin else 0
-        last = min(first + left, topic.partitions)
+        last = min(first + left, topic.partition_count)
         topics.append(_topic_description(parts, topic, range(first, last)))
         left -= max(last - first, 0)
-        if last < topic.partitions:
+        if last < topic.partition_count:
             next_cursor = _make_cursor(name, last)
             break
     return call.answer(DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor))
@@ -266,7 +269,7 @@ def _topic_description(parts: HandlerContext, topic: Topic, numbers: Iterable[in
         error_code=Code.NONE,
         name=topic.name,
         topic_id=topic.id,
-        is_internal=topic.internal,
+        is_internal=topic.is_internal,
         partitions=[
             partition(
                 error_code=Code.NONE if log.offline is None else Code.LEADER_NOT_AVAILABLE,
@@ -307,13 +310,19 @@ def refuse_describe_topic_partitions(call: ServerRequest, code: Code) -> Message
 
 
 _METADATA_HANDLERS = (
-    Handler(api=Api.METADATA, lowest=0, highest=13, handle=handle_metadata, refuse=refuse_metadata),
+    Handler(
+        api=Api.METADATA,
+        min_version=0,
+        max_version=13,
+        handle=handle_metadata,
+        error_response=refuse_metadata,
+    ),
     Handler(
         api=Api.DESCRIBE_TOPIC_PARTITIONS,
-        lowest=0,
-        highest=0,
+        min_version=0,
+        max_version=0,
         handle=handle_describe_topic_partitions,
-        refuse=refuse_describe_topic_partitions,
+        error_response=refuse_describe_topic_partitions,
     ),
 )
 
@@ -391,17 +400,17 @@ def refuse_list_reassignments(_: ServerRequest, code: Code) -> Message:
 _CLUSTER_HANDLERS = (
     Handler(
         api=Api.DESCRIBE_CLUSTER,
-        lowest=0,
-        highest=2,
+        min_version=0,
+        max_version=2,
         handle=handle_describe_cluster,
-        refuse=refuse_describe_cluster,
+        error_response=refuse_describe_cluster,
     ),
     Handler(
         api=Api.LIST_PARTITION_REASSIGNMENTS,
-        lowest=0,
-        highest=0,
+        min_version=0,
+        max_version=0,
         handle=handle_list_reassignments,
-        refuse=refuse_list_reassignments,
+        error_response=refuse_list_reassignments,
     ),
 )
 

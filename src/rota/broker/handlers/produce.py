@@ -88,7 +88,7 @@ def _answer_or_drop(call: ServerRequest, response: Message, *problems: str) -> N
     if call.request.acks != 0:
         call.answer(response)
     elif problems:
-        call.drop(f"PRODUCE with acks=0 failed: {problems[0]}")
+        call.drop_connection(f"PRODUCE with acks=0 failed: {problems[0]}")
     else:
         call.answer(None)
 
@@ -151,7 +151,7 @@ def _append_partition(  # noqa: PLR0913, PLR0917, what an append needs
     try:
         log = find_log(topic, asked.index)
         _check_single_batch(call.version, asked.records)
-        start = log.start
+        start = log.log_start_offset
         return _append_batch(parts, call, topic, asked, allowance)
     except (Refused, DiskError) as error:
         where = f"{topic.name}-{asked.index}"
@@ -204,7 +204,7 @@ def _append_batch(
     :raises Refused: it is not allowed there
     :raises DiskError: it could not be written
     """
-    if topic.internal:
+    if topic.is_internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
     done = parts.topics.append(topic.name, asked.index, asked.records, call.now, allowance)
     return ProduceResponse.PartitionProduceResponse(
@@ -212,7 +212,7 @@ def _append_batch(
         error_code=0,
         base_offset=done.base_offset,
         log_append_time_ms=done.append_time,
-        log_start_offset=done.log_start,
+        log_start_offset=done.log_start_offset,
         record_errors=[],
         error_message=None,
     )
@@ -281,11 +281,11 @@ def _produce_error(
 _PRODUCE_HANDLERS = (
     Handler(
         api=Api.PRODUCE,
-        lowest=3,
-        highest=13,
+        min_version=3,
+        max_version=13,
         advertised_from=0,
         handle=handle_produce,
-        refuse=refuse_produce,
+        error_response=refuse_produce,
     ),
 )
 
@@ -330,10 +330,10 @@ def _init_producer_id_response(code: Code, producer: int, epoch: int) -> Message
 _INIT_PRODUCER_ID_HANDLERS = (
     Handler(
         api=Api.INIT_PRODUCER_ID,
-        lowest=0,
-        highest=5,
+        min_version=0,
+        max_version=5,
         handle=handle_init_producer_id,
-        refuse=refuse_init_producer_id,
+        error_response=refuse_init_producer_id,
     ),
 )
 

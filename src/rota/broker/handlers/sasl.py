@@ -48,11 +48,11 @@ def _handle_handshake(parts: HandlerContext, call: ServerRequest) -> None:
         if parts.users is None:  # its other requests are served
             parts.log(WARNING, f"{call.client.host}: {error}")
         else:
-            call.drop(str(error))
+            call.drop_connection(str(error))
         return
     call.client.login = login
     if call.version == RAW_FRAMES_VERSION:
-        call.client.raw = partial(_handle_raw_frame, parts, call.client)
+        call.client.raw_frame_handler = partial(_handle_raw_frame, parts, call.client)
     call.answer(_handshake_response(parts, Code.NONE))
 
 
@@ -94,7 +94,7 @@ def _handle_authenticate(parts: HandlerContext, call: ServerRequest) -> None:
         else:
             _fail_after_pause(parts, call, response, str(error))
         return
-    call.answer(SaslAuthenticateResponse(error_message="", auth_bytes=step.reply))
+    call.answer(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
 
 
 def _fail_after_pause(
@@ -104,19 +104,19 @@ def _fail_after_pause(
     name = ("login", call.client.connection)
 
     def fail(_: int) -> None:
-        call.client.gone = None
+        call.client.on_disconnect = None
         call.answer(response)
-        call.drop(reason)
+        call.drop_connection(reason)
 
-    call.client.gone = partial(parts.alarms.stop, name)
-    parts.alarms.start(name, call.now + parts.config.login_pause, fail)
+    call.client.on_disconnect = partial(parts.timers.stop, name)
+    parts.timers.start(name, call.now + parts.config.failed_authentication_delay, fail)
 
 
 def _handle_raw_frame(parts: HandlerContext, client: ClientSession, data: bytes) -> bytes:
     step = _advance_login(parts, client, data)
     if step.done:
-        client.raw = None
-    return step.reply
+        client.raw_frame_handler = None
+    return step.data
 
 
 def _advance_login(parts: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
@@ -142,16 +142,16 @@ def _refuse_authenticate(_call: ServerRequest, code: Code) -> Message:
 HANDLERS = (
     Handler(
         api=Api.SASL_HANDSHAKE,
-        lowest=0,
-        highest=1,
+        min_version=0,
+        max_version=1,
         handle=_handle_handshake,
-        refuse=_refuse_handshake,
+        error_response=_refuse_handshake,
     ),
     Handler(
         api=Api.SASL_AUTHENTICATE,
-        lowest=0,
-        highest=2,
+        min_version=0,
+        max_version=2,
         handle=_handle_authenticate,
-        refuse=_refuse_authenticate,
+        error_response=_refuse_authenticate,
     ),
 )

@@ -207,7 +207,7 @@ def handle_delete_topics(parts: HandlerContext, call: ServerRequest) -> None:
     names = Counter(name for name, topic_id in asked if name is not None and topic_id == ZERO_UUID)
     found: dict[str, Topic] = {}
     for topic_id, count in ids.items():
-        topic = parts.topics.by_id(topic_id)
+        topic = parts.topics.get_by_id(topic_id)
         if count > 1:
             results.append(
                 _delete_error(None, topic_id, _invalid_request("the id is in the request twice"))
@@ -292,7 +292,7 @@ def handle_create_partitions(parts: HandlerContext, call: ServerRequest) -> None
         problems |= dict.fromkeys(wanted, error)
     else:
         if not call.request.validate_only:
-            outcomes = parts.topics.grow_all(wanted, call.now)
+            outcomes = parts.topics.create_partitions_all(wanted, call.now)
             for name, outcome in zip(wanted, outcomes, strict=True):
                 problems[name] = outcome if isinstance(outcome, Refused) else None
     results += [_increase_result(each.name, problems[each.name]) for each in once]
@@ -301,7 +301,7 @@ def handle_create_partitions(parts: HandlerContext, call: ServerRequest) -> None
 
 def _current_count(parts: HandlerContext, name: str) -> int:
     topic = parts.topics.get(name)
-    return 0 if topic is None else topic.partitions
+    return 0 if topic is None else topic.partition_count
 
 
 def _find_increase_error(parts: HandlerContext, asked: Message) -> Refused | None:
@@ -312,7 +312,7 @@ def _find_increase_error(parts: HandlerContext, asked: Message) -> Refused | Non
     try:
         check_partition_increase(topic, asked.count)
         if asked.assignments is not None:
-            _check_assignments(parts, asked.assignments, asked.count - topic.partitions)
+            _check_assignments(parts, asked.assignments, asked.count - topic.partition_count)
     except Refused as error:
         return error
     return None
@@ -356,23 +356,23 @@ def _error_without_text(code: Code) -> Refused:
 HANDLERS = (
     Handler(
         api=Api.CREATE_TOPICS,
-        lowest=2,
-        highest=7,
+        min_version=2,
+        max_version=7,
         handle=handle_create_topics,
-        refuse=refuse_create_topics,
+        error_response=refuse_create_topics,
     ),
     Handler(
         api=Api.DELETE_TOPICS,
-        lowest=1,
-        highest=6,
+        min_version=1,
+        max_version=6,
         handle=handle_delete_topics,
-        refuse=refuse_delete_topics,
+        error_response=refuse_delete_topics,
     ),
     Handler(
         api=Api.CREATE_PARTITIONS,
-        lowest=0,
-        highest=3,
+        min_version=0,
+        max_version=3,
         handle=handle_create_partitions,
-        refuse=refuse_create_partitions,
+        error_response=refuse_create_partitions,
     ),
 )

@@ -70,9 +70,9 @@ class CatalogCopies:
     #: The newest that is whole.
     content: CatalogContent | None
     #: What is wrong, by file.
-    bad: Mapping[str, str]
+    problems: Mapping[str, str]
     #: Both are there, and say the same.
-    alike: bool
+    identical: bool
 
 
 class Catalog:
@@ -95,10 +95,10 @@ class Catalog:
     def open(cls, disk: Disk, copies: CatalogCopies, report: Report) -> Catalog:
         """That of a folder which has a good copy; a bad one is written anew."""
         assert copies.content is not None
-        for path, problem in copies.bad.items():
+        for path, problem in copies.problems.items():
             report(f"{path}: {problem}; it is written anew from the other copy")
         catalog = cls(disk, copies.content)
-        if not copies.alike:
+        if not copies.identical:
             catalog._save(copies.content)
         return catalog
 
@@ -136,30 +136,30 @@ class Catalog:
 
     def put(self, entry: TopicEntry) -> None:
         """Adds a topic, or changes what is known of it."""
-        self.change(put=[entry])
+        self.change_topics(put=[entry])
 
     def remove(self, name: str) -> None:
         """Takes a topic out."""
-        self.change(remove=[name])
+        self.change_topics(remove=[name])
 
-    def change(self, *, put: Iterable[TopicEntry] = (), remove: Iterable[str] = ()) -> None:
+    def change_topics(self, *, put: Iterable[TopicEntry] = (), remove: Iterable[str] = ()) -> None:
         """Adds topics or changes them, and takes others out, all at once."""
         gone = frozenset(remove)
         kept = {name: entry for name, entry in self.topics.items() if name not in gone}
-        self._change(topics=_sort_topics({**kept, **{each.name: each for each in put}}))
+        self._save_change(topics=_sort_topics({**kept, **{each.name: each for each in put}}))
 
     def new_producer_id(self) -> int:
         """An id that was never given before, not even by a process that was killed."""
         if self._next_id >= self._content.next_producer_id:
-            self._change(next_producer_id=self._next_id + PRODUCER_ID_BLOCK)
+            self._save_change(next_producer_id=self._next_id + PRODUCER_ID_BLOCK)
         self._next_id += 1
         return self._next_id - 1
 
-    def avoid_producer_id(self, seen: int) -> None:
+    def skip_producer_ids_through(self, seen: int) -> None:
         """Assigns neither this producer id nor a lower one from now on: it was found in a log."""
         self._next_id = max(self._next_id, seen + 1)
 
-    def _change(
+    def _save_change(
         self, *, topics: Mapping[str, TopicEntry] | None = None, next_producer_id: int | None = None
     ) -> None:
         old = self._content
@@ -179,10 +179,10 @@ class Catalog:
             self._disk.replace(CATALOG_COPY_FILE, data)
         except DiskError:
             if new is not self._content:
-                self._take_back()
+                self._undo_save()
             raise
 
-    def _take_back(self) -> None:
+    def _undo_save(self) -> None:
         """Undoes a failed change: it must not be there after a restart."""
         try:
             self._disk.replace(CATALOG_FILE, pack_catalog(self._content))
@@ -206,8 +206,8 @@ def read_catalog_copies(disk: Disk) -> CatalogCopies:
             bad[path] = str(error).removeprefix(f"{path}: ")
     return CatalogCopies(
         content=max(found, key=lambda each: each.version, default=None),
-        bad=bad,
-        alike=len(found) == 2 and found[0] == found[1],
+        problems=bad,
+        identical=len(found) == 2 and found[0] == found[1],
     )
 
 

@@ -2,20 +2,20 @@
 
 An offset checkpoint has one offset for each partition::
 
-0                   the version
-2                   how many lines follow
-orders 0 1200       topic, partition, offset
-orders 1 800
+    0                   the version
+    2                   how many lines follow
+    orders 0 1200       topic, partition, offset
+    orders 1 800
 
 That format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
 Rota keeps a second file beside it, ``.copy``: a line with its own checksum and the checksum of the
 previous content, then the same content. The copy is written first. If the checkpoint has neither
 the previous content nor the new one, it is damaged, and the copy counts.
 
-``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and for
-each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0, but a
-folder that Kafka wrote may have more. No checksum covers the epoch of a batch, so this file is also
-the check for it.
+``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and
+for each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0,
+but a folder that Kafka wrote may have more. No checksum covers the epoch of a batch, so this file
+is also the check for it.
 
 ``partition.metadata`` in a partition's folder has the id of its topic.
 """
@@ -47,12 +47,12 @@ class CheckpointCopy(NamedTuple):
     """What the second file has."""
 
     #: The checksum of the content before.
-    before: int
+    previous_checksum: int
     content: bytes
 
-    def knows(self, data: bytes) -> bool:
+    def accepts(self, data: bytes) -> bool:
         """Whether the first file may have this content."""
-        return data == self.content or compute_crc32c(data) == self.before
+        return data == self.content or compute_crc32c(data) == self.previous_checksum
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -63,7 +63,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int])
     if now == data and copy is not None and copy.content == data:
         return
     # if the file was damaged since, its checksum must not make it count after a crash in between
-    before = now if now is not None and (copy is None or copy.knows(now)) else data
+    before = now if now is not None and (copy is None or copy.accepts(now)) else data
     disk.replace(_copy_path(path), _pack_copy(before, data))
     if now != data:
         disk.replace(path, data)
@@ -133,7 +133,7 @@ def unpack_offsets(data: bytes) -> PartitionOffsets:
 def _check_against_copy(data: bytes | None, copy: CheckpointCopy | None) -> bytes:
     if data is None:
         raise FormatError("it is missing")
-    if copy is not None and not copy.knows(data):
+    if copy is not None and not copy.accepts(data):
         raise FormatError("it is not what was written")
     return data
 
@@ -180,7 +180,7 @@ class LeaderEpochs:
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         #: The one epoch, if there is but one.
-        self.only = self._epochs[0] if len(entries) == 1 else None
+        self.single_epoch = self._epochs[0] if len(entries) == 1 else None
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -192,11 +192,11 @@ class LeaderEpochs:
         """The epoch of what is written now."""
         return self._epochs[-1]
 
-    def at(self, offset: int) -> int:
+    def epoch_at(self, offset: int) -> int:
         """The epoch that an offset was written in."""
         return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
 
-    def end_of(self, epoch: int, end: int) -> tuple[int, int] | None:
+    def end_offset_for(self, epoch: int, end: int) -> tuple[int, int] | None:
         """Returns the largest epoch up to this one and its end offset; None if too high."""
         if epoch > self.latest:
             return None
@@ -264,7 +264,7 @@ def pack_partition_metadata(topic_id: bytes) -> bytes:
 
 def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
     """Makes a partition's folder with its ``partition.metadata``."""
-    disk.make(folder)
+    disk.make_folder(folder)
     disk.remove(f"{folder}/{PARTITION_METADATA_FILE}")
     disk.append(f"{folder}/{PARTITION_METADATA_FILE}", pack_partition_metadata(topic_id))
 

@@ -1,10 +1,10 @@
 """Compaction of one log: of every key only the last record is kept.
 
-The part of a log that was not compacted before is dirty. A first pass finds the last offset of each
-key in it. A second pass rewrites all segments up to its end without the superseded records, small
-segments together as one. The active segment is never touched, nor is what the topic's configuration
-or an open transaction still protects. Compaction runs in steps; between two steps the log can be
-appended to and read. :mod:`rota.broker.storage.swap` puts the new files in place.
+The part of a log that was not compacted before is dirty. A first pass finds the last offset of
+each key in it. A second pass rewrites all segments up to its end without the superseded records,
+small segments together as one. The active segment is never touched, nor is what the topic's
+configuration or an open transaction still protects. Compaction runs in steps; between two steps
+the log can be appended to and read. :mod:`rota.broker.storage.swap` puts the new files in place.
 
 Of each key the last record is kept. If it is a tombstone (a record without a value), it goes after
 ``delete.retention.ms``. Offsets, timestamps and the codec stay as they were. What else is kept:
@@ -69,35 +69,39 @@ class LogToClean:
     """The part of a log that can be cleaned."""
 
     #: The first offset that is dirty.
-    first: int
+    first_dirty_offset: int
     #: The first that may not be compacted yet, where a segment begins.
-    limit: int
+    first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
     #: Something is dirty for longer than ``max.compaction.lag.ms``.
     overdue: bool
 
     @property
-    def ratio(self) -> float:
+    def cleanable_ratio(self) -> float:
         """How much of what may be compacted is dirty."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
-    def worth(self, least: float) -> bool:
+    def needs_cleaning(self, least: float) -> bool:
         """Whether the log should be compacted now, given ``min.cleanable.dirty.ratio``."""
-        return self.dirty_bytes > 0 and (self.overdue or self.ratio > least)
+        return self.dirty_bytes > 0 and (self.overdue or self.cleanable_ratio > least)
 
 
 def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
     """Finds the part of a log that can be cleaned.
 
-    :param point: the offset up to which the log was compacted, according to the checkpoint :raises
-    FormatError: the log is damaged
+    :param point: the offset up to which the log was compacted, according to the checkpoint
+    :raises FormatError: the log is damaged
     """
-    first = log.start if point is None or not log.start <= point <= log.end else point
+    first = (
+        log.log_start_offset
+        if point is None or not log.log_start_offset <= point <= log.log_end_offset
+        else point
+    )
     bases = [each.base_offset for each in log.segments]
     closed = log.segments[:-1]
     dirty = closed[max(bisect_right(bases, first) - 1, 0) :]
-    allowed = min(log.stable, bases[-1])
+    allowed = min(log.last_stable_offset, bases[-1])
     lag = log.config.min_compaction_lag
     try:
         if lag:
@@ -110,8 +114,8 @@ def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
         raise FormatError(str(damage)) from None
     limit = bases[max(bisect_right(bases, max(first, allowed)) - 1, 0)]
     return LogToClean(
-        first=first,
-        limit=limit,
+        first_dirty_offset=first,
+        first_uncleanable_offset=limit,
         clean_bytes=sum(each.size for each in closed if each.base_offset < first),
         dirty_bytes=sum(each.size for each in dirty if each.base_offset < limit),
         overdue=overdue,
@@ -119,7 +123,7 @@ def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    head = read_batch_header(segment.disk, segment.log, 0)
+    head = read_batch_header(segment.disk, segment.log_path, 0)
     return -1 if head is None else head.max_timestamp
 
 
@@ -130,8 +134,8 @@ def compact_log(
 
     Closing the generator stops it at once; segments that were already replaced stay replaced.
 
-    :raises FormatError: the log is damaged; nothing after that is touched :raises DiskError: the
-    operating system refused; the log is as it was, or is ``failed``
+    :raises FormatError: the log is damaged; nothing after that is touched
+    :raises DiskError: the operating system refused; the log is as it was, or is ``failed``
     """
     work = _run_passes(log, dirt, now, most_keys)
     try:
@@ -154,13 +158,13 @@ def _run_passes(log: Log, dirt: LogToClean, now: int, most_keys: int) -> Generat
     aborted = _list_aborted(log)
     newest = OffsetMap()
     yield from _build_offset_map(log, dirt, CleanedTransactions(aborted), newest, most_keys)
-    end = newest.upto + 1
-    if end <= dirt.first:
-        return dirt.first
+    end = newest.latest_offset + 1
+    if end <= dirt.first_dirty_offset:
+        return dirt.first_dirty_offset
     sieve = RecordFilter(
         newest,
         CleanedTransactions(aborted),
-        limit=dirt.limit,
+        limit=dirt.first_uncleanable_offset,
         now=now,
         delete_retention=log.config.delete_retention,
     )
@@ -180,22 +184,27 @@ def _build_offset_map(
 ) -> Generator[None]:
     """Reads the dirty part, or as much of it as ``most_keys`` allows, into the offset map."""
     bases = [each.base_offset for each in log.segments]
-    begin = max(bisect_right(bases, dirt.first) - 1, 0)
+    begin = max(bisect_right(bases, dirt.first_dirty_offset) - 1, 0)
     for segment in log.segments[begin:-1]:
-        if segment.base_offset >= dirt.limit:
+        if segment.base_offset >= dirt.first_uncleanable_offset:
             return
         for portion in read_batch_groups(segment):
             for number, head, first, behind in portion:
                 if head.control:
-                    transactions.ends(head, portion.marker[number])
-                elif not transactions.drops(head) and head.last_offset >= dirt.first:
-                    found = _last_offsets_of_keys(portion, first, behind, dirt.first)
+                    transactions.on_control_batch_read(head, portion.marker[number])
+                elif (
+                    not transactions.on_batch_read(head)
+                    and head.last_offset >= dirt.first_dirty_offset
+                ):
+                    found = _last_offsets_of_keys(portion, first, behind, dirt.first_dirty_offset)
                     if newest.offsets and len(newest.offsets) + len(found) > most_keys:
                         return
                     newest.offsets.update(found)
-                newest.upto = max(newest.upto, head.last_offset)
+                newest.latest_offset = max(newest.latest_offset, head.last_offset)
             yield
-        newest.upto = segment.end - 1  # offsets that are missing at its end count too
+        newest.latest_offset = (
+            segment.end_offset - 1
+        )  # offsets that are missing at its end count too
 
 
 def _last_offsets_of_keys(
@@ -227,7 +236,7 @@ def _group_segments(log: Log, segments: Sequence[LogSegment]) -> list[list[LogSe
             bool(groups)
             and size <= log.config.segment_bytes
             and max(index, times) <= log.config.segment_index_bytes
-            and segment.end - 1 - groups[-1][0].base_offset <= MAX_INT
+            and segment.end_offset - 1 - groups[-1][0].base_offset <= MAX_INT
         )
         if fits:
             groups[-1].append(segment)
@@ -255,29 +264,31 @@ class _CleanedSegment:
             kind: segment_path(log.folder, base, kind, swap.CLEANED) for kind in SEGMENT_FILE_KINDS
         }
         self._indexer = IndexBuilder(base, log.config.index_interval)
-        self._waiting: dict[str, bytearray] = {kind: bytearray() for kind in self._files}
+        self._unwritten: dict[str, bytearray] = {kind: bytearray() for kind in self._files}
         for name in self._files.values():
             self._disk.append(name, b"")
 
-    def add(self, kept: RetainedBatch) -> None:
+    def add_batch(self, kept: RetainedBatch) -> None:
         """A batch."""
         size = len(kept.data)
-        of_offset, of_time = self._indexer.add(self.size, size, kept.last_offset, kept.newest)
-        self._waiting["log"] += kept.data
-        self._waiting["index"] += of_offset
-        self._waiting["timeindex"] += of_time
+        of_offset, of_time = self._indexer.add_batch(
+            self.size, size, kept.last_offset, kept.max_timestamp
+        )
+        self._unwritten["log"] += kept.data
+        self._unwritten["index"] += of_offset
+        self._unwritten["timeindex"] += of_time
         self.size += size
 
     def write(self) -> None:
         """Writes what has come."""
-        for kind, waiting in self._waiting.items():
+        for kind, waiting in self._unwritten.items():
             if waiting:
                 self._disk.append(self._files[kind], waiting)
-                self._waiting[kind] = bytearray()
+                self._unwritten[kind] = bytearray()
 
     def close(self) -> Generator[None]:
         """All of it outlives a loss of power."""
-        self._waiting["timeindex"] += self._indexer.last_time()
+        self._unwritten["timeindex"] += self._indexer.last_time_entry()
         self.write()
         for name in self._files.values():
             yield
@@ -291,11 +302,11 @@ def _clean_segments(log: Log, group: Sequence[LogSegment], sieve: RecordFilter) 
     swap.remove_cleaned_files(log.disk, log.folder, bases[0])
     try:
         cleaned = _CleanedSegment(log, bases[0])
-        sieve.know(log.producers)
+        sieve.set_producers(log.producers)
         for segment in group:
             for portion in read_batch_groups(segment):
-                for kept in sieve.sift(portion):
-                    cleaned.add(kept)
+                for kept in sieve.filter_batches(portion):
+                    cleaned.add_batch(kept)
                 cleaned.write()
                 yield
         yield from cleaned.close()
@@ -304,7 +315,7 @@ def _clean_segments(log: Log, group: Sequence[LogSegment], sieve: RecordFilter) 
         with suppress(DiskError):
             swap.remove_cleaned_files(log.disk, log.folder, bases[0])
         raise
-    log.swapped(bases)
+    log.replace_segments(bases)
 
 
 def _swap_in(log: Log, bases: list[int]) -> None:
@@ -312,7 +323,7 @@ def _swap_in(log: Log, bases: list[int]) -> None:
         swap.swap_segments(log.disk, log.folder, bases)
     except DiskError as error:
         if swap.is_swap_begun(log.disk, log.folder, bases[0]):
-            log.fail(f"compaction was stopped in the middle: {error}")
+            log.mark_failed(f"compaction was stopped in the middle: {error}")
         raise
 
 
@@ -333,23 +344,23 @@ class OffsetMap:
 
     offsets: dict[bytes, int] = field(default_factory=dict)
     #: The last offset that was looked at.
-    upto: int = NO_OFFSET
+    latest_offset: int = NO_OFFSET
 
 
 class CleanedTransactions:
     """Follows the transactions while the log is read in order."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._ahead = [(each.first_offset, each.producer_id) for each in aborted]
-        heapify(self._ahead)
+        self._upcoming_aborted = [(each.first_offset, each.producer_id) for each in aborted]
+        heapify(self._upcoming_aborted)
         #: The producers of those that have begun; was a batch of them seen?
         self._aborted: dict[int, bool] = {}
         #: Producers of which a batch was seen that will be, or is, committed.
         self._committed: set[int] = set()
 
-    def drops(self, head: BatchHeader) -> bool:
+    def on_batch_read(self, head: BatchHeader) -> bool:
         """Whether a data batch belongs to an aborted transaction, and can go."""
-        self._go_to(head.last_offset)
+        self._advance_to(head.last_offset)
         if not head.transactional:
             return False
         producer = head.producer_id
@@ -359,12 +370,12 @@ class CleanedTransactions:
         self._committed.add(producer)
         return False
 
-    def ends(self, head: BatchHeader, kind: int) -> bool:
+    def on_control_batch_read(self, head: BatchHeader, kind: int) -> bool:
         """Whether a marker can go, because nothing was left of its transaction.
 
         :param kind: the marker's type; -1 if the batch is empty
         """
-        self._go_to(head.last_offset)
+        self._advance_to(head.last_offset)
         producer = head.producer_id
         if kind == ControlRecordType.ABORT:
             return not self._aborted.pop(producer, False)
@@ -374,9 +385,9 @@ class CleanedTransactions:
             return not left
         return head.count == 0
 
-    def _go_to(self, offset: int) -> None:
-        while self._ahead and self._ahead[0][0] <= offset:
-            _, producer = heappop(self._ahead)
+    def _advance_to(self, offset: int) -> None:
+        while self._upcoming_aborted and self._upcoming_aborted[0][0] <= offset:
+            _, producer = heappop(self._upcoming_aborted)
             self._aborted.setdefault(producer, False)
 
 
@@ -386,7 +397,7 @@ class RetainedBatch(NamedTuple):
     data: Bytes
     last_offset: int
     #: Its newest timestamp.
-    newest: int
+    max_timestamp: int
 
 
 class RecordFilter:
@@ -404,38 +415,48 @@ class RecordFilter:
         """:param limit: the offset behind the last batch that will be looked at
         :param delete_retention: ``delete.retention.ms``
         """
-        self._newest = newest
+        self._offset_map = newest
         self._transactions = transactions
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
         #: Of each producer the last offset of its data, and its epoch.
-        self._last: Mapping[int, tuple[int | None, int]] = {}
+        self._last_of_producer: Mapping[int, tuple[int | None, int]] = {}
 
-    def know(self, producers: ProducerStateManager) -> None:
+    def set_producers(self, producers: ProducerStateManager) -> None:
         """Sets the last batch and the epoch of each producer, as of now."""
-        self._last = {
+        self._last_of_producer = {
             key: (each.batches[-1].last_offset if each.batches else None, each.epoch)
             for key, each in producers
         }
 
-    def sift(self, portion: BatchGroup) -> Iterator[RetainedBatch]:
+    def filter_batches(self, portion: BatchGroup) -> Iterator[RetainedBatch]:
         """Yields what is kept of some batches; a batch that goes completely yields nothing."""
         for number, head, first, behind in portion:
             data = portion.batches[number].data
             if head.control:
-                kept = self._marker(portion, number, data)
-            elif self._transactions.drops(head):
-                kept = self._emptied(head)
+                kept = self._retain_marker(portion, number, data)
+            elif self._transactions.on_batch_read(head):
+                kept = self._retain_empty_batch(head)
             else:
-                rows = self._wanted(portion, head, first, behind)
-                kept = self._records(portion, head, rows, data) if rows else self._emptied(head)
+                rows = self._retained_rows(portion, head, first, behind)
+                kept = (
+                    self._retain_records(portion, head, rows, data)
+                    if rows
+                    else self._retain_empty_batch(head)
+                )
             if kept is not None:
                 yield kept
 
-    def _wanted(self, portion: BatchGroup, head: BatchHeader, first: int, behind: int) -> list[int]:
+    def _retained_rows(
+        self, portion: BatchGroup, head: BatchHeader, first: int, behind: int
+    ) -> list[int]:
         """The rows of the records that stay."""
-        upto, last_of, data = self._newest.upto, self._newest.offsets.get, portion.data
+        upto, last_of, data = (
+            self._offset_map.latest_offset,
+            self._offset_map.offsets.get,
+            portion.data,
+        )
         expired = head.delete_horizon is not None and head.delete_horizon <= self._now
         if head.base_offset > upto:
             return list(range(first, behind))
@@ -458,7 +479,7 @@ class RecordFilter:
             found.append(row)
         return found
 
-    def _records(
+    def _retain_records(
         self, portion: BatchGroup, head: BatchHeader, rows: list[int], data: Bytes
     ) -> RetainedBatch:
         horizon = head.delete_horizon
@@ -474,29 +495,29 @@ class RecordFilter:
             anew, head.last_offset, head.max_timestamp if head.append_time else newest
         )
 
-    def _marker(self, portion: BatchGroup, number: int, data: Bytes) -> RetainedBatch | None:
-        head = portion.heads[number]
-        useless = self._transactions.ends(head, portion.marker[number])
+    def _retain_marker(self, portion: BatchGroup, number: int, data: Bytes) -> RetainedBatch | None:
+        head = portion.headers[number]
+        useless = self._transactions.on_control_batch_read(head, portion.marker[number])
         horizon = head.delete_horizon
         if not head.count or (useless and horizon is not None and horizon <= self._now):
-            return self._emptied(head)
+            return self._retain_empty_batch(head)
         if useless and horizon is None:
-            rows = list(range(portion.first[number], portion.first[number + 1]))
+            rows = list(range(portion.first_row[number], portion.first_row[number + 1]))
             return _encode_batch(
                 head, _select_records(portion, rows), self._now + self._delete_retention
             )
         return RetainedBatch(data, head.last_offset, head.max_timestamp)
 
-    def _emptied(self, head: BatchHeader) -> RetainedBatch | None:
+    def _retain_empty_batch(self, head: BatchHeader) -> RetainedBatch | None:
         """A batch of which no record stays."""
-        if head.last_offset + 1 == self._limit or self._is_last(head):
+        if head.last_offset + 1 == self._limit or self._is_last_of_producer(head):
             return _encode_batch(head, [], None)
         return None
 
-    def _is_last(self, head: BatchHeader) -> bool:
-        if head.producer_id not in self._last:
+    def _is_last_of_producer(self, head: BatchHeader) -> bool:
+        if head.producer_id not in self._last_of_producer:
             return False
-        offset, epoch = self._last[head.producer_id]
+        offset, epoch = self._last_of_producer[head.producer_id]
         if offset is None:
             return head.control and head.producer_epoch == epoch
         return head.last_offset == offset
@@ -561,12 +582,12 @@ class BatchGroup:
     """Some batches of a segment, decoded together, with their records as columns."""
 
     batches: Sequence[StoredBatch]
-    heads: Sequence[BatchHeader]
+    headers: Sequence[BatchHeader]
     columns: RecordColumns
     #: All starts and ends are positions in it.
     data: bytes
     #: Of each batch the row of its first record; then the number of all records.
-    first: Sequence[int]
+    first_row: Sequence[int]
     offset: Sequence[int]
     key_start: Sequence[int]
     key_size: Sequence[int]
@@ -576,42 +597,44 @@ class BatchGroup:
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, int, int]]:
         """Each batch: its number, its head, its first row and the row behind its last."""
-        return zip(range(len(self.heads)), self.heads, self.first, self.first[1:], strict=False)
+        return zip(
+            range(len(self.headers)), self.headers, self.first_row, self.first_row[1:], strict=False
+        )
 
 
 def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
     """Decodes a whole segment, some batches at a time, which is much faster than one by one.
 
-    :raises CorruptBatchError: a batch is corrupt :raises FormatError: a batch's records cannot be
-    decoded, or decoding exceeds the budget
+    :raises CorruptBatchError: a batch is corrupt
+    :raises FormatError: a batch's records cannot be decoded, or decoding exceeds the budget
     """
     found: list[StoredBatch] = []
     size = 0
     for batch in segment.scan(window=GROUP_BYTES):
-        if found and (size + batch.head.size > GROUP_BYTES or len(found) == GROUP_BATCHES):
+        if found and (size + batch.header.size > GROUP_BYTES or len(found) == GROUP_BATCHES):
             yield from _decode_batches(segment, found)
             found, size = [], 0
         found.append(batch)
-        size += batch.head.size
+        size += batch.header.size
     if found:
         yield from _decode_batches(segment, found)
 
 
 def _decode_batches(segment: LogSegment, batches: list[StoredBatch]) -> Iterator[BatchGroup]:
     """Together if they are as small as they look, else one by one."""
-    if len(batches) > 1 and sum(each.head.records for each in batches) <= GROUP_RECORDS:
+    if len(batches) > 1 and sum(each.header.record_count for each in batches) <= GROUP_RECORDS:
         joined = b"".join([each.data for each in batches])
         columns = decode_batches(
             joined, check=False, most_in_all=GROUP_DECOMPRESSED_BYTES
         )  # whoever scans has checked it
-        if not any(each.flaw is BatchProblemKind.SIZE for each in columns.problems):
+        if not any(each.kind is BatchProblemKind.SIZE for each in columns.problems):
             yield _make_batch_group(segment, batches, columns)
             return
     for batch in batches:
         try:
-            columns = DecodeBudget(batch.head.size).decode(batch.data, batch.head)
+            columns = DecodeBudget(batch.header.size).decode_batch(batch.data, batch.header)
         except Refused as error:
-            raise FormatError(f"{segment.log}: byte {batch.position}: {error}") from None
+            raise FormatError(f"{segment.log_path}: byte {batch.position}: {error}") from None
         yield _make_batch_group(segment, [batch], columns)
 
 
@@ -621,15 +644,15 @@ def _make_batch_group(
     if columns.problems:
         problem = columns.problems[0]
         raise FormatError(
-            f"{segment.log}: byte {batches[0].position + problem.position}: {problem.text}"
+            f"{segment.log_path}: byte {batches[0].position + problem.position}: {problem.text}"
         )
     counts = columns.batches.count.cumsum().tolist()
     return BatchGroup(
         batches=batches,
-        heads=[each.head.full for each in batches],
+        headers=[each.header.as_header for each in batches],
         columns=columns,
         data=columns.buffer.data,
-        first=[0, *counts],
+        first_row=[0, *counts],
         offset=columns.offset.tolist(),
         key_start=columns.key_start.tolist(),
         key_size=columns.key_size.tolist(),

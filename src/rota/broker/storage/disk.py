@@ -38,13 +38,13 @@ WRITEBACK_BYTES = 16 << 20
 class Disk(Protocol):
     """File access as storage needs it. Tests have one that tears, loses and flips bytes."""
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; empty if there is no such folder, or it is a file."""
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
 
-    def written(self, path: str) -> int | None:
+    def modified_at(self, path: str) -> int | None:
         """When a file was last modified, in milliseconds since 1970; None if unknown."""
 
     def read(self, path: str, position: int, size: int) -> bytes:
@@ -65,7 +65,7 @@ class Disk(Protocol):
     def rename(self, path: str, to: str) -> None:
         """Gives a file or a folder another name, in place of what had it before."""
 
-    def make(self, folder: str) -> None:
+    def make_folder(self, folder: str) -> None:
         """Makes a folder, and those above it, where there is none."""
 
     def remove(self, path: str) -> None:
@@ -88,16 +88,16 @@ class RealDisk:
     def __init__(self, root: Path, *, open_files: int = MAX_OPEN_FILES) -> None:
         self.root = root
         self._root = str(root)
-        self._most_open = open_files
+        self._max_open = open_files
         #: Descriptors by path, those used last at the end.
         self._open: OrderedDict[str, int] = OrderedDict()
         #: Bytes of files that nobody has asked the machine to write out.
-        self._waiting: dict[str, int] = {}
+        self._unwritten_bytes: dict[str, int] = {}
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """What is in a folder, sorted; empty if there is no such folder."""
         try:
-            return sorted(os.listdir(self._at(folder)))  # noqa: PTH208
+            return sorted(os.listdir(self._full_path(folder)))  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -105,12 +105,12 @@ class RealDisk:
 
     def size(self, path: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
-        found = self._look(path)
+        found = self._stat_file(path)
         return None if found is None else found.st_size
 
-    def written(self, path: str) -> int | None:
+    def modified_at(self, path: str) -> int | None:
         """When a file was written to last, in milliseconds since 1970; None if there is none."""
-        found = self._look(path)
+        found = self._stat_file(path)
         return None if found is None else found.st_mtime_ns // 1_000_000
 
     def read(self, path: str, position: int, size: int) -> bytes:
@@ -127,11 +127,11 @@ class RealDisk:
             written = os.write(descriptor, data)
             while written < len(data):
                 written += os.write(descriptor, memoryview(data)[written:])
-            waiting = self._waiting.get(path, 0) + written
+            waiting = self._unwritten_bytes.get(path, 0) + written
             if waiting >= WRITEBACK_BYTES:
                 _start_writeback(descriptor, waiting)
                 waiting = 0
-            self._waiting[path] = waiting
+            self._unwritten_bytes[path] = waiting
         except OSError as error:
             raise _disk_error(path, error) from error
 
@@ -146,44 +146,44 @@ class RealDisk:
         """Gives a file new content that outlives a crash: after one it is the old or the new."""
         new = f"{path}.tmp"
         try:
-            with open(self._at(new), "wb") as file:  # noqa: PTH123
+            with open(self._full_path(new), "wb") as file:  # noqa: PTH123
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            self._forget(new)
-            self._forget(path)
-            os.replace(self._at(new), self._at(path))  # noqa: PTH105
+            self._close_descriptors(new)
+            self._close_descriptors(path)
+            os.replace(self._full_path(new), self._full_path(path))  # noqa: PTH105
         except OSError as error:
             with suppress(OSError):
-                os.unlink(self._at(new))  # noqa: PTH108
+                os.unlink(self._full_path(new))  # noqa: PTH108
             raise _disk_error(path, error) from error
         self.sync(path.rpartition("/")[0])
 
     def rename(self, path: str, to: str) -> None:
         """Gives a file or a folder another name, in place of what had it before."""
         try:
-            self._forget(path, inside=os.path.isdir(self._at(path)))  # noqa: PTH112
-            self._forget(to)
-            os.replace(self._at(path), self._at(to))  # noqa: PTH105
+            self._close_descriptors(path, inside=os.path.isdir(self._full_path(path)))  # noqa: PTH112
+            self._close_descriptors(to)
+            os.replace(self._full_path(path), self._full_path(to))  # noqa: PTH105
         except OSError as error:
             raise _disk_error(path, error) from error
 
-    def make(self, folder: str) -> None:
+    def make_folder(self, folder: str) -> None:
         """Makes a folder, and those above it, where there is none."""
         try:
-            os.makedirs(self._at(folder), exist_ok=True)  # noqa: PTH103
+            os.makedirs(self._full_path(folder), exist_ok=True)  # noqa: PTH103
         except OSError as error:
             raise _disk_error(folder, error) from error
 
     def remove(self, path: str) -> None:
         """Removes a file, or a folder with all that is in it; nothing happens if it is gone."""
-        where = self._at(path)
+        where = self._full_path(path)
         try:
             if os.path.isdir(where) and not os.path.islink(where):  # noqa: PTH112, PTH114
-                self._forget(path, inside=True)
+                self._close_descriptors(path, inside=True)
                 shutil.rmtree(where)
             else:
-                self._forget(path)
+                self._close_descriptors(path)
                 os.unlink(where)  # noqa: PTH108
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -205,7 +205,7 @@ class RealDisk:
                 while True:
                     path = left.popleft()
                     try:
-                        _sync_file(self._at(path), self._open.get(path))
+                        _sync_file(self._full_path(path), self._open.get(path))
                     except OSError as error:
                         failures[path] = error
 
@@ -233,10 +233,10 @@ class RealDisk:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def _look(self, path: str) -> os.stat_result | None:
+    def _stat_file(self, path: str) -> os.stat_result | None:
         """What the machine says of a file; None if there is none."""
         try:
-            found = os.stat(self._at(path))  # noqa: PTH116, a Path costs more than the call
+            found = os.stat(self._full_path(path))  # noqa: PTH116, a Path costs more than the call
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -249,12 +249,12 @@ class RealDisk:
         if descriptor is not None:
             self._open.move_to_end(path)
             return descriptor
-        if len(self._open) >= self._most_open:
+        if len(self._open) >= self._max_open:
             os.close(self._open.popitem(last=False)[1])
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | create
         while True:
             try:
-                descriptor = os.open(self._at(path), flags, 0o644)
+                descriptor = os.open(self._full_path(path), flags, 0o644)
             except OSError as error:
                 # the process may have fewer descriptors left than is thought here
                 if error.errno not in OUT_OF_DESCRIPTORS or not self._open:
@@ -264,10 +264,10 @@ class RealDisk:
                 self._open[path] = descriptor
                 return descriptor
 
-    def _at(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    def _forget(self, path: str, *, inside: bool = False) -> None:
+    def _close_descriptors(self, path: str, *, inside: bool = False) -> None:
         """Closes the descriptors of a path that is about to be replaced or removed.
 
         :param inside: the path is a folder: also those of the files in it
@@ -276,7 +276,7 @@ class RealDisk:
         if inside:
             names += [name for name in self._open if name.startswith(f"{path}/")]
         for name in names:
-            self._waiting.pop(name, None)
+            self._unwritten_bytes.pop(name, None)
             descriptor = self._open.pop(name, None)
             if descriptor is not None:
                 os.close(descriptor)

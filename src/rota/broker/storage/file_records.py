@@ -71,7 +71,7 @@ class RawBatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    records: int
+    record_count: int
 
     @property
     def size(self) -> int:
@@ -84,7 +84,7 @@ class RawBatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
     @property
-    def full(self) -> BatchHeader:
+    def as_header(self) -> BatchHeader:
         """The same as a :class:`Header`, with all its properties."""
         return BatchHeader(**dict(zip(BatchHeader.__dataclass_fields__, self, strict=True)))
 
@@ -93,14 +93,14 @@ class StoredBatch(NamedTuple):
     """A valid batch in a file."""
 
     position: int
-    head: RawBatchHeader
+    header: RawBatchHeader
     data: memoryview
 
 
 class BatchFile:
     """A file of batches, and what must hold for them."""
 
-    __slots__ = ("after", "crc", "disk", "epochs", "gaps", "most", "path", "size")
+    __slots__ = ("crc", "disk", "epochs", "has_gaps", "max_offset", "next_offset", "path", "size")
 
     def __init__(
         self, disk: Disk, path: str, size: int, epochs: LeaderEpochs | None, after: int | None
@@ -112,21 +112,21 @@ class BatchFile:
         self.path = path
         self.size = size
         self.epochs = epochs
-        self.after = after
+        self.next_offset = after
         #: A gap was seen: the file has been compacted.
-        self.gaps = False
+        self.has_gaps = False
         #: The highest offset.
-        self.most = (1 << 63) - 1
+        self.max_offset = (1 << 63) - 1
         self.crc: Callable[..., int] = load_crc32c()
 
-    def check(
+    def check_batch(
         self, view: memoryview, at: int, origin: int, floor: int | None
     ) -> RawBatchHeader | None:
         """Returns the header of the batch at a position of a window; None if it is cut there.
 
-        :param origin: where the window begins in the file :param floor: the offset after the batch
-        before; None if this one is known to be in place :raises CorruptBatchError: no valid batch
-        is there
+        :param origin: where the window begins in the file
+        :param floor: the offset after the batch before; None if this one is known to be in place
+        :raises CorruptBatchError: no valid batch is there
         """
         if len(view) - at < HEADER.size:
             if self.size - origin - at < HEADER.size:
@@ -137,16 +137,18 @@ class BatchFile:
         head = RawBatchHeader._make(HEADER.unpack_from(view, at))
         end = at + LOG_OVERHEAD + head.length
         if head.magic != MAGIC or head.length < SHORTEST_BATCH_LENGTH or origin + end > self.size:
-            raise CorruptBatchError(self.path, origin + at, self._misfit(head, origin + at))
+            raise CorruptBatchError(
+                self.path, origin + at, self._describe_bad_header(head, origin + at)
+            )
         if end > len(view):
             return None
         made = self.crc(view[at + ATTRIBUTES_OFFSET : end])
         if made != head.checksum:
             raise CorruptBatchError(self.path, origin + at, _describe_mismatch(head, made))
-        self.check_place(head, origin + at, floor)
+        self.check_offsets(head, origin + at, floor)
         return head
 
-    def check_place(self, head: RawBatchHeader, position: int, floor: int | None) -> None:
+    def check_offsets(self, head: RawBatchHeader, position: int, floor: int | None) -> None:
         """Checks that offsets rise and that the leader epoch is right; no checksum covers either.
 
         :raises CorruptBatchError: one of them is wrong
@@ -155,24 +157,24 @@ class BatchFile:
         if base != floor and floor is not None:
             if base < floor:
                 raise CorruptBatchError(self.path, position, f"offset {base} after {floor - 1}")
-            after = self._base_at(position + head.size)
-            if after is None and not self.gaps:
+            after = self._base_offset_at(position + head.size)
+            if after is None and not self.has_gaps:
                 # nothing follows, and nobody compacts what is written to
                 raise CorruptBatchError(self.path, position, f"offset {base} after {floor - 1}")
             if after is not None and head.last_offset >= after:
                 span = f"offsets {base} to {head.last_offset}"
                 raise CorruptBatchError(self.path, position, f"{span}, and {after} comes next")
-            self.gaps = True
-        if head.last_offset_delta < 0 or base < 0 or head.last_offset > self.most:
+            self.has_gaps = True
+        if head.last_offset_delta < 0 or base < 0 or head.last_offset > self.max_offset:
             raise CorruptBatchError(self.path, position, f"offsets {base} to {head.last_offset}")
         epochs = self.epochs
-        if epochs is not None and head.leader_epoch != epochs.only:
-            expected = epochs.at(base)
+        if epochs is not None and head.leader_epoch != epochs.single_epoch:
+            expected = epochs.epoch_at(base)
             if head.leader_epoch != expected:
                 text = f"leader epoch {head.leader_epoch}, it was {expected}"
                 raise CorruptBatchError(self.path, position, text)
 
-    def check_large(self, position: int, head: RawBatchHeader) -> None:
+    def check_large_batch(self, position: int, head: RawBatchHeader) -> None:
         """Compares the checksum of a batch that is larger than a window, piece by piece.
 
         :raises Damage: it is wrong
@@ -188,14 +190,14 @@ class BatchFile:
         if made != head.checksum:
             raise CorruptBatchError(self.path, position, _describe_mismatch(head, made))
 
-    def _base_at(self, position: int) -> int | None:
+    def _base_offset_at(self, position: int) -> int | None:
         """The base offset of the batch at a position, or of what follows the file."""
         if position >= self.size:
-            return self.after
+            return self.next_offset
         found = self.disk.read(self.path, position, BASE_OFFSET_SIZE)
         return int.from_bytes(found, signed=True) if len(found) == BASE_OFFSET_SIZE else None
 
-    def _misfit(self, head: RawBatchHeader, position: int) -> str:
+    def _describe_bad_header(self, head: RawBatchHeader, position: int) -> str:
         if head.magic != MAGIC:
             return describe_magic(head.magic)
         left = self.size - position
@@ -217,7 +219,7 @@ def scan_batches(
         view = memoryview(frame.disk.read(frame.path, at, min(window, frame.size - at)))
         inside = 0
         while inside < len(view):
-            head = frame.check(view, inside, at, floor)
+            head = frame.check_batch(view, inside, at, floor)
             if head is None:
                 break
             size = head.size
@@ -227,8 +229,8 @@ def scan_batches(
         if not inside:
             large = _read_large_batch(frame, at, view, floor)
             yield large
-            floor = large.head.last_offset + 1
-            inside = large.head.size
+            floor = large.header.last_offset + 1
+            inside = large.header.size
         at += inside
 
 
@@ -268,8 +270,8 @@ def _read_large_batch(frame: BatchFile, at: int, view: Bytes, floor: int | None)
             frame.path, at, f"the file ends {frame.size - at - len(view)} bytes early"
         )
     head = RawBatchHeader._make(HEADER.unpack_from(view))
-    frame.check_large(at, head)
-    frame.check_place(head, at, floor)
+    frame.check_large_batch(at, head)
+    frame.check_offsets(head, at, floor)
     return StoredBatch(at, head, memoryview(frame.disk.read(frame.path, at, head.size)))
 
 
@@ -292,30 +294,31 @@ class DecodeBudget:
 
     def __init__(self, size: int) -> None:
         """:param size: of what is looked into, in bytes."""
-        self.left = self._begun = BASE_BUDGET_BYTES + BUDGET_RATIO * size
+        self.remaining = self._initial = BASE_BUDGET_BYTES + BUDGET_RATIO * size
 
     @property
-    def spent(self) -> int:
+    def used(self) -> int:
         """The part of the budget that was used."""
-        return self._begun - self.left
+        return self._initial - self.remaining
 
-    def decode(self, batch: Bytes, head: RawBatchHeader) -> RecordColumns:
+    def decode_batch(self, batch: Bytes, head: RawBatchHeader) -> RecordColumns:
         """Decodes one batch whose checksum was verified; the result has the records or the problem.
 
         :raises Refused: decoding would exceed the budget
         """
-        most = min(self.left, BASE_BUDGET_BYTES + BUDGET_RATIO * head.size)
-        room = min(most - RECORD_COST_BYTES * max(head.records, 0), MAX_DECOMPRESSED_SIZE)
+        most = min(self.remaining, BASE_BUDGET_BYTES + BUDGET_RATIO * head.size)
+        room = min(most - RECORD_COST_BYTES * max(head.record_count, 0), MAX_DECOMPRESSED_SIZE)
         if room < 0:
             raise Refused(
                 Code.MESSAGE_TOO_LARGE,
-                f"{head.records} records in {head.size} bytes are more than is looked at at once",
+                f"{head.record_count} records in {head.size} bytes are more than is looked at "
+                "at once",
             )
         columns = decode_batches(batch, check=False, most=room)
-        flaw = columns.problems[0].flaw if columns.problems else None
+        flaw = columns.problems[0].kind if columns.problems else None
         known = flaw not in {BatchProblemKind.SIZE, BatchProblemKind.CODEC}
         spent = columns.buffer.size - len(batch) if known else room
-        self.left -= spent + RECORD_COST_BYTES * max(head.records, 0)
+        self.remaining -= spent + RECORD_COST_BYTES * max(head.record_count, 0)
         if flaw is BatchProblemKind.SIZE:
             raise Refused(
                 Code.MESSAGE_TOO_LARGE,

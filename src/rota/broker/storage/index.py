@@ -46,44 +46,46 @@ class IndexBuilder:
 
     def __init__(self, base_offset: int, interval: int = DEFAULT_INDEX_INTERVAL) -> None:
         #: The newest timestamp so far.
-        self.newest = -1
+        self.max_timestamp = -1
         #: The last offset of the batch that has it.
-        self.newest_at = base_offset
+        self.offset_of_max_timestamp = base_offset
         self._base = base_offset
         self._interval = interval
         #: Bytes since the last entry.
-        self._since = 0
+        self._bytes_since_last_entry = 0
         #: The newest timestamp that has an entry.
-        self._told = -1
+        self._last_indexed_timestamp = -1
 
-    def add(self, position: int, size: int, last_offset: int, newest: int) -> tuple[bytes, bytes]:
+    def add_batch(
+        self, position: int, size: int, last_offset: int, newest: int
+    ) -> tuple[bytes, bytes]:
         """Returns what a batch adds to the offset index and the time index; mostly nothing."""
-        if newest > self.newest:
-            self.newest, self.newest_at = newest, last_offset
+        if newest > self.max_timestamp:
+            self.max_timestamp, self.offset_of_max_timestamp = newest, last_offset
         of_offset = of_time = b""
-        if self._since > self._interval:
+        if self._bytes_since_last_entry > self._interval:
             of_offset = OFFSET_ENTRY.pack(last_offset - self._base, position)
-            of_time = self.last_time()
-            self._since = 0
-        self._since += size
+            of_time = self.last_time_entry()
+            self._bytes_since_last_entry = 0
+        self._bytes_since_last_entry += size
         return of_offset, of_time
 
-    def last_time(self) -> bytes:
+    def last_time_entry(self) -> bytes:
         """Returns a time entry for the newest timestamp so far, or nothing if it has one."""
-        if self.newest <= self._told:
+        if self.max_timestamp <= self._last_indexed_timestamp:
             return b""
-        self._told = self.newest
-        return TIME_ENTRY.pack(self.newest, self.newest_at - self._base)
+        self._last_indexed_timestamp = self.max_timestamp
+        return TIME_ENTRY.pack(self.max_timestamp, self.offset_of_max_timestamp - self._base)
 
     def resume(self, newest: int, newest_at: int, since: int) -> None:
         """Continues from the last entries of existing indexes.
 
-        :param newest: the timestamp of the last time entry :param since: bytes of the log since the
-        last offset entry
+        :param newest: the timestamp of the last time entry
+        :param since: bytes of the log since the last offset entry
         """
-        self.newest = self._told = newest
-        self.newest_at = newest_at
-        self._since = since
+        self.max_timestamp = self._last_indexed_timestamp = newest
+        self.offset_of_max_timestamp = newest_at
+        self._bytes_since_last_entry = since
 
 
 #: Bytes of a file that is not there yet.
@@ -97,9 +99,9 @@ class IndexFile:
         self.path = path
         self._disk = disk
         self._entry = entry
-        self._held: bytearray | None = None
+        self._in_memory: bytearray | None = None
         #: So many bytes are in the file; None: nobody knows.
-        self._saved: int | None = 0
+        self._saved_bytes: int | None = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -109,8 +111,8 @@ class IndexFile:
         size = self._entry.size
         if row < 0:
             row += self._count
-        if self._held is not None:
-            key, value = self._entry.unpack_from(self._held, row * size)
+        if self._in_memory is not None:
+            key, value = self._entry.unpack_from(self._in_memory, row * size)
         else:
             data = self._disk.read(self.path, row * size, size)
             if len(data) < size:  # someone has cut it: nothing that the log would confirm
@@ -127,51 +129,51 @@ class IndexFile:
         """Whether two more entries fit into a file of at most ``most`` bytes."""
         return self.size + 2 * self._entry.size <= min(most, MAX_INDEX_BYTES)
 
-    def at_or_below(self, key: int) -> int:
+    def find_at_or_below(self, key: int) -> int:
         """The row of the last entry whose key is no more than this one; -1: there is none."""
         return bisect_right(range(self._count), key, key=lambda row: self[row][0]) - 1
 
     def clear(self) -> None:
         """No entries, to be held in memory; the file is written anew."""
-        self._held = bytearray()
+        self._in_memory = bytearray()
         self._count = 0
-        self._saved = None
+        self._saved_bytes = None
 
     def create(self) -> None:
         """No entries, for a new segment; the file is made when it is saved."""
         self._disk.remove(self.path)
-        self._held = bytearray()
-        self._saved = NO_FILE
+        self._in_memory = bytearray()
+        self._saved_bytes = NO_FILE
 
     def add(self, entry: bytes) -> None:
         """One more, or none; not in the file yet."""
-        if entry and self._held is not None:
-            self._held += entry
+        if entry and self._in_memory is not None:
+            self._in_memory += entry
             self._count += 1
 
     def save(self) -> None:
         """Writes what is not in the file."""
-        held = self._held
-        if held is None or self._saved == len(held):
+        held = self._in_memory
+        if held is None or self._saved_bytes == len(held):
             return
-        if self._saved is None:
+        if self._saved_bytes is None:
             with suppress(DiskError):
                 self._disk.remove(f"{self.path}.tmp")
             self._disk.replace(self.path, bytes(held))
         else:
-            saved, self._saved = max(self._saved, 0), None
+            saved, self._saved_bytes = max(self._saved_bytes, 0), None
             self._disk.append(self.path, bytes(held[saved:]))
-        self._saved = len(held)
+        self._saved_bytes = len(held)
 
     def release(self) -> None:
         """Frees the memory; all entries are in the file."""
-        self._held = None
+        self._in_memory = None
 
     def load(self, *, hold: bool, limit: int) -> str | None:
         """Reads the file; returns the problem with it, or None.
 
-        :param hold: keep it in memory, because its segment is active :param limit: highest relative
-        offset (time index) or position (offset index)
+        :param hold: keep it in memory, because its segment is active
+        :param limit: highest relative offset (time index) or position (offset index)
         """
         size = self._disk.size(self.path)
         if size is None:
@@ -188,8 +190,8 @@ class IndexFile:
         if (np.diff(keys) <= 0).any() or (np.diff(values) <= 0).any():
             return "its entries do not ascend"
         self._count = len(rows)
-        self._held = bytearray(data) if hold else None
-        self._saved = size
+        self._in_memory = bytearray(data) if hold else None
+        self._saved_bytes = size
         return None
 
 
@@ -206,7 +208,7 @@ class AbortedTransaction:
     first_offset: int
     last_offset: int
     #: The last stable offset after it.
-    stable: int
+    last_stable_offset: int
 
     def pack(self) -> bytes:
         """Its entry."""
@@ -215,7 +217,7 @@ class AbortedTransaction:
             self.producer_id,
             self.first_offset,
             self.last_offset,
-            self.stable,
+            self.last_stable_offset,
         )
 
 

@@ -52,7 +52,7 @@ class LogAppendInfo:
     base_offset: int
     #: The broker's time, where that is what counts, else -1; of a duplicate its newest record's.
     append_time: int
-    log_start: int
+    log_start_offset: int
     duplicate: bool = False
 
 
@@ -79,7 +79,7 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         #: The first offset that is served.
-        self.start = start
+        self.log_start_offset = start
         #: All before this offset outlives a loss of power.
         self.recovery_point = recovery_point
         #: Why nothing more is taken.
@@ -88,14 +88,14 @@ class Log:
         self.offline: str | None = None
         self.report = report
         #: The topic's id, while the files are not there.
-        self._unmade: bytes | None = None
+        self._topic_id_without_files: bytes | None = None
         self._segment_bytes = segment_bytes
-        self._chain = LogSegments(segments)
+        self._log_segments = LogSegments(segments)
         #: When the first record was appended that is not flushed.
-        self._dirty_since: int | None = None
+        self._unflushed_since: int | None = None
         #: The folder and its names are durable: only by the first flush, as a topic may have many
         #: partitions.
-        self._named = recovery_point > 0
+        self._names_synced = recovery_point > 0
 
     @classmethod
     def create(  # noqa: PLR0913, as above
@@ -114,7 +114,7 @@ class Log:
 
         The parameters are those of :meth:`create_without_files`.
         """
-        log = cls.empty(
+        log = cls.create_without_files(
             disk,
             folder,
             topic_id,
@@ -128,7 +128,7 @@ class Log:
         return log
 
     @classmethod
-    def empty(  # noqa: PLR0913, as above
+    def create_without_files(  # noqa: PLR0913, as above
         cls,
         disk: Disk,
         folder: str,
@@ -142,14 +142,14 @@ class Log:
     ) -> Log:
         """Creates a partition whose files are made with the first record.
 
-        :param folder: its name is the topic's name, a minus and the partition's number :param
-        segment_bytes: replaces the topic's ``segment.bytes``, which has a minimum
+        :param folder: its name is the topic's name, a minus and the partition's number
+        :param segment_bytes: replaces the topic's ``segment.bytes``, which has a minimum
         """
         epochs = LeaderEpochs()
         first = LogSegment(
             disk, folder, 0, epochs=epochs, interval=config.index_interval, report=report
         )
-        first.begin(now)
+        first.begin_empty(now)
         log = cls(
             disk,
             folder,
@@ -162,7 +162,7 @@ class Log:
             report=report,
             segment_bytes=segment_bytes,
         )
-        log._unmade = topic_id
+        log._topic_id_without_files = topic_id
         return log
 
     @classmethod
@@ -183,21 +183,21 @@ class Log:
         """Opens the log in a folder, and repairs what a crash left; see :mod:`.recovery`.
 
         :param recovery_point: all before this offset was flushed, according to the checkpoint
-        :param clean: the broker was shut down cleanly, so nothing needs to be read :param
-        log_start: the first offset that is served, according to the checkpoint :raises DiskError:
-        the operating system refused
+        :param clean: the broker was shut down cleanly, so nothing needs to be read
+        :param log_start: the first offset that is served, according to the checkpoint
+        :raises DiskError: the operating system refused
         """
         found = recovery.load_log(
             disk,
             folder,
             recovery.LoadOptions(
                 recovery_point=recovery_point,
-                clean=clean,
-                start=log_start,
+                clean_shutdown=clean,
+                log_start_offset=log_start,
                 now=now,
-                interval=config.index_interval,
-                compacted=config.compacted,
-                expiration=expiration,
+                index_interval=config.index_interval,
+                compacted=config.is_compacted,
+                producer_expiration=expiration,
             ),
             report,
         )
@@ -208,31 +208,31 @@ class Log:
             segments=found.segments,
             epochs=found.epochs,
             producers=found.producers,
-            start=found.start,
+            start=found.log_start_offset,
             recovery_point=found.recovery_point,
             report=report,
             segment_bytes=segment_bytes,
         )
 
     @property
-    def made(self) -> bool:
+    def has_files(self) -> bool:
         """Whether the partition's files exist."""
-        return self._unmade is None
+        return self._topic_id_without_files is None
 
     @property
     def segments(self) -> list[LogSegment]:
         """At least one segment; the last one is the active segment."""
-        return self._chain.segments
+        return self._log_segments.segments
 
     @property
-    def end(self) -> int:
+    def log_end_offset(self) -> int:
         """The offset of the next record; also the high watermark, as there are no replicas."""
-        return self.segments[-1].end
+        return self.segments[-1].end_offset
 
     @property
-    def stable(self) -> int:
+    def last_stable_offset(self) -> int:
         """The last stable offset: no transaction that began before it is still open."""
-        return max(self.start, self.producers.stable(self.end))
+        return max(self.log_start_offset, self.producers.last_stable_offset(self.log_end_offset))
 
     @property
     def size(self) -> int:
@@ -248,29 +248,31 @@ class Log:
         :raises Refused: the topic does not accept the batch, or the producer should not send it now
         :raises DiskError: it could not be written; nothing of it is in the log
         """
-        self._ready()
+        self._check_writable()
         head = validation.validate_batch(
             batch, self.config, now, allowance or DecodeBudget(len(batch))
         )
-        end = self.segments[-1].end
+        end = self.segments[-1].end_offset
         by_append_time = self.config.timestamp_type == "LogAppendTime"
         if head.producer_id >= 0:
-            known = self.producers.check(head._replace(base_offset=end).full)
+            known = self.producers.check_batch(head._replace(base_offset=end).as_header)
             if known is not None:
-                return LogAppendInfo(known.first_offset, known.timestamp, self.start, True)
+                return LogAppendInfo(
+                    known.first_offset, known.timestamp, self.log_start_offset, True
+                )
         append_time = now if by_append_time else None
         stored, head = validation.assign_offset(batch, head, end, self.epochs.latest, append_time)
-        self._write(stored, head, now)
-        return LogAppendInfo(end, -1 if append_time is None else now, self.start)
+        self._append_batch(stored, head, now)
+        return LogAppendInfo(end, -1 if append_time is None else now, self.log_start_offset)
 
     def append_records(self, pairs: Iterable[KeyValue], now: int) -> LogAppendInfo:
         """Appends the broker's own records as one batch.
 
-        :raises Refused: the batch is larger than the topic allows :raises DiskError: it could not
-        be written; nothing of it is in the log
+        :raises Refused: the batch is larger than the topic allows
+        :raises DiskError: it could not be written; nothing of it is in the log
         """
-        self._ready()
-        end = self.end
+        self._check_writable()
+        end = self.log_end_offset
         records = [BatchRecord(offset, now, *pair) for offset, pair in enumerate(pairs, start=end)]
         batch = encode_batch(records, leader_epoch=self.epochs.latest)
         if len(batch) > self.config.max_message_bytes:
@@ -279,18 +281,18 @@ class Log:
                 f"{self.folder}: a batch of {len(batch)} bytes, max.message.bytes is "
                 f"{self.config.max_message_bytes}",
             )
-        self._write(batch, RawBatchHeader._make(HEADER.unpack_from(batch)), now)
-        return LogAppendInfo(end, -1, self.start)
+        self._append_batch(batch, RawBatchHeader._make(HEADER.unpack_from(batch)), now)
+        return LogAppendInfo(end, -1, self.log_start_offset)
 
     def _make_files(self, now: int) -> None:
         """Makes the folder and its files.
 
-        :raises Refused: the folder has files that an empty partition does not have :raises
-        DiskError: the operating system refused; the next append tries again
+        :raises Refused: the folder has files that an empty partition does not have
+        :raises DiskError: the operating system refused; the next append tries again
         """
-        if self._unmade is None:
+        if self._topic_id_without_files is None:
             return
-        there = self.disk.names(self.folder)
+        there = self.disk.list_names(self.folder)
         if any(
             self.disk.size(f"{self.folder}/{name}")
             for name in there
@@ -300,15 +302,15 @@ class Log:
                 Code.KAFKA_STORAGE_ERROR,
                 f"the folder {self.folder} is in the way: it has files of its own",
             )
-        checkpoint.create_partition_folder(self.disk, self.folder, self._unmade)
+        checkpoint.create_partition_folder(self.disk, self.folder, self._topic_id_without_files)
         self.disk.remove(f"{self.folder}/{checkpoint.LEADER_EPOCH_FILE}")
         self.disk.append(
             f"{self.folder}/{checkpoint.LEADER_EPOCH_FILE}", checkpoint.pack_leader_epochs()
         )
         self.segments[0].create(now)
-        self._unmade = None
+        self._topic_id_without_files = None
 
-    def _ready(self) -> None:
+    def _check_writable(self) -> None:
         self.check_online()
         if self.failed is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.failed}")
@@ -318,27 +320,27 @@ class Log:
         if self.offline is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.offline}")
 
-    def _write(self, batch: bytes | bytearray, head: RawBatchHeader, now: int) -> None:
-        if self._unmade is not None:
+    def _append_batch(self, batch: bytes | bytearray, head: RawBatchHeader, now: int) -> None:
+        if self._topic_id_without_files is not None:
             self._make_files(now)
         segment = self.segments[-1]
         if self._is_full(segment, len(batch), head, now):
             segment = self.roll(now)
         next_offset = head.last_offset + 1
         try:
-            self.disk.append(segment.log, batch)
+            self.disk.append(segment.log_path, batch)
             if next_offset - self.recovery_point >= self.config.flush_messages:
-                self._sync(segment.log)
+                self._sync(segment.log_path)
                 self.recovery_point = next_offset
         except DiskError:
-            self._cut(segment)
+            self._undo_append(segment)
             raise
-        segment.take(head, now)
+        segment.on_batch_appended(head, now)
         if head.producer_id >= 0:
-            self.producers.take(head.full)
-        self.producers.end = next_offset
-        if self._dirty_since is None and self.recovery_point < next_offset:
-            self._dirty_since = now
+            self.producers.add_batch(head.as_header)
+        self.producers.end_offset = next_offset
+        if self._unflushed_since is None and self.recovery_point < next_offset:
+            self._unflushed_since = now
 
     def _is_full(self, segment: LogSegment, size: int, head: RawBatchHeader, now: int) -> bool:
         config = self.config
@@ -346,8 +348,8 @@ class Log:
         if not segment.has_room(size, head.last_offset, most, config.segment_index_bytes):
             return segment.size > 0
         # of a compacted topic nothing may stay dirty longer (KIP-354)
-        lag = config.max_compaction_lag if config.compacted else config.segment_age
-        return segment.aged(head.max_timestamp, now) > min(config.segment_age, lag)
+        lag = config.max_compaction_lag if config.is_compacted else config.segment_ms
+        return segment.time_since_first_batch(head.max_timestamp, now) > min(config.segment_ms, lag)
 
     def _sync(self, name: str) -> None:
         """Syncs a file. After one failure the log takes no more appends.
@@ -357,10 +359,10 @@ class Log:
         """
         try:
             self.disk.sync(name)
-            if not self._named:
+            if not self._names_synced:
                 self._sync_names()
         except DiskError as error:
-            self.fail(f"not synced: {error}")
+            self.mark_failed(f"not synced: {error}")
             raise
 
     def _sync_names(self) -> None:
@@ -370,16 +372,16 @@ class Log:
         """
         self.disk.sync(self.folder)
         self.disk.sync(self.folder.rpartition("/")[0])
-        self._named = True
+        self._names_synced = True
 
-    def _cut(self, segment: LogSegment) -> None:
+    def _undo_append(self, segment: LogSegment) -> None:
         """Removes the bytes that a failed append left in the file."""
         try:
-            self.disk.truncate(segment.log, segment.size)
+            self.disk.truncate(segment.log_path, segment.size)
         except DiskError as error:
-            self.fail(f"a failed append could not be taken back: {error}")
+            self.mark_failed(f"a failed append could not be taken back: {error}")
 
-    def fail(self, reason: str) -> None:
+    def mark_failed(self, reason: str) -> None:
         """Refuses all appends from now on."""
         if self.failed is None:
             self.failed = reason
@@ -393,20 +395,20 @@ class Log:
         old = self.segments[-1]
         if not old.size:
             return old
-        old.save()
-        for name in (old.log, old.offsets.path, old.times.path):
+        old.save_indexes()
+        for name in (old.log_path, old.offset_index.path, old.time_index.path):
             self._sync(name)
-        self._snapshot(durable=True)
-        new = self._segment(old.end)
+        self._save_snapshot(durable=True)
+        new = self._make_segment(old.end_offset)
         new.create(now)
         self.disk.sync(self.folder)
-        old.seal()
-        self._chain.add(new)
-        self.recovery_point = old.end
-        self._dirty_since = None
+        old.close_for_writes()
+        self._log_segments.add(new)
+        self.recovery_point = old.end_offset
+        self._unflushed_since = None
         return new
 
-    def _segment(self, base_offset: int) -> LogSegment:
+    def _make_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
             self.disk,
             self.folder,
@@ -421,20 +423,21 @@ class Log:
     ) -> Bytes:
         """Returns whole batches, from the one that has the offset; each one's checksum is verified.
 
-        :param at_least_one: the first batch may be larger than ``max_bytes`` :param to: return no
-        batch that begins at or after this offset :raises Refused: the offset is outside the log, or
-        its batch is corrupt
+        :param at_least_one: the first batch may be larger than ``max_bytes``
+        :param to: return no batch that begins at or after this offset
+        :raises Refused: the offset is outside the log, or its batch is corrupt
         """
         self.check_online()
-        if not self.start <= offset <= self.end:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
-                f"{self.folder}: offset {offset} is outside {self.start} to {self.end}",
+                f"{self.folder}: offset {offset} is outside {self.log_start_offset} to "
+                f"{self.log_end_offset}",
             )
-        until = self.end if to is None else min(to, self.end)
-        return self._chain.read(offset, until, max_bytes, at_least_one=at_least_one)
+        until = self.log_end_offset if to is None else min(to, self.log_end_offset)
+        return self._log_segments.read(offset, until, max_bytes, at_least_one=at_least_one)
 
-    def offset_for_time(
+    def find_timestamp(
         self, timestamp: int, allowance: DecodeBudget | None = None
     ) -> tuple[int, int] | None:
         """Returns offset and timestamp of the first record not older; None if all are older.
@@ -442,91 +445,94 @@ class Log:
         :param allowance: budget for decoding; by default that of a batch of the largest size
         :raises Refused: a batch that must be read is corrupt, or decoding exceeds the budget
         """
-        return self._chain.first_since(timestamp, self.start, allowance or self.allowance())
+        return self._log_segments.find_timestamp(
+            timestamp, self.log_start_offset, allowance or self.decode_budget()
+        )
 
-    def newest(self, allowance: DecodeBudget | None = None) -> tuple[int, int] | None:
+    def find_newest_record(self, allowance: DecodeBudget | None = None) -> tuple[int, int] | None:
         """Returns offset and timestamp of the first record with the newest timestamp, if any.
 
         :param allowance: budget for decoding; by default that of a batch of the largest size
         :raises Refused: a batch that must be read is corrupt, or decoding exceeds the budget
         """
-        return self._chain.newest(allowance or self.allowance())
+        return self._log_segments.find_newest_record(allowance or self.decode_budget())
 
-    def allowance(self) -> DecodeBudget:
+    def decode_budget(self) -> DecodeBudget:
         """Returns a budget that is enough to decode any batch that the topic accepts."""
         return DecodeBudget(self.config.max_message_bytes)
 
-    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
+    def aborted_transactions(self, first: int, last: int) -> list[tuple[int, int]]:
         """Finds the aborted transactions with records in ``[first, last)``.
 
         :return: their producer ids and first offsets, in the order in which they ended
         """
-        return self._chain.aborted(first, last)
+        return self._log_segments.aborted_transactions(first, last)
 
-    def delete_before(self, offset: int) -> None:
+    def advance_log_start(self, offset: int) -> None:
         """Moves the log start offset forward; :meth:`delete_old_segments` removes the files.
 
         :raises Refused: the offset is after the end of the log
         """
-        if not 0 <= offset <= self.end:
+        if not 0 <= offset <= self.log_end_offset:
             raise Refused(
-                Code.OFFSET_OUT_OF_RANGE, f"{self.folder}: offset {offset} is behind {self.end}"
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{self.folder}: offset {offset} is behind {self.log_end_offset}",
             )
-        self.start = max(self.start, offset)
+        self.log_start_offset = max(self.log_start_offset, offset)
 
-    def delete_old(self, now: int) -> int:
+    def delete_old_segments(self, now: int) -> int:
         """Removes the segments that retention no longer keeps; returns how many.
 
         :raises DiskError: a segment could not be removed; it is no longer served all the same
         """
-        self.producers.expire(now)
-        gone = find_expired_segments(self.segments, self.config, self.start, now)
+        self.producers.remove_expired(now)
+        gone = find_expired_segments(self.segments, self.config, self.log_start_offset, now)
         if len(gone) == len(self.segments):
             self.roll(now)
         for segment in gone:
-            self._chain.drop_first()
-            self.start = max(self.start, self.segments[0].base_offset)
+            self._log_segments.drop_first()
+            self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
             segment.remove()
             producer_state.remove_snapshots(self.disk, self.folder, [segment.base_offset])
         return len(gone)
 
-    def swapped(self, bases: Sequence[int]) -> None:
+    def replace_segments(self, bases: Sequence[int]) -> None:
         """Replaces these segments by the compacted one, whose files are those of the first."""
-        self._chain.swap(bases, self._segment(bases[0]))
+        self._log_segments.replace(bases, self._make_segment(bases[0]))
 
-    def end_of_epoch(self, asked: int) -> tuple[int, int] | None:
+    def end_offset_for_epoch(self, asked: int) -> tuple[int, int] | None:
         """Returns the largest leader epoch up to this one, and its end offset."""
-        return self.epochs.end_of(asked, self.end)
+        return self.epochs.end_offset_for(asked, self.log_end_offset)
 
     def flush(self) -> None:
         """Syncs all appended batches to the disk.
 
         :raises DiskError: they may be lost with a loss of power
         """
-        end = self.end
+        end = self.log_end_offset
         if self.recovery_point < end:
-            self._sync(self.segments[-1].log)
+            self._sync(self.segments[-1].log_path)
             self.recovery_point = end
-        self._dirty_since = None
+        self._unflushed_since = None
 
-    def unsynced(self) -> list[str]:
+    def paths_to_sync(self) -> list[str]:
         """The paths to sync, beside the parent folder, before :meth:`on_paths_synced`."""
-        if self.failed is not None or self.recovery_point >= self.end:
+        if self.failed is not None or self.recovery_point >= self.log_end_offset:
             return []
-        return [self.segments[-1].log, *([] if self._named else [self.folder])]
+        return [self.segments[-1].log_path, *([] if self._names_synced else [self.folder])]
 
-    def flushed(self, problems: Sequence[DiskError] = ()) -> None:
+    def on_paths_synced(self, problems: Sequence[DiskError] = ()) -> None:
         """Records that the :meth:`paths_to_sync` and the parent folder were synced, or why not."""
         if problems:
-            self.fail(f"not synced: {problems[0]}")
+            self.mark_failed(f"not synced: {problems[0]}")
             return
-        self.recovery_point = self.end
-        self._named = True
-        self._dirty_since = None
+        self.recovery_point = self.log_end_offset
+        self._names_synced = True
+        self._unflushed_since = None
 
-    def flush_due(self, now: int) -> None:
+    def flush_if_due(self, now: int) -> None:
         """Flushes if an append is older than ``flush.ms``."""
-        since = self._dirty_since
+        since = self._unflushed_since
         if since is not None and now - since >= self.config.flush_interval:
             self.flush()
 
@@ -535,12 +541,12 @@ class Log:
         if self.failed is not None:
             return
         self.flush()
-        self.segments[-1].save()
-        self._snapshot(durable=False)  # if it is lost with the power, the log is read
+        self.segments[-1].save_indexes()
+        self._save_snapshot(durable=False)  # if it is lost with the power, the log is read
 
-    def _snapshot(self, *, durable: bool) -> None:
+    def _save_snapshot(self, *, durable: bool) -> None:
         """Saves a snapshot of the producer state."""
-        end = self.producers.end
+        end = self.producers.end_offset
         if end and end not in producer_state.list_snapshot_offsets(self.disk, self.folder):
             producer_state.save_snapshot(self.disk, self.folder, self.producers, durable=durable)
 
@@ -575,13 +581,16 @@ class LogSegments:
         """The first is gone."""
         del self.segments[0], self._bases[0]
 
-    def swap(self, bases: Sequence[int], new: LogSegment) -> None:
+    def replace(self, bases: Sequence[int], new: LogSegment) -> None:
         """Replaces neighbouring segments by a new one whose files are in place."""
         row = self._bases.index(bases[0])
         behind = row + len(bases)
-        new.size = new.disk.size(new.log) or 0
-        new.end = self._bases[behind]
-        new.made, new.written = self.segments[row].made, self.segments[behind - 1].written
+        new.size = new.disk.size(new.log_path) or 0
+        new.end_offset = self._bases[behind]
+        new.created_at, new.last_written_at = (
+            self.segments[row].created_at,
+            self.segments[behind - 1].last_written_at,
+        )
         self.segments[row:behind] = [new]
         self._bases[row:behind] = [new.base_offset]
 
@@ -601,12 +610,12 @@ class LogSegments:
             if stretch.damage is not None and not pieces:
                 raise _corrupt_message_error(segment, stretch.damage)
             offset = stretch.next_offset
-            if stretch.damage is not None or offset < segment.end:
+            if stretch.damage is not None or offset < segment.end_offset:
                 break
             row += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def first_since(
+    def find_timestamp(
         self, timestamp: int, start: int, allowance: DecodeBudget
     ) -> tuple[int, int] | None:
         """The offset and timestamp of the first record, from an offset on, that is not older.
@@ -622,7 +631,7 @@ class LogSegments:
                 return found
         return None
 
-    def newest(self, allowance: DecodeBudget) -> tuple[int, int] | None:
+    def find_newest_record(self, allowance: DecodeBudget) -> tuple[int, int] | None:
         """The offset and timestamp of the first record with the newest timestamp; None: no record.
 
         :raises Refused: what must be read for that is damaged, or is too much work
@@ -640,7 +649,7 @@ class LogSegments:
         except CorruptBatchError as damage:
             raise _corrupt_message_error(best, damage) from None
 
-    def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
+    def aborted_transactions(self, first: int, last: int) -> list[tuple[int, int]]:
         """Aborted transactions with records from one offset to before another."""
         found: list[tuple[int, int]] = []
         for row in range(max(bisect_right(self._bases, first) - 1, 0), len(self.segments)):
@@ -659,12 +668,12 @@ def _read_segment(
     except CorruptBatchError as damage:
         return SegmentRead(b"", offset, damage)
     if place is None:  # compaction has left nothing behind it
-        return SegmentRead(b"", segment.end, None)
-    return segment.read(place, budget, min(until, segment.end), at_least_one=at_least_one)
+        return SegmentRead(b"", segment.end_offset, None)
+    return segment.read(place, budget, min(until, segment.end_offset), at_least_one=at_least_one)
 
 
 def _corrupt_message_error(segment: LogSegment, damage: CorruptBatchError) -> Refused:
-    segment.tell(damage)
+    segment.report_damage(damage)
     return Refused(Code.CORRUPT_MESSAGE, str(damage))
 
 
@@ -678,8 +687,8 @@ def find_expired_segments(
         last = row == len(segments) - 1
         if last and not segment.size:
             break
-        passed = not last and segment.end <= start
-        if not passed and config.deleted:
+        passed = not last and segment.end_offset <= start
+        if not passed and config.deletes_old_segments:
             too_large = config.retention_bytes >= 0 and over >= segment.size
             passed = too_large or _is_too_old(segment, config, now)
         if not passed:
@@ -695,6 +704,6 @@ def _is_too_old(segment: LogSegment, config: TopicConfig, now: int) -> bool:
     try:
         newest, _ = log_segment.find_max_timestamp(segment)
     except CorruptBatchError as damage:  # nobody can tell how old it is
-        segment.tell(damage)
+        segment.report_damage(damage)
         return False
-    return now - (newest if newest >= 0 else segment.written) > config.retention
+    return now - (newest if newest >= 0 else segment.last_written_at) > config.retention

@@ -4,9 +4,9 @@ Beside the partitions' folders it has, all but the catalog as Kafka has them: ``
 ``meta.properties``, the catalog of topics, offset checkpoints, and ``.kafka_cleanshutdown`` while
 no process has the directory open and the last one shut down cleanly.
 
-``--adopt`` takes over the topics of a directory without a valid catalog. There are three kinds: the
-log directory of a Kafka, a mere copy of partitions' folders, and one of Rota's own that has lost
-its catalog. Finding the topics writes nothing, and adopting them must lose nothing:
+``--adopt`` takes over the topics of a directory without a valid catalog. There are three kinds:
+the log directory of a Kafka, a mere copy of partitions' folders, and one of Rota's own that has
+lost its catalog. Finding the topics writes nothing, and adopting them must lose nothing:
 
 - a topic's settings are not in its folders, so nothing of it is deleted or compacted;
 - a Kafka that gets its directory back must find nothing that it would refuse. It knows each topic's
@@ -99,12 +99,12 @@ class DirectoryLock:
         :raises Unreachable: another process has it, or it is a file
         """
         self._file = -1
-        self._take(root, os.O_RDWR)
+        self._open_lock_file(root, os.O_RDWR)
         try:
             check()
             if self._file < 0:
-                self._make(root)
-                self._take(root, os.O_RDWR | os.O_CREAT)
+                self._make_root(root)
+                self._open_lock_file(root, os.O_RDWR | os.O_CREAT)
         except BaseException:
             if self._file >= 0:
                 os.close(self._file)
@@ -112,7 +112,7 @@ class DirectoryLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
-    def _take(self, root: Path, flags: int) -> None:
+    def _open_lock_file(self, root: Path, flags: int) -> None:
         """Takes the lock, if there is one, or if the flags ask for one to be made."""
         try:
             self._file = os.open(root / LOCK_FILE, flags | os.O_CLOEXEC, 0o644)
@@ -133,7 +133,7 @@ class DirectoryLock:
             raise Unreachable(f"the folder {root} is in use by {whose}") from None
 
     @staticmethod
-    def _make(root: Path) -> None:
+    def _make_root(root: Path) -> None:
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -174,11 +174,11 @@ class LogDirectory:
         self.catalog = catalog
         self.cluster_id = catalog.identity.cluster_id
         #: The last use has ended in good order.
-        self.clean = clean
+        self.clean_shutdown = clean
         #: What is before these offsets was synced.
         self.recovery_points = checkpoint.read_offsets(disk, RECOVERY_POINT_CHECKPOINT, report)
         #: What is before these offsets was deleted.
-        self.log_starts = checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, report)
+        self.log_start_offsets = checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, report)
         #: What is before these offsets was compacted.
         self.cleaner_points = checkpoint.read_offsets(disk, CLEANER_CHECKPOINT, report)
         self._disk = disk
@@ -189,14 +189,14 @@ class LogDirectory:
         """Saves up to where the logs are synced, and where they begin."""
         checkpoint.write_offsets(self._disk, RECOVERY_POINT_CHECKPOINT, points)
         checkpoint.write_offsets(self._disk, LOG_START_CHECKPOINT, starts)
-        self.recovery_points, self.log_starts = dict(points), dict(starts)
+        self.recovery_points, self.log_start_offsets = dict(points), dict(starts)
 
     def save_cleaner_points(self, points: Mapping[tuple[str, int], int]) -> None:
         """Saves up to where the logs are compacted."""
         checkpoint.write_offsets(self._disk, CLEANER_CHECKPOINT, points)
         self.cleaner_points = dict(points)
 
-    def mark_clean(self) -> None:
+    def mark_clean_shutdown(self) -> None:
         """All that the next start must know is on the disk."""
         content = {"version": CLEAN_SHUTDOWN_VERSION, "brokerEpoch": -1}
         self._disk.replace(CLEAN_SHUTDOWN_FILE, json.dumps(content, separators=(",", ":")).encode())
@@ -224,15 +224,16 @@ def open_log_directory(  # noqa: PLR0913, what a start is told
 ) -> LogDirectory:
     """Opens a log directory of Rota, or an empty one; with ``adopt`` also one of a Kafka.
 
-    :param new_id: returns 16 bytes, different at each call :param called: the name of the directory
-    in error messages :raises InputError: the directory belongs to another program or another node
+    :param new_id: returns 16 bytes, different at each call
+    :param called: the name of the directory in error messages
+    :raises InputError: the directory belongs to another program or another node
     :raises Unreachable: its catalog is lost
     """
     found = inspect_log_directory(disk, node_id=node_id, new_id=new_id, adopt=adopt, called=called)
     if found.copies.content is not None and found.adoption is None:
         catalog = Catalog.open(disk, found.copies, report)
     else:
-        for path, problem in found.copies.bad.items():
+        for path, problem in found.copies.problems.items():
             report(f"{path}: {problem}")
         identity = found.identity or _new_meta_properties(node_id, new_id)
         if found.adoption is None:
@@ -262,16 +263,16 @@ def inspect_log_directory(
     if copies.content is not None and not since:
         _check_node_id(copies.content.identity, node_id, called)
         return DirectoryState(copies=copies)
-    if copies.bad and not adopt:
-        told = "; ".join(f"{path}: {problem}" for path, problem in copies.bad.items())
+    if copies.problems and not adopt:
+        told = "; ".join(f"{path}: {problem}" for path, problem in copies.problems.items())
         raise Unreachable(
             f"the catalogue of topics is damaged in both copies ({told}): start with --adopt "
             "to make a new one from the partitions' folders; topics' settings are lost then"
         )
-    names = disk.names("")
+    names = disk.list_names("")
     # only Rota keeps copies of checkpoints, and only a Kafka a log of its metadata
     ours = any(name.endswith(".copy") for name in names) and "__cluster_metadata-0" not in names
-    lost = ours or bool(copies.bad)
+    lost = ours or bool(copies.problems)
     kafkas = META_PROPERTIES_FILE in names and (since or not lost)
     partitions = list_partition_folders(disk)
     if not adopt:
@@ -462,26 +463,26 @@ class AdoptedTopics:
 class _TopicFolders:
     """The folders of a topic."""
 
-    numbers: set[int] = field(default_factory=set)
+    partitions: set[int] = field(default_factory=set)
     #: With the first folder that says it.
-    ids: dict[bytes, str] = field(default_factory=dict)
+    topic_ids: dict[bytes, str] = field(default_factory=dict)
 
     @property
-    def count(self) -> int:
-        return max(self.numbers) + 1
+    def partition_count(self) -> int:
+        return max(self.partitions) + 1
 
     @property
     def missing(self) -> list[int]:
-        return [number for number in range(self.count) if number not in self.numbers]
+        return [number for number in range(self.partition_count) if number not in self.partitions]
 
 
 def list_partition_folders(disk: Disk) -> list[str]:
     """The folders of topics' partitions."""
     found = []
-    for name in disk.names(""):
+    for name in disk.list_names(""):
         parts = PARTITION_FOLDER.fullmatch(name)
         if parts is not None and parts["topic"] not in METADATA_LOGS:
-            inside = disk.names(name)
+            inside = disk.list_names(name)
             if checkpoint.PARTITION_METADATA_FILE in inside or any(
                 SEGMENT_FILE.fullmatch(each) for each in inside
             ):
@@ -509,25 +510,25 @@ def find_adoptable_topics(
         _check_message_format(disk, name)
         topic, _, number = name.rpartition("-")
         found = seen.setdefault(topic, _TopicFolders())
-        found.numbers.add(int(number))
+        found.partitions.add(int(number))
         topic_id = checkpoint.read_topic_id(disk, name)
         if topic_id is not None:
-            found.ids.setdefault(topic_id, name)
+            found.topic_ids.setdefault(topic_id, name)
     topics, notes = {}, list[str]()
     for topic, found in sorted(seen.items()):
         _check_topic_folders(topic, found, kafkas=kafkas, called=called)
         if found.missing:
-            told = f"{len(found.missing)} of {found.count} partitions have no folder"
+            told = f"{len(found.missing)} of {found.partition_count} partitions have no folder"
             notes.append(f"topic {topic!r}: {told}, and are made without records")
-        if not found.ids:
+        if not found.topic_ids:
             notes.append(f"topic {topic!r}: its folders do not say its id; it gets a new one")
-        topic_id = next(iter(found.ids), None) or new_id()
+        topic_id = next(iter(found.topic_ids), None) or new_id()
         old = (known or {}).get(topic)
         overrides = COMPACT_CONFIG if topic == CONSUMER_OFFSETS_TOPIC else KEEP_ALL_CONFIG
         if old is not None and old.id == topic_id:
             overrides = dict(old.overrides)
         topics[topic] = TopicEntry(
-            name=topic, id=topic_id, partitions=found.count, overrides=overrides
+            name=topic, id=topic_id, partitions=found.partition_count, overrides=overrides
         )
     notes.append(f"{len(topics)} topics were adopted; {KEEP_ALL_NOTE}")
     return AdoptedTopics(topics=topics, notes=tuple(notes))
@@ -547,7 +548,7 @@ def find_next_producer_id(disk: Disk) -> int:
 
 def _check_message_format(disk: Disk, folder: str) -> None:
     """Recovery would take batches of Kafka before 0.11 for damage, and cut them off."""
-    for name in disk.names(folder):
+    for name in disk.list_names(folder):
         if SEGMENT_FILE.fullmatch(name):
             magic = disk.read(f"{folder}/{name}", MAGIC_AT, 1)
             if magic and magic[0] < MAGIC:
@@ -558,13 +559,14 @@ def _check_message_format(disk: Disk, folder: str) -> None:
 
 
 def _check_topic_folders(topic: str, found: _TopicFolders, *, kafkas: bool, called: str) -> None:
-    if found.count > MAX_PARTITIONS:
+    if found.partition_count > MAX_PARTITIONS:
         raise InputError(
-            f"{called}: {topic}-{found.count - 1} is taken for a partition, and a topic has "
+            f"{called}: {topic}-{found.partition_count - 1} is taken for a partition, and a "
+            "topic has "
             f"{MAX_PARTITIONS} at most here: move it away"
         )
-    if len(found.ids) > 1:
-        (one, here), (other, there), *_ = found.ids.items()
+    if len(found.topic_ids) > 1:
+        (one, here), (other, there), *_ = found.topic_ids.items()
         raise InputError(
             f"{called}: {here} and {there} are of two topics, their ids are "
             f"{uuid_to_text(one)} and "
@@ -579,5 +581,5 @@ def _check_topic_folders(topic: str, found: _TopicFolders, *, kafkas: bool, call
             f"{topic!r} are "
             f"not in it, but in another folder or node of that Kafka: {copy}"
         )
-    if not found.ids:
+    if not found.topic_ids:
         raise InputError(f"{called}: no folder of topic {topic!r} says the topic's id: {copy}")

@@ -58,7 +58,7 @@ class BatchPosition(NamedTuple):
     """
 
     position: int
-    floor: int | None
+    min_offset: int | None
 
 
 class SegmentRead(NamedTuple):
@@ -90,76 +90,82 @@ class LogSegment:
         self.base_offset = base_offset
         self.size = 0
         #: The next offset: while it is written, behind its last; else the next segment's first.
-        self.end = base_offset
+        self.end_offset = base_offset
         self.interval = interval
         self.epochs = epochs
         self.report = report
         self.disk = disk
         self.folder = folder
-        self.log = segment_path(folder, base_offset, "log")
-        self.offsets = IndexFile(disk, segment_path(folder, base_offset, "index"), OFFSET_ENTRY)
-        self.times = IndexFile(disk, segment_path(folder, base_offset, "timeindex"), TIME_ENTRY)
+        self.log_path = segment_path(folder, base_offset, "log")
+        self.offset_index = IndexFile(
+            disk, segment_path(folder, base_offset, "index"), OFFSET_ENTRY
+        )
+        self.time_index = IndexFile(
+            disk, segment_path(folder, base_offset, "timeindex"), TIME_ENTRY
+        )
         #: There while it is written.
         self.indexer: IndexBuilder | None = None
         #: The indexes were looked at.
-        self.checked = False
+        self.indexes_checked = False
         #: Nothing newer is behind the last entry of times.
-        self.times_checked = True
+        self.time_index_checked = True
         #: The newest timestamp and the last offset of its batch, once looked for.
-        self.newest: tuple[int, int] | None = None
+        self.max_timestamp_and_offset: tuple[int, int] | None = None
         #: Of its first batch; that is what it ages from.
         self.first_timestamp: int | None = None
         #: When it was made and last written to, as far as is known: for records without times.
-        self.made = self.written = 0
+        self.created_at = self.last_written_at = 0
         #: The transactions that were aborted in it, once looked for.
         self.aborted: list[AbortedTransaction] | None = None
         #: Positions by the offset behind the batch before: where readers go on.
-        self.places: dict[int, int] = {}
+        self.read_positions: dict[int, int] = {}
         #: Positions of damage that was told of.
-        self._told: set[int] = set()
+        self._reported_positions: set[int] = set()
 
     def create(self, now: int = 0) -> None:
         """Makes its files; those that are there are replaced."""
-        self.disk.remove(self.log)
-        self.disk.append(self.log, b"")
-        self.offsets.create()
-        self.times.create()
-        self.begin(now)
+        self.disk.remove(self.log_path)
+        self.disk.append(self.log_path, b"")
+        self.offset_index.create()
+        self.time_index.create()
+        self.begin_empty(now)
 
-    def begin(self, now: int = 0) -> None:
+    def begin_empty(self, now: int = 0) -> None:
         """Initialises a new, empty segment; its files may be made later."""
         self.indexer = IndexBuilder(self.base_offset, self.interval)
-        self.checked = True
-        self.made = self.written = now
+        self.indexes_checked = True
+        self.created_at = self.last_written_at = now
 
     def append(self, batch: bytes | bytearray, head: RawBatchHeader, now: int = 0) -> None:
         """Writes a batch whose offsets are set."""
-        self.disk.append(self.log, batch)
-        self.take(head, now)
+        self.disk.append(self.log_path, batch)
+        self.on_batch_appended(head, now)
 
-    def take(self, head: RawBatchHeader, now: int) -> None:
+    def on_batch_appended(self, head: RawBatchHeader, now: int) -> None:
         """Updates indexes and offsets after a batch was appended to the file."""
         indexer = self.indexer
-        assert indexer is not None, f"{self.log} is full"
+        assert indexer is not None, f"{self.log_path} is full"
         size, last_offset = head.size, head.last_offset
-        of_offset, of_time = indexer.add(self.size, size, last_offset, head.max_timestamp)
+        of_offset, of_time = indexer.add_batch(self.size, size, last_offset, head.max_timestamp)
         if of_offset:
-            self.offsets.add(of_offset)
-            self.times.add(of_time)
+            self.offset_index.add(of_offset)
+            self.time_index.add(of_time)
         if not self.size:
             self.first_timestamp = head.max_timestamp
         self.size += size
-        self.end = last_offset + 1
-        self.written = now
+        self.end_offset = last_offset + 1
+        self.last_written_at = now
 
-    def aged(self, timestamp: int, now: int) -> int:
+    def time_since_first_batch(self, timestamp: int, now: int) -> int:
         """How much newer this timestamp is than the segment's first batch, in milliseconds."""
         if not self.size:
             return 0
         if self.first_timestamp is None:
-            head = read_batch_header(self.disk, self.log, 0)
+            head = read_batch_header(self.disk, self.log_path, 0)
             self.first_timestamp = -1 if head is None else head.max_timestamp
-        return timestamp - self.first_timestamp if self.first_timestamp >= 0 else now - self.made
+        return (
+            timestamp - self.first_timestamp if self.first_timestamp >= 0 else now - self.created_at
+        )
 
     def has_room(self, size: int, last_offset: int, most: int, index_bytes: int) -> bool:
         """May a batch of this size be appended?
@@ -170,30 +176,33 @@ class LogSegment:
         return (
             self.size + size <= most
             and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and self.offsets.has_room(index_bytes)
-            and self.times.has_room(index_bytes)
+            and self.offset_index.has_room(index_bytes)
+            and self.time_index.has_room(index_bytes)
         )
 
-    def save(self) -> None:
+    def save_indexes(self) -> None:
         """Saves the indexes, with a last time entry, so that the segment may be closed."""
         if self.indexer is not None:
-            self.times.add(self.indexer.last_time())
-            self.offsets.save()
-            self.times.save()
+            self.time_index.add(self.indexer.last_time_entry())
+            self.offset_index.save()
+            self.time_index.save()
 
     def sync(self) -> None:
         """Saves the indexes, and syncs all files."""
-        self.save()
-        for name in (self.log, self.offsets.path, self.times.path):
+        self.save_indexes()
+        for name in (self.log_path, self.offset_index.path, self.time_index.path):
             self.disk.sync(name)
 
-    def seal(self) -> None:
+    def close_for_writes(self) -> None:
         """Makes the segment inactive: nothing more is written to it. Its indexes were saved."""
         if self.indexer is not None:
-            self.newest = self.indexer.newest, self.indexer.newest_at
+            self.max_timestamp_and_offset = (
+                self.indexer.max_timestamp,
+                self.indexer.offset_of_max_timestamp,
+            )
         self.indexer = None
-        self.offsets.release()
-        self.times.release()
+        self.offset_index.release()
+        self.time_index.release()
 
     def remove(self) -> None:
         """Removes the files. A crash on the way leaves none that look like a segment's."""
@@ -207,39 +216,39 @@ class LogSegment:
         for name in there:
             self.disk.remove(f"{name}.deleted")
 
-    def frame(self) -> BatchFile:
+    def batch_file(self) -> BatchFile:
         """The segment's file, with what must hold for its batches."""
-        return BatchFile(self.disk, self.log, self.size, self.epochs, self.end)
+        return BatchFile(self.disk, self.log_path, self.size, self.epochs, self.end_offset)
 
     def scan(self, begin: int = 0, window: int = SCAN_WINDOW_BYTES) -> Iterator[StoredBatch]:
         """Every batch from the first on, or from a position at which one is known to begin.
 
         :raises Damage: at the first that is not sound
         """
-        return scan_batches(self.frame(), begin, None if begin else self.base_offset, window)
+        return scan_batches(self.batch_file(), begin, None if begin else self.base_offset, window)
 
     def read(
         self, place: BatchPosition, budget: int, until: int, *, at_least_one: bool
     ) -> SegmentRead:
         """Returns whole batches from a position on, of at most ``budget`` bytes.
 
-        :param until: return no batch that begins at or after this offset :param at_least_one: the
-        first batch may be larger than the budget
+        :param until: return no batch that begins at or after this offset
+        :param at_least_one: the first batch may be larger than the budget
         """
         position, floor = place
-        frame = self.frame()
+        frame = self.batch_file()
         wanted = min(max(budget, HEADER.size), self.size - position)
-        data = self.disk.read(self.log, position, wanted)
+        data = self.disk.read(self.log_path, position, wanted)
         view = memoryview(data)
         at = 0
         damage: CorruptBatchError | None = None
         try:
             while at < len(view):
-                head = frame.check(view, at, position, floor)
+                head = frame.check_batch(view, at, position, floor)
                 if head is None:
                     if at or not at_least_one:
                         break
-                    data = self._first(frame, view, position)
+                    data = self._read_first_batch(frame, view, position)
                     view = memoryview(data)
                     continue
                 if head.base_offset >= until or (
@@ -250,38 +259,38 @@ class LogSegment:
                 floor = head.last_offset + 1
         except CorruptBatchError as found:
             damage = found
-            self.tell(found)
+            self.report_damage(found)
         if at:
-            self._remember(floor, position + at)
+            self._remember_position(floor, position + at)
         return SegmentRead(
             data if at == len(data) else view[:at],
             self.base_offset if floor is None else floor,
             damage,
         )
 
-    def _first(self, frame: BatchFile, view: memoryview, position: int) -> bytes:
+    def _read_first_batch(self, frame: BatchFile, view: memoryview, position: int) -> bytes:
         """A first batch that is larger than what was asked for."""
         head = RawBatchHeader._make(HEADER.unpack_from(view))
         if head.size > SCAN_WINDOW_BYTES:  # a wrong length must not cost memory
-            frame.check_large(position, head)
-        data = self.disk.read(self.log, position, head.size)
+            frame.check_large_batch(position, head)
+        data = self.disk.read(self.log_path, position, head.size)
         if len(data) < head.size:
             raise CorruptBatchError(
-                self.log, position, f"the file ends {head.size - len(data)} bytes early"
+                self.log_path, position, f"the file ends {head.size - len(data)} bytes early"
             )
         return data
 
-    def _remember(self, offset: int | None, position: int) -> None:
+    def _remember_position(self, offset: int | None, position: int) -> None:
         if offset is None:
             return
-        if len(self.places) >= MAX_READ_POSITIONS:
-            del self.places[next(iter(self.places))]
-        self.places[offset] = position
+        if len(self.read_positions) >= MAX_READ_POSITIONS:
+            del self.read_positions[next(iter(self.read_positions))]
+        self.read_positions[offset] = position
 
-    def tell(self, damage: CorruptBatchError) -> None:
+    def report_damage(self, damage: CorruptBatchError) -> None:
         """Reports a corrupt batch, once for each position."""
-        if damage.position not in self._told:
-            self._told.add(damage.position)
+        if damage.position not in self._reported_positions:
+            self._reported_positions.add(damage.position)
             self.report(f"{damage}; nothing of it is served")
 
 
@@ -299,23 +308,23 @@ def find_offset(segment: LogSegment, offset: int) -> BatchPosition | None:
 
     :raises CorruptBatchError: a batch on the way to it is corrupt
     """
-    position = segment.places.get(offset)
+    position = segment.read_positions.get(offset)
     if position is not None:
         return BatchPosition(position, offset) if position < segment.size else None
     check_indexes(segment)
-    row = segment.offsets.at_or_below(offset - segment.base_offset)
+    row = segment.offset_index.find_at_or_below(offset - segment.base_offset)
     nearest = row
     place = _position_of_entry(segment, row)
     while place is None:  # the index is wrong here, or the batch: from farther back it will show
         row = max(row // 2 - 1, -1) if row else -1
         place = _position_of_entry(segment, row)
     position, floor = place
-    for batch in scan_batches(segment.frame(), position, floor, LOOKUP_WINDOW_BYTES):
-        if batch.head.last_offset >= offset:
+    for batch in scan_batches(segment.batch_file(), position, floor, LOOKUP_WINDOW_BYTES):
+        if batch.header.last_offset >= offset:
             if row != nearest:
                 rebuild_indexes(segment, "an entry is not what the log has")
             return BatchPosition(batch.position, floor)
-        floor = batch.head.last_offset + 1
+        floor = batch.header.last_offset + 1
     return None
 
 
@@ -326,8 +335,8 @@ def _position_of_entry(segment: LogSegment, row: int) -> BatchPosition | None:
     """
     if row < 0:
         return BatchPosition(0, segment.base_offset)
-    relative, position = segment.offsets[row]
-    head = read_batch_header(segment.disk, segment.log, position) if position >= 0 else None
+    relative, position = segment.offset_index[row]
+    head = read_batch_header(segment.disk, segment.log_path, position) if position >= 0 else None
     if head is None or head.last_offset != segment.base_offset + relative:
         return None
     return BatchPosition(position, None)
@@ -338,14 +347,14 @@ def find_timestamp(
 ) -> tuple[int, int] | None:
     """Returns offset and timestamp of the first record, from an offset on, that is not older.
 
-    :raises CorruptBatchError: a batch on the way to it is corrupt :raises Refused: decoding a batch
-    exceeds the budget
+    :raises CorruptBatchError: a batch on the way to it is corrupt
+    :raises Refused: decoding a batch exceeds the budget
     """
     if find_max_timestamp(segment)[0] < timestamp:
         return None
     place = _position_before_timestamp(segment, timestamp)
-    for batch in scan_batches(segment.frame(), *place, LOOKUP_WINDOW_BYTES):
-        head = batch.head
+    for batch in scan_batches(segment.batch_file(), *place, LOOKUP_WINDOW_BYTES):
+        head = batch.header
         if head.max_timestamp >= timestamp and head.last_offset >= start:
             found = _find_record_in_batch(batch, timestamp, start, allowance)
             if found is not None:
@@ -369,17 +378,17 @@ def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPositio
     between two time entries, those up to the last offset entry are no newer than the first: where
     timestamps do not rise for long, they need not be read.
     """
-    row = segment.times.at_or_below(timestamp - 1)
+    row = segment.time_index.find_at_or_below(timestamp - 1)
     place: BatchPosition | None = BatchPosition(0, segment.base_offset)
     if row >= 0:
-        place = _find_indexed_batch(segment, *segment.times[row])
-    if row + 1 < len(segment.times):
-        when, relative = segment.times[row + 1]
+        place = _find_indexed_batch(segment, *segment.time_index[row])
+    if row + 1 < len(segment.time_index):
+        when, relative = segment.time_index[row + 1]
         if _find_indexed_batch(segment, when, relative) is None:
             return None
     else:
         relative = find_max_timestamp(segment)[1] - segment.base_offset
-    later = _position_of_entry(segment, segment.offsets.at_or_below(relative - 1))
+    later = _position_of_entry(segment, segment.offset_index.find_at_or_below(relative - 1))
     if place is None or later is None:
         return None
     return max(place, later, key=lambda each: each.position)
@@ -391,7 +400,7 @@ def _find_indexed_batch(segment: LogSegment, when: int, relative: int) -> BatchP
     place = find_offset(segment, last_offset)
     if place is None:
         return None
-    head = read_batch_header(segment.disk, segment.log, place.position)
+    head = read_batch_header(segment.disk, segment.log_path, place.position)
     if head is None or (head.max_timestamp, head.last_offset) != (when, last_offset):
         return None
     return place
@@ -400,10 +409,10 @@ def _find_indexed_batch(segment: LogSegment, when: int, relative: int) -> BatchP
 def _find_record_in_batch(
     batch: StoredBatch, timestamp: int, start: int, allowance: DecodeBudget
 ) -> tuple[int, int] | None:
-    head = batch.head
-    if head.attributes & TIMESTAMP_TYPE_MASK and head.records == head.last_offset_delta + 1:
+    head = batch.header
+    if head.attributes & TIMESTAMP_TYPE_MASK and head.record_count == head.last_offset_delta + 1:
         return max(head.base_offset, start), head.max_timestamp
-    columns = allowance.decode(batch.data, head)
+    columns = allowance.decode_batch(batch.data, head)
     rows = (columns.timestamp >= timestamp) & (columns.offset >= start)
     if not rows.any():
         return None
@@ -419,19 +428,19 @@ def find_max_timestamp(segment: LogSegment) -> tuple[int, int]:
     check_indexes(segment)
     indexer = segment.indexer
     if indexer is not None:
-        claim = indexer.newest, indexer.newest_at
-        if segment.times_checked:
+        claim = indexer.max_timestamp, indexer.offset_of_max_timestamp
+        if segment.time_index_checked:
             return claim
-    elif segment.newest is not None:
-        return segment.newest
+    elif segment.max_timestamp_and_offset is not None:
+        return segment.max_timestamp_and_offset
     else:
-        when, relative = segment.times[-1] if len(segment.times) else (-1, 0)
+        when, relative = segment.time_index[-1] if len(segment.time_index) else (-1, 0)
         claim = when, segment.base_offset + relative
     if not _is_max_timestamp(segment, *claim):
         made = rebuild_indexes(segment, "its last entry of times is not of the newest batch")
-        claim = made.newest, made.newest_at
-    segment.newest = claim if indexer is None else None
-    segment.times_checked = True
+        claim = made.max_timestamp, made.offset_of_max_timestamp
+    segment.max_timestamp_and_offset = claim if indexer is None else None
+    segment.time_index_checked = True
     return claim
 
 
@@ -451,7 +460,7 @@ def _is_max_timestamp(segment: LogSegment, when: int, at: int) -> bool:
             return True  # a batch or two, or entries are far apart
     if place is None:
         return False
-    found = newest_head(segment.frame(), place.position)
+    found = newest_head(segment.batch_file(), place.position)
     return found is not None and found <= when
 
 
@@ -459,14 +468,14 @@ def _check_samples(
     segment: LogSegment, place: BatchPosition, when: int, at: int
 ) -> BatchPosition | None:
     """Checks samples of later indexed batches; returns the last, or None if one is newer."""
-    first = segment.offsets.at_or_below(at - segment.base_offset) + 1
-    rows = range(first, len(segment.offsets))
+    first = segment.offset_index.find_at_or_below(at - segment.base_offset) + 1
+    rows = range(first, len(segment.offset_index))
     for row in (*rows[:: len(rows) // CHECK_SAMPLES + 1], *rows[-1:]):
         sample = _position_of_entry(segment, row)
         if sample is None:
             return None
         place = sample
-        head = read_batch_header(segment.disk, segment.log, place.position)
+        head = read_batch_header(segment.disk, segment.log_path, place.position)
         if head is None or head.max_timestamp > when:
             return None
     return place
@@ -484,54 +493,59 @@ def find_newest_record(segment: LogSegment, allowance: DecodeBudget) -> tuple[in
     place = find_offset(segment, last_offset)
     if place is None:
         return None
-    batch = next(scan_batches(segment.frame(), *place, LOOKUP_WINDOW_BYTES))
-    return _find_record_in_batch(batch, when, batch.head.base_offset, allowance)
+    batch = next(scan_batches(segment.batch_file(), *place, LOOKUP_WINDOW_BYTES))
+    return _find_record_in_batch(batch, when, batch.header.base_offset, allowance)
 
 
 def check_indexes(segment: LogSegment) -> None:
     """Checks the index files before their first use."""
-    if segment.checked:
+    if segment.indexes_checked:
         return
     hold = segment.indexer is not None
-    problem = segment.offsets.load(hold=hold, limit=segment.size - 1)
+    problem = segment.offset_index.load(hold=hold, limit=segment.size - 1)
     what = "index"
     if problem is None:
         what = "timeindex"
-        farthest = max(segment.end - segment.base_offset - 1, 0)
-        problem = segment.times.load(hold=hold, limit=farthest)
-        if problem is None and segment.size and not len(segment.times) and len(segment.offsets):
-            first: RawBatchHeader | None = read_batch_header(segment.disk, segment.log, 0)
+        farthest = max(segment.end_offset - segment.base_offset - 1, 0)
+        problem = segment.time_index.load(hold=hold, limit=farthest)
+        if (
+            problem is None
+            and segment.size
+            and not len(segment.time_index)
+            and len(segment.offset_index)
+        ):
+            first: RawBatchHeader | None = read_batch_header(segment.disk, segment.log_path, 0)
             problem = "empty" if first is not None and first.max_timestamp >= 0 else None
     if problem is not None:
         rebuild_indexes(segment, f"{what}: {problem}")
-    segment.checked = True
+    segment.indexes_checked = True
 
 
 def rebuild_indexes(segment: LogSegment, reason: str) -> IndexBuilder:
     """Rebuilds both indexes from the log, up to the first corrupt batch."""
-    segment.report(f"{segment.offsets.path}: {reason}; indexes made anew")
+    segment.report(f"{segment.offset_index.path}: {reason}; indexes made anew")
     indexer = IndexBuilder(segment.base_offset, segment.interval)
-    segment.offsets.clear()
-    segment.times.clear()
+    segment.offset_index.clear()
+    segment.time_index.clear()
     try:
         for batch in segment.scan():
-            head = batch.head
-            of_offset, of_time = indexer.add(
+            head = batch.header
+            of_offset, of_time = indexer.add_batch(
                 batch.position, head.size, head.last_offset, head.max_timestamp
             )
-            segment.offsets.add(of_offset)
-            segment.times.add(of_time)
+            segment.offset_index.add(of_offset)
+            segment.time_index.add(of_time)
     except CorruptBatchError as damage:
-        segment.tell(damage)
+        segment.report_damage(damage)
     if segment.indexer is not None:
         segment.indexer = indexer
     else:
-        segment.times.add(indexer.last_time())
-        segment.newest = indexer.newest, indexer.newest_at
-    segment.offsets.save()
-    segment.times.save()
+        segment.time_index.add(indexer.last_time_entry())
+        segment.max_timestamp_and_offset = indexer.max_timestamp, indexer.offset_of_max_timestamp
+    segment.offset_index.save()
+    segment.time_index.save()
     if segment.indexer is None:
-        segment.offsets.release()
-        segment.times.release()
-    segment.checked = segment.times_checked = True
+        segment.offset_index.release()
+        segment.time_index.release()
+    segment.indexes_checked = segment.time_index_checked = True
     return indexer

@@ -9,11 +9,11 @@ flight.
 All of this can be replayed from the log. A snapshot, ``{offset:020}.snapshot``, only saves time.
 It is Kafka's version 1::
 
-version     int16   1
-checksum    uint32  CRC-32C of all that follows
-count       int32   and for each producer, of its last batch:
-    id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
-    timestamp int64, coordinator epoch int32, first offset of the open transaction int64
+    version     int16   1
+    checksum    uint32  CRC-32C of all that follows
+    count       int32   and for each producer, of its last batch:
+        id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
+        timestamp int64, coordinator epoch int32, first offset of the open transaction int64
 
 A field without a value is -1 (the offset delta: 0).
 """
@@ -78,7 +78,7 @@ class ProducerStateEntry:
     timestamp: int = NO_TIMESTAMP
     coordinator_epoch: int = -1
     #: The first offset of the one that is open.
-    transaction: int | None = None
+    open_transaction_offset: int | None = None
     #: The last of this epoch.
     batches: list[BatchMetadata] = field(default_factory=list)
 
@@ -89,36 +89,36 @@ class ProducerStateManager:
     def __init__(self, expiration: int = DAY) -> None:
         """:param expiration: ``producer.id.expiration.ms``."""
         #: All batches before this offset are known here.
-        self.end = 0
+        self.end_offset = 0
         self.expiration = expiration
-        self._known: dict[int, ProducerStateEntry] = {}
+        self._entries: dict[int, ProducerStateEntry] = {}
         #: Open transactions: their producers by their first offsets, which ascend.
-        self._open: dict[int, int] = {}
+        self._open_transactions: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerStateEntry]]:
         """In the order of their ids."""
-        return iter(sorted(self._known.items()))
+        return iter(sorted(self._entries.items()))
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
         """What is known of one."""
-        return self._known.get(producer_id)
+        return self._entries.get(producer_id)
 
     def put(self, producer_id: int, producer: ProducerStateEntry) -> None:
         """Adds a producer from a snapshot."""
-        self._known[producer_id] = producer
-        if producer.transaction is not None:
-            self._open[producer.transaction] = producer_id
-            self._open = dict(sorted(self._open.items()))
+        self._entries[producer_id] = producer
+        if producer.open_transaction_offset is not None:
+            self._open_transactions[producer.open_transaction_offset] = producer_id
+            self._open_transactions = dict(sorted(self._open_transactions.items()))
 
-    def check(self, header: BatchHeader) -> BatchMetadata | None:
+    def check_batch(self, header: BatchHeader) -> BatchMetadata | None:
         """Checks a batch before its append; returns the earlier one if it is a duplicate.
 
         :raises Refused: its epoch, sequence or transaction is wrong
         """
-        producer = self._known.get(header.producer_id)
+        producer = self._entries.get(header.producer_id)
         if producer is None:
             # All it wrote was deleted or has expired, or it is new: any sequence may come first.
             if header.transactional:
@@ -135,31 +135,35 @@ class ProducerStateManager:
                 Code.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id}: epoch {epoch} is over, it is in {producer.epoch}",
             )
-        if header.transactional and (producer.transaction is None or epoch != producer.epoch):
+        if header.transactional and (
+            producer.open_transaction_offset is None or epoch != producer.epoch
+        ):
             raise _transaction_not_open(header)
         _check_sequence(header, producer)
-        if producer.transaction is not None and not header.transactional:
+        if producer.open_transaction_offset is not None and not header.transactional:
             raise Refused(
                 Code.INVALID_TXN_STATE,
                 f"producer {header.producer_id}: a batch without a transaction, while the one "
-                f"from offset {producer.transaction} on is open",
+                f"from offset {producer.open_transaction_offset} on is open",
             )
         return None
 
-    def take(
+    def add_batch(
         self, header: BatchHeader, end: EndTransactionMarker | None = None
     ) -> AbortedTransaction | None:
         """Updates the state with a batch that is in the log; checks nothing.
 
-        :param end: the marker, if it is a control batch that has one :return: the transaction that
-        this batch aborted, for the transaction index
+        :param end: the marker, if it is a control batch that has one
+        :return: the transaction that this batch aborted, for the transaction index
         """
         if header.control:
-            return self._end(header, end) if end else None  # empty: all of it was compacted away
+            return (
+                self._end_transaction(header, end) if end else None
+            )  # empty: all of it was compacted away
         producer_id, epoch = header.producer_id, header.producer_epoch
-        producer = self._known.get(producer_id)
+        producer = self._entries.get(producer_id)
         if producer is None:
-            producer = self._known[producer_id] = ProducerStateEntry(epoch=epoch)
+            producer = self._entries[producer_id] = ProducerStateEntry(epoch=epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
@@ -172,41 +176,45 @@ class ProducerStateManager:
                 header.base_sequence, _last_sequence(header), first, last, header.max_timestamp
             )
         )
-        if header.transactional and producer.transaction is None:
-            producer.transaction = first
-            self._open[first] = producer_id
+        if header.transactional and producer.open_transaction_offset is None:
+            producer.open_transaction_offset = first
+            self._open_transactions[first] = producer_id
         return None
 
-    def _end(self, header: BatchHeader, end: EndTransactionMarker) -> AbortedTransaction | None:
-        producer = self._known.setdefault(header.producer_id, ProducerStateEntry())
-        first, last = producer.transaction, header.base_offset
+    def _end_transaction(
+        self, header: BatchHeader, end: EndTransactionMarker
+    ) -> AbortedTransaction | None:
+        producer = self._entries.setdefault(header.producer_id, ProducerStateEntry())
+        first, last = producer.open_transaction_offset, header.base_offset
         if producer.epoch != header.producer_epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.coordinator_epoch = end.coordinator_epoch
         producer.timestamp = end.timestamp
-        producer.transaction = None
+        producer.open_transaction_offset = None
         if first is None:  # a marker without data moves no stable offset
             return None
-        self._open.pop(first, None)
+        self._open_transactions.pop(first, None)
         if end.kind != ControlRecordType.ABORT:
             return None
-        return AbortedTransaction(header.producer_id, first, last, self.stable(last + 1))
+        return AbortedTransaction(
+            header.producer_id, first, last, self.last_stable_offset(last + 1)
+        )
 
-    def stable(self, end: int) -> int:
+    def last_stable_offset(self, end: int) -> int:
         """The last stable offset of a log with this end: all transactions before it have ended."""
-        return min(next(iter(self._open), end), end)
+        return min(next(iter(self._open_transactions), end), end)
 
-    def expire(self, now: int) -> None:
+    def remove_expired(self, now: int) -> None:
         """Removes producers that have not written for ``producer.id.expiration.ms``.
 
         A producer with an open transaction stays.
         """
         limit = now - self.expiration
-        gone = [key for key, each in self._known.items() if each.timestamp <= limit]
+        gone = [key for key, each in self._entries.items() if each.timestamp <= limit]
         for key in gone:
-            if self._known[key].transaction is None:
-                del self._known[key]
+            if self._entries[key].open_transaction_offset is None:
+                del self._entries[key]
 
 
 def read_marker(batch: Bytes) -> EndTransactionMarker | None:
@@ -277,7 +285,7 @@ def pack_snapshot(producers: ProducerStateManager) -> bytes:
             last = each.batches[-1]
             sequence, offset = last.last_sequence, last.last_offset
             delta = offset - last.first_offset
-        begun = -1 if each.transaction is None else each.transaction
+        begun = -1 if each.open_transaction_offset is None else each.open_transaction_offset
         fields = (sequence, offset, delta, each.timestamp, each.coordinator_epoch, begun)
         entries.append(SNAPSHOT_ENTRY.pack(producer_id, each.epoch, *fields))
     body = b"".join(entries)
@@ -321,7 +329,7 @@ def _unpack_producer(  # noqa: PLR0913, PLR0917, the fields of an entry
         epoch=epoch,
         timestamp=timestamp,
         coordinator_epoch=coordinator_epoch,
-        transaction=begun if begun >= 0 else None,
+        open_transaction_offset=begun if begun >= 0 else None,
     )
     if offset >= 0:
         first = sequence if sequence == NO_SEQUENCE else (sequence - delta) & MAX_INT
@@ -336,7 +344,7 @@ def save_snapshot(
 
     :param durable: it outlives a loss of power
     """
-    path = snapshot_path(folder, producers.end)
+    path = snapshot_path(folder, producers.end_offset)
     if durable:
         disk.replace(path, pack_snapshot(producers))
         return
@@ -369,19 +377,19 @@ def load_snapshot(  # noqa: PLR0913, what bounds the search
                 told = str(error).removeprefix(f"{path}: ")
                 report(f"{path}: {told}; producers are read from the log instead")
             else:
-                found.end = offset
-                found.expire(now)
+                found.end_offset = offset
+                found.remove_expired(now)
                 return found
         disk.remove(path)
     empty = ProducerStateManager(expiration)
-    empty.end = start
+    empty.end_offset = start
     return empty
 
 
 def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
     """The offsets that have a snapshot."""
     found = []
-    for name in disk.names(folder):
+    for name in disk.list_names(folder):
         stem, dot, suffix = name.partition(".")
         if dot + suffix == SNAPSHOT_SUFFIX:
             with suppress(ValueError):
@@ -407,8 +415,8 @@ def replay_batch(
 
     :return: the transaction that the batch aborted, if it did
     """
-    head = batch.head
-    producers.end = head.last_offset + 1
+    head = batch.header
+    producers.end_offset = head.last_offset + 1
     if head.producer_id < 0:
         return None
     ended = None
@@ -417,7 +425,7 @@ def replay_batch(
             ended = read_marker(batch.data)
         except FormatError as error:
             report(f"offset {head.base_offset}: {error}; passed over")
-    return producers.take(head.full, ended)
+    return producers.add_batch(head.as_header, ended)
 
 
 def aborted_transactions(segments: Sequence[LogSegment], row: int) -> list[AbortedTransaction]:
@@ -456,7 +464,7 @@ def _read_aborted_transactions(
                 if ended is not None:
                     found.append(ended)
         except CorruptBatchError as damage:
-            segment.tell(damage)
+            segment.report_damage(damage)
     return found
 
 

@@ -35,12 +35,12 @@ class LoadOptions:
     """What the caller knows of a partition before its folder is opened."""
 
     recovery_point: int
-    clean: bool
-    start: int
+    clean_shutdown: bool
+    log_start_offset: int
     now: int
-    interval: int = DEFAULT_INDEX_INTERVAL
+    index_interval: int = DEFAULT_INDEX_INTERVAL
     compacted: bool = False
-    expiration: int = DAY
+    producer_expiration: int = DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class LoadedLog:
     segments: list[LogSegment]
     epochs: LeaderEpochs
     producers: ProducerStateManager
-    start: int
+    log_start_offset: int
     recovery_point: int
 
 
@@ -72,16 +72,16 @@ def load_log(
     loading.run()
     if not known.compacted:
         _report_gaps(folder, segments, known, report)
-    start = max(known.start, segments[0].base_offset)
-    if start > segments[-1].end:
-        loading.restart(start)
-    end = segments[-1].end
-    point = end if known.clean and not loading.damaged else min(known.recovery_point, end)
+    start = max(known.log_start_offset, segments[0].base_offset)
+    if start > segments[-1].end_offset:
+        loading.start_anew_at(start)
+    end = segments[-1].end_offset
+    point = end if known.clean_shutdown and not loading.damaged else min(known.recovery_point, end)
     return LoadedLog(
         segments=segments,
         epochs=epochs,
         producers=loading.producers,
-        start=start,
+        log_start_offset=start,
         recovery_point=point,
     )
 
@@ -97,20 +97,25 @@ def _open_segments(
     found: list[LogSegment] = []
     for base in swap.list_base_offsets(disk, folder):
         segment = LogSegment(
-            disk, folder, base, epochs=epochs, interval=known.interval, report=report
+            disk, folder, base, epochs=epochs, interval=known.index_interval, report=report
         )
-        segment.size = disk.size(segment.log) or 0
-        segment.made = segment.written = known.now
-        if (written := disk.written(segment.log)) is not None:
-            segment.written = min(written, known.now)
+        segment.size = disk.size(segment.log_path) or 0
+        segment.created_at = segment.last_written_at = known.now
+        if (written := disk.modified_at(segment.log_path)) is not None:
+            segment.last_written_at = min(written, known.now)
         if found:
-            found[-1].end = base
+            found[-1].end_offset = base
         found.append(segment)
     if not found:
-        report(f"{folder}: no segment is there; begun anew at offset {known.start}")
-        disk.make(folder)
+        report(f"{folder}: no segment is there; begun anew at offset {known.log_start_offset}")
+        disk.make_folder(folder)
         segment = LogSegment(
-            disk, folder, known.start, epochs=epochs, interval=known.interval, report=report
+            disk,
+            folder,
+            known.log_start_offset,
+            epochs=epochs,
+            interval=known.index_interval,
+            report=report,
         )
         segment.create(known.now)
         found.append(segment)
@@ -128,38 +133,38 @@ class _LogLoader:
         known: LoadOptions,
         report: Callable[[str], None],
     ) -> None:
-        self.producers = ProducerStateManager(known.expiration)
+        self.producers = ProducerStateManager(known.producer_expiration)
         #: The end is not what the last one to write left.
         self.damaged = False
         self._disk = disk
         self._folder = folder
         self._segments = segments
-        self._known = known
+        self._options = known
         self._report = report
 
     def run(self) -> None:
         """Finds the end, and what is known of producers there."""
         last = len(self._segments) - 1
         first = last
-        if self._known.clean:
-            problem = self._open_last()
+        if self._options.clean_shutdown:
+            problem = self._resume_after_clean_shutdown()
             if problem is None:
-                self._load_producers(self._segments[-1].end)
-                self._replay(self._segments[-1].end)
+                self._load_producers(self._segments[-1].end_offset)
+                self._replay_producers(self._segments[-1].end_offset)
                 return
             self._report(f"{problem}; the segment is read anew")
             self.damaged = True
         else:
             bases = [each.base_offset for each in self._segments]
-            first = max(bisect_right(bases, self._known.recovery_point) - 1, 0)
+            first = max(bisect_right(bases, self._options.recovery_point) - 1, 0)
         base = self._segments[first].base_offset
         self._load_producers(base)
-        self._replay(base)
-        self._recover_from(first)
+        self._replay_producers(base)
+        self._recover_segments(first)
 
-    def restart(self, offset: int) -> None:
+    def start_anew_at(self, offset: int) -> None:
         """Nothing of the log is served any more: it begins anew."""
-        end = self._segments[-1].end
+        end = self._segments[-1].end_offset
         self._report(f"{self._folder}: it ends at {end}, before its start {offset}; begun anew")
         for segment in reversed(self._segments):
             segment.remove()
@@ -168,129 +173,129 @@ class _LogLoader:
             self._folder,
             offset,
             epochs=self._segments[0].epochs,
-            interval=self._known.interval,
+            interval=self._options.index_interval,
             report=self._report,
         )
-        new.create(self._known.now)
+        new.create(self._options.now)
         self._segments[:] = [new]
-        self.producers = ProducerStateManager(self._known.expiration)
-        self.producers.end = offset
+        self.producers = ProducerStateManager(self._options.producer_expiration)
+        self.producers.end_offset = offset
 
-    def _open_last(self) -> str | None:
+    def _resume_after_clean_shutdown(self) -> str | None:
         """Resumes the last segment after a clean shutdown; returns the reason if it cannot."""
-        segment, end = self._segments[-1], self._known.recovery_point
+        segment, end = self._segments[-1], self._options.recovery_point
         try:
-            problem = self._resume(segment)
+            problem = self._resume_segment(segment)
             if problem is None or end <= segment.base_offset:
                 return problem
-            segment.end = end
+            segment.end_offset = end
             log_segment.rebuild_indexes(segment, problem)
-            segment.save()
-            return self._resume(segment)
+            segment.save_indexes()
+            return self._resume_segment(segment)
         except CorruptBatchError as damage:
-            return self._go_on_behind(damage)
+            return self._start_segment_after_damage(damage)
 
-    def _go_on_behind(self, damage: CorruptBatchError) -> str | None:
+    def _start_segment_after_damage(self, damage: CorruptBatchError) -> str | None:
         """Keeps a damaged segment whose end is known, and starts a new one; else says why not.
 
         What follows the damage was flushed, and offsets must not be assigned twice: consumers would
         take other records for those that they have.
         """
-        segment, end = self._segments[-1], self._known.recovery_point
+        segment, end = self._segments[-1], self._options.recovery_point
         if end <= segment.base_offset:
             return str(damage)
         self._report(f"{damage}; nothing of it is served, and the log goes on at offset {end}")
-        segment.end = end
-        segment.seal()
+        segment.end_offset = end
+        segment.close_for_writes()
         new = LogSegment(
             self._disk,
             self._folder,
             end,
             epochs=segment.epochs,
-            interval=self._known.interval,
+            interval=self._options.index_interval,
             report=self._report,
         )
-        new.create(self._known.now)
+        new.create(self._options.now)
         self._segments.append(new)
         return None
 
-    def _resume(self, segment: LogSegment) -> str | None:
+    def _resume_segment(self, segment: LogSegment) -> str | None:
         """Goes on writing a segment, of which only the end is read.
 
         Tells what is wrong with its indexes.
 
         :raises Damage: its end is not sound, or not there
         """
-        segment.indexer = IndexBuilder(segment.base_offset, self._known.interval)
-        problem = segment.offsets.load(hold=True, limit=max(segment.size - 1, 0))
+        segment.indexer = IndexBuilder(segment.base_offset, self._options.index_interval)
+        problem = segment.offset_index.load(hold=True, limit=max(segment.size - 1, 0))
         if problem is not None:
-            return f"{segment.offsets.path}: {problem}"
-        problem = segment.times.load(hold=True, limit=MAX_RELATIVE_OFFSET)
+            return f"{segment.offset_index.path}: {problem}"
+        problem = segment.time_index.load(hold=True, limit=MAX_RELATIVE_OFFSET)
         if problem is not None:
-            return f"{segment.times.path}: {problem}"
+            return f"{segment.time_index.path}: {problem}"
         position = 0
-        if len(segment.offsets):
-            relative, position = segment.offsets[-1]
-            head = read_batch_header(self._disk, segment.log, position)
+        if len(segment.offset_index):
+            relative, position = segment.offset_index[-1]
+            head = read_batch_header(self._disk, segment.log_path, position)
             if head is None or head.last_offset != segment.base_offset + relative:
-                return f"{segment.offsets.path}: its last entry is not what the log has"
-        newest, at = segment.times[-1] if len(segment.times) else (-1, 0)
+                return f"{segment.offset_index.path}: its last entry is not what the log has"
+        newest, at = segment.time_index[-1] if len(segment.time_index) else (-1, 0)
         segment.indexer.resume(newest, segment.base_offset + at, segment.size - position)
-        segment.checked = True
-        segment.times_checked = False
-        return self._read_end(segment, position, newest)
+        segment.indexes_checked = True
+        segment.time_index_checked = False
+        return self._find_end_offset(segment, position, newest)
 
-    def _read_end(self, segment: LogSegment, position: int, newest: int) -> str | None:
+    def _find_end_offset(self, segment: LogSegment, position: int, newest: int) -> str | None:
         """Finds the end of a segment from its last entry on.
 
         :raises Damage: it is not sound, or ends early
         """
-        expected = self._known.recovery_point
+        expected = self._options.recovery_point
         after = expected if expected > segment.base_offset else None
-        frame = BatchFile(self._disk, segment.log, segment.size, segment.epochs, after)
+        frame = BatchFile(self._disk, segment.log_path, segment.size, segment.epochs, after)
         end = segment.base_offset
         for batch in scan_batches(frame, position, None if position else end):
-            end = batch.head.last_offset + 1
-            if batch.head.max_timestamp > newest:
-                return f"{segment.times.path}: its last entry is not of the newest batch"
+            end = batch.header.last_offset + 1
+            if batch.header.max_timestamp > newest:
+                return f"{segment.time_index.path}: its last entry is not of the newest batch"
         if end < expected:
             text = f"ends at offset {end}, {expected} was flushed"
-            raise CorruptBatchError(segment.log, segment.size, text)
-        segment.end = end
+            raise CorruptBatchError(segment.log_path, segment.size, text)
+        segment.end_offset = end
         return None
 
     def _load_producers(self, end: int) -> None:
         self.producers = producer_state.load_snapshot(
             self._disk,
             self._folder,
-            start=max(self._known.start, self._segments[0].base_offset),
+            start=max(self._options.log_start_offset, self._segments[0].base_offset),
             end=end,
-            now=self._known.now,
+            now=self._options.now,
             report=self._report,
-            expiration=self._known.expiration,
+            expiration=self._options.producer_expiration,
         )
-        kept = {each.base_offset for each in self._segments} | {self.producers.end}
+        kept = {each.base_offset for each in self._segments} | {self.producers.end_offset}
         stray = set(producer_state.list_snapshot_offsets(self._disk, self._folder)) - kept
         producer_state.remove_snapshots(self._disk, self._folder, sorted(stray))
 
-    def _replay(self, end: int) -> None:
+    def _replay_producers(self, end: int) -> None:
         """Tells the producers of what is between their snapshot and an offset."""
         for segment in self._segments:
-            if segment.end <= self.producers.end or segment.base_offset >= end:
+            if segment.end_offset <= self.producers.end_offset or segment.base_offset >= end:
                 continue
             try:
-                place = log_segment.find_offset(segment, self.producers.end)
+                place = log_segment.find_offset(segment, self.producers.end_offset)
                 if place is not None:
-                    for batch in scan_batches(segment.frame(), *place):
-                        if batch.head.base_offset >= end:
+                    for batch in scan_batches(segment.batch_file(), *place):
+                        if batch.header.base_offset >= end:
                             break
                         producer_state.replay_batch(self.producers, batch, self._report)
             except CorruptBatchError as damage:
-                segment.tell(damage)
-            self.producers.end = min(segment.end, end)
-        self.producers.end = end
+                segment.report_damage(damage)
+            self.producers.end_offset = min(segment.end_offset, end)
+        self.producers.end_offset = end
 
-    def _recover_from(self, first: int) -> None:
+    def _recover_segments(self, first: int) -> None:
         """Reads all segments from one on, and ends the log at the first corrupt batch."""
         segments = self._segments
         before: LogSegment | None = None
@@ -298,48 +303,52 @@ class _LogLoader:
         while row < len(segments):
             segment = segments[row]
             if before is not None:
-                if segment.base_offset < self.producers.end:
-                    reason = f"the one before it ends at offset {self.producers.end - 1}"
-                    self._drop(row, reason, row + 1)
+                if segment.base_offset < self.producers.end_offset:
+                    reason = f"the one before it ends at offset {self.producers.end_offset - 1}"
+                    self._remove_segments(row, reason, row + 1)
                     continue
-                self._seal(before, segment.base_offset)
-            damage = self._recover(segment, last=row == len(segments) - 1)
+                self._close_segment(before, segment.base_offset)
+            damage = self._recover_segment(segment, last=row == len(segments) - 1)
             if damage is not None:
-                self._drop(row + 1, f"the one before it ends at offset {segment.end - 1}")
-                self._cut(segment, damage)
+                self._remove_segments(
+                    row + 1, f"the one before it ends at offset {segment.end_offset - 1}"
+                )
+                self._truncate_segment(segment, damage)
             before = segment
             row += 1
         last = segments[-1]
-        last.end = self.producers.end
-        if last.end < self._known.recovery_point:
-            expected = self._known.recovery_point
-            self._report(f"{last.log}: ends at offset {last.end}, {expected} was flushed")
+        last.end_offset = self.producers.end_offset
+        if last.end_offset < self._options.recovery_point:
+            expected = self._options.recovery_point
+            self._report(
+                f"{last.log_path}: ends at offset {last.end_offset}, {expected} was flushed"
+            )
 
-    def _recover(self, segment: LogSegment, *, last: bool) -> CorruptBatchError | None:
+    def _recover_segment(self, segment: LogSegment, *, last: bool) -> CorruptBatchError | None:
         """Reads a segment, and makes its indexes; tells where it stops to be sound."""
         base = segment.base_offset
-        indexer = segment.indexer = IndexBuilder(base, self._known.interval)
-        segment.offsets.clear()
-        segment.times.clear()
-        segment.checked = segment.times_checked = True
+        indexer = segment.indexer = IndexBuilder(base, self._options.index_interval)
+        segment.offset_index.clear()
+        segment.time_index.clear()
+        segment.indexes_checked = segment.time_index_checked = True
         aborted: list[AbortedTransaction] = []
-        self.producers.end = base
-        after = None if last else segment.end
-        frame = BatchFile(self._disk, segment.log, segment.size, segment.epochs, after)
-        frame.most = base + MAX_RELATIVE_OFFSET
+        self.producers.end_offset = base
+        after = None if last else segment.end_offset
+        frame = BatchFile(self._disk, segment.log_path, segment.size, segment.epochs, after)
+        frame.max_offset = base + MAX_RELATIVE_OFFSET
         try:
             for batch in scan_batches(frame, 0, base):
-                head = batch.head
-                of_offset, of_time = indexer.add(
+                head = batch.header
+                of_offset, of_time = indexer.add_batch(
                     batch.position, head.size, head.last_offset, head.max_timestamp
                 )
-                segment.offsets.add(of_offset)
-                segment.times.add(of_time)
+                segment.offset_index.add(of_offset)
+                segment.time_index.add(of_time)
                 ended = producer_state.replay_batch(self.producers, batch, self._report)
                 if ended is not None:
                     aborted.append(ended)
         except CorruptBatchError as damage:
-            segment.end = self.producers.end
+            segment.end_offset = self.producers.end_offset
             return damage
         finally:
             self._save_aborted(segment, aborted)
@@ -353,29 +362,31 @@ class _LogLoader:
             self._disk.remove(name)
         segment.aborted = aborted
 
-    def _seal(self, segment: LogSegment, end: int) -> None:
+    def _close_segment(self, segment: LogSegment, end: int) -> None:
         """A segment is whole, and another follows."""
-        if self.producers.end < end and not self._known.compacted:
-            gap = f"offsets {self.producers.end} to {end - 1} are missing behind it"
-            self._report(f"{segment.log}: {gap}")
-        segment.end = end
-        segment.save()
-        segment.seal()
-        self.producers.end = end
+        if self.producers.end_offset < end and not self._options.compacted:
+            gap = f"offsets {self.producers.end_offset} to {end - 1} are missing behind it"
+            self._report(f"{segment.log_path}: {gap}")
+        segment.end_offset = end
+        segment.save_indexes()
+        segment.close_for_writes()
+        self.producers.end_offset = end
         producer_state.save_snapshot(self._disk, self._folder, self.producers)
 
-    def _cut(self, segment: LogSegment, damage: CorruptBatchError) -> None:
+    def _truncate_segment(self, segment: LogSegment, damage: CorruptBatchError) -> None:
         lost = segment.size - damage.position
         self._report(f"{damage}; cut there, {lost} bytes removed")
-        self._disk.truncate(segment.log, damage.position)
-        self._disk.sync(segment.log)
+        self._disk.truncate(segment.log_path, damage.position)
+        self._disk.sync(segment.log_path)
         segment.size = damage.position
 
-    def _drop(self, row: int, reason: str, end: int | None = None) -> None:
+    def _remove_segments(self, row: int, reason: str, end: int | None = None) -> None:
         """Removes segments from the last on backwards, so that a crash leaves no gap."""
         for segment in reversed(self._segments[row:end]):
             offset, size = segment.base_offset, segment.size
-            self._report(f"{segment.log}: offset {offset}, {size} bytes: removed, for {reason}")
+            self._report(
+                f"{segment.log_path}: offset {offset}, {size} bytes: removed, for {reason}"
+            )
             segment.remove()
         del self._segments[row:end]
 
@@ -385,14 +396,16 @@ def _report_gaps(
 ) -> None:
     """Says where segments are gone that were not read just now."""
     first = segments[0].base_offset
-    if known.clean and known.start < first:
-        report(f"{folder}: begins at offset {first}, {known.start} was its start")
+    if known.clean_shutdown and known.log_start_offset < first:
+        report(f"{folder}: begins at offset {first}, {known.log_start_offset} was its start")
     for before, after in pairwise(segments):
-        if not known.clean and after.base_offset > known.recovery_point:
+        if not known.clean_shutdown and after.base_offset > known.recovery_point:
             break
         with suppress(CorruptBatchError):  # it is told of when it is asked for
             if log_segment.find_offset(before, after.base_offset - 1) is None:
-                report(f"{before.log}: ends before offset {after.base_offset - 1}; a gap follows")
+                report(
+                    f"{before.log_path}: ends before offset {after.base_offset - 1}; a gap follows"
+                )
 
 
 def _epochs_match_log(epochs: LeaderEpochs, segments: Sequence[LogSegment]) -> bool:
@@ -401,7 +414,7 @@ def _epochs_match_log(epochs: LeaderEpochs, segments: Sequence[LogSegment]) -> b
     for known, start in epochs.entries:
         for segment in segments[max(bisect_right(bases, start) - 1, 0) :]:
             if start <= segment.base_offset:
-                head = read_batch_header(segment.disk, segment.log, 0)
+                head = read_batch_header(segment.disk, segment.log_path, 0)
             else:
                 head = next(_scan_headers(segment, start), None)
             if head is not None:
@@ -434,7 +447,7 @@ def _rebuild_epochs(
         entries.pop()  # the last batch alone against the list
     found = LeaderEpochs(entries or [(0, segments[0].base_offset)])
     if listed is not None:
-        if all(found.at(start) == known for known, start in listed.entries):
+        if all(found.epoch_at(start) == known for known, start in listed.entries):
             return listed
         report(
             f"{folder}/{checkpoint.LEADER_EPOCH_FILE}: {listed.entries}, the log has "
@@ -448,8 +461,8 @@ def _rebuild_epochs(
 
 def _scan_headers(segment: LogSegment, start: int) -> Iterator[RawBatchHeader]:
     """Of the batches that reach an offset or go beyond it, up to the first that is damaged."""
-    frame = BatchFile(segment.disk, segment.log, segment.size, None, None)
+    frame = BatchFile(segment.disk, segment.log_path, segment.size, None, None)
     with suppress(CorruptBatchError):  # of that, others tell
         for batch in scan_batches(frame, 0, segment.base_offset):
-            if batch.head.last_offset >= start:
-                yield batch.head
+            if batch.header.last_offset >= start:
+                yield batch.header

@@ -4,15 +4,15 @@ As Kafka does it: a new segment is written as ``.log.cleaned`` and so on, and is
 files are renamed to ``.swap``, the log last: from then on the new segment counts. The old segments
 are removed, and the new files get their final names, the log last again. A start that finds
 ``.swap`` finishes that; files that are still ``.cleaned`` are removed. A note in the folder names
-the replaced segments. Kafka concludes them from the new segment's offsets; so does Rota if there is
-no note.
+the replaced segments. Kafka concludes them from the new segment's offsets; so does Rota if there
+is no note.
 
 What a start does with the files that a crash left in a partition's folder::
 
-.deleted    was to be removed: removed
-.tmp        was to replace another: removed
-.cleaned    written by a compaction that did not finish: removed
-.swap       written by one that did: takes the place of the segments it was made of
+    .deleted    was to be removed: removed
+    .tmp        was to replace another: removed
+    .cleaned    written by a compaction that did not finish: removed
+    .swap       written by one that did: takes the place of the segments it was made of
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def remove_cleaned_files(disk: Disk, folder: str, base: int) -> None:
 
 def finish_swaps(disk: Disk, folder: str, report: Callable[[str], None]) -> None:
     """Finishes swaps that a crash interrupted: with the old segments, or with the new one."""
-    bases = {name: base_offset_of_name(name) for name in disk.names(folder)}
+    bases = {name: base_offset_of_name(name) for name in disk.list_names(folder)}
     found = {name: base for name, base in bases.items() if base is not None}
     cleaned = {name: base for name, base in found.items() if name.endswith(CLEANED)}
     swaps = {name: base for name, base in found.items() if name.endswith(SWAP)}
@@ -132,7 +132,7 @@ def _list_replaced(disk: Disk, folder: str, base: int, report: Callable[[str], N
                 return list(said["replaced"])
         report(f"{where}: it is damaged; what was replaced is concluded from the offsets")
     end = _end_of_new_segment(disk, folder, base)
-    logs = [name for name in disk.names(folder) if name.endswith(f".{LOG_KIND}")]
+    logs = [name for name in disk.list_names(folder) if name.endswith(f".{LOG_KIND}")]
     return [
         old for name in logs if (old := base_offset_of_name(name)) is not None and base <= old < end
     ]
@@ -142,11 +142,11 @@ def _end_of_new_segment(disk: Disk, folder: str, base: int) -> int:
     """The offset behind the last sound batch of the new segment."""
     name = segment_path(folder, base, LOG_KIND, SWAP)
     frame = BatchFile(disk, name, disk.size(name) or 0, None, None)
-    frame.gaps = True
+    frame.has_gaps = True
     end = base
     with suppress(CorruptBatchError):
         for batch in scan_batches(frame, 0, base):
-            end = batch.head.last_offset + 1
+            end = batch.header.last_offset + 1
     return end
 
 
@@ -155,19 +155,19 @@ DELETED, TEMPORARY = ".deleted", ".tmp"
 
 def list_base_offsets(disk: Disk, folder: str) -> list[int]:
     """The base offsets of all segments, ascending."""
-    found = [base_offset_of_name(name) for name in disk.names(folder) if name.endswith(".log")]
+    found = [base_offset_of_name(name) for name in disk.list_names(folder) if name.endswith(".log")]
     return sorted(base for base in found if base is not None)
 
 
 def remove_crash_files(disk: Disk, folder: str, report: Callable[[str], None]) -> None:
     """Removes the files that a crash left, so that only whole segments remain."""
-    names = disk.names(folder)
+    names = disk.list_names(folder)
     for name in names:
         if name.endswith((DELETED, TEMPORARY)):
             disk.remove(f"{folder}/{name}")
     finish_swaps(disk, folder, report)
     there = set(list_base_offsets(disk, folder))
-    for name in disk.names(folder):
+    for name in disk.list_names(folder):
         base = base_offset_of_name(name)
         if (
             name.endswith(tuple(f".{kind}" for kind in SEGMENT_FILE_KINDS[1:]))

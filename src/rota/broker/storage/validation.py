@@ -58,7 +58,7 @@ def validate_batch(
         )
     _check_header(head, len(batch))
     _check_timestamps(batch, head, config, now, allowance)
-    if config.compacted:
+    if config.is_compacted:
         _check_keys(batch, head, allowance)
     return head
 
@@ -106,10 +106,12 @@ def _check_header(head: RawBatchHeader, size: int) -> None:
         raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is not known")
     if head.base_offset:
         problem = f"base offset {head.base_offset}, a producer sends 0"
-    elif head.records <= 0 or head.records != head.last_offset_delta + 1:
-        problem = f"{head.records} records, but offsets 0 to {head.last_offset_delta}"
-    elif codec == CompressionType.NONE and head.records * MIN_RECORD_BYTES > size - HEADER.size:
-        problem = f"{head.records} records in {size - HEADER.size} bytes"
+    elif head.record_count <= 0 or head.record_count != head.last_offset_delta + 1:
+        problem = f"{head.record_count} records, but offsets 0 to {head.last_offset_delta}"
+    elif (
+        codec == CompressionType.NONE and head.record_count * MIN_RECORD_BYTES > size - HEADER.size
+    ):
+        problem = f"{head.record_count} records in {size - HEADER.size} bytes"
     elif head.attributes & CONTROL_FLAG_MASK:
         problem = "a client may not write control records"
     elif head.producer_id >= 0 and head.base_sequence < 0:
@@ -125,10 +127,10 @@ def _check_timestamps(
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set the time of the append")
     if config.timestamp_type == "LogAppendTime":
         return
-    earliest, latest = now - config.timestamps_before, now + config.timestamps_after
+    earliest, latest = now - config.timestamp_before_max, now + config.timestamp_after_max
     for timestamp in (head.base_timestamp, head.max_timestamp):
         if timestamp != -1 and not earliest <= timestamp <= latest:
-            found = allowance.decode(batch, head).timestamp
+            found = allowance.decode_batch(batch, head).timestamp
             rows = ((found != -1) & ((found < earliest) | (found > latest))).nonzero()[0]
             problem = f"is not within {earliest} and {latest}"
             raise Refused(
@@ -142,7 +144,7 @@ def _check_timestamps(
 
 
 def _check_keys(batch: Bytes, head: RawBatchHeader, allowance: DecodeBudget) -> None:
-    columns = allowance.decode(batch, head)
+    columns = allowance.decode_batch(batch, head)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)
     rows = (columns.key_size < 0).nonzero()[0][:MAX_RECORD_ERRORS].tolist()

@@ -3,16 +3,18 @@
 It shares no code with the solver. It takes a few passes over the edges (subscriptions of member
 classes, claims, owners), each in NumPy.
 
-1. **Valid**: every partition has an owner that subscribes to its topic. 2. **Most even.** Let
-``level`` be the least numbers with level(m) >= load(m), and level(m') >= level(m) where m has a
-partition that m' may own. If no level exceeds its member's load by more than one, the result is
-most even: for any convex measure let p(m) be the cost of the step from level(m) - 1 to level(m). No
-assignment can cost less than this one plus the difference in the sum of p over all partitions, and
-in this one every partition has the smallest p it can have. If a level is too high, a partition can
-move along each step of the path that raised it, and that makes the loads more even. 3. **Most
-local, then fewest moves**: a result is best within the limits of (2) if and only if no cycle of
-exchanges gains, where one local partition is worth more than all moves together. Shortest distances
-over all exchanges exist exactly then (Bellman-Ford); they are the dual solution.
+1. **Valid**: every partition has an owner that subscribes to its topic.
+2. **Most even.** Let ``level`` be the least numbers with level(m) >= load(m), and level(m') >=
+   level(m) where m has a partition that m' may own. If no level exceeds its member's load by more
+   than one, the result is most even: for any convex measure let p(m) be the cost of the step from
+   level(m) - 1 to level(m). No assignment can cost less than this one plus the difference in the
+   sum of p over all partitions, and in this one every partition has the smallest p it can have. If
+   a level is too high, a partition can move along each step of the path that raised it, and that
+   makes the loads more even.
+3. **Most local, then fewest moves**: a result is best within the limits of (2) if and only if no
+   cycle of exchanges gains, where one local partition is worth more than all moves together.
+   Shortest distances over all exchanges exist exactly then (Bellman-Ford); they are the dual
+   solution.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def check_optimality(problem: Problem, owners: IntArray) -> str | None:
         return None
     if owners.min() < 0 or owners.max() >= len(problem.members):
         return "a partition without an owner"
-    edges = _Subscriptions.of(problem)
+    edges = _Subscriptions.from_problem(problem)
     if not edges.contains(problem.class_of[owners], problem.layout.topic_of).all():
         return "an owner that does not subscribe"
     return _find_improvement(problem, owners, edges)
@@ -53,7 +55,7 @@ def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions)
     exchanges = _Exchanges(problem, owners, edges, level)
     if exchanges.kept != np.count_nonzero(owners == find_previous_owners(problem)):
         return "members swapped partitions of one topic"
-    if not exchanges.settled():
+    if not exchanges.has_no_gaining_cycle():
         return "fewer partitions could move, or more be local"
     return None
 
@@ -63,12 +65,12 @@ class _Subscriptions:
     """Pairs of member class and topic, sorted."""
 
     topic: Column
-    position: Column
+    member_class: Column
     key: Column
     topics: int
 
     @classmethod
-    def of(cls, problem: Problem) -> _Subscriptions:
+    def from_problem(cls, problem: Problem) -> _Subscriptions:
         sizes = [len(topics) for topics in problem.classes]
         position = np.repeat(np.arange(len(sizes)), sizes)
         topic = np.concatenate(problem.classes).astype(np.int64)
@@ -94,7 +96,7 @@ def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> C
         of_topic = np.zeros(edges.topics, dtype=np.int64)
         np.maximum.at(of_topic, topic, level[owner])
         of_class = np.zeros(len(problem.classes), dtype=np.int64)
-        np.maximum.at(of_class, edges.position, of_topic[edges.topic])
+        np.maximum.at(of_class, edges.member_class, of_topic[edges.topic])
         raised = np.maximum(level, of_class[problem.class_of])
         if (raised == level).all():
             return level
@@ -118,29 +120,31 @@ class _Exchanges:
         racks = problem.racks
         sets = 1 if racks is None else len(racks.sets)
         kind_of = problem.layout.topic_of.astype(np.int64) * sets
-        kind_of += 0 if racks is None else racks.set_of
+        kind_of += 0 if racks is None else racks.set_of_partition
         kinds, kind_of = np.unique(kind_of, return_inverse=True)
         self.kind_topic, self.kind_set = kinds // sets, kinds % sets
         self.local_worth = problem.layout.size + 1
         self.level = level
         self.loads = np.bincount(owners, minlength=members)
-        self._doors(problem, edges)
-        self._held(problem, owners, kind_of)
+        self._add_receiving_edges(problem, edges)
+        self._add_releasing_edges(problem, owners, kind_of)
 
-    def _doors(self, problem: Problem, edges: _Subscriptions) -> None:
+    def _add_receiving_edges(self, problem: Problem, edges: _Subscriptions) -> None:
         """Adds the edges from each kind to pairs of member class and rack, with their cost:
         only pairs at the kind's least level.
         """
         racks = problem.racks
-        rack = np.full(len(problem.members), -1) if racks is None else racks.member
+        rack = np.full(len(problem.members), -1) if racks is None else racks.rack_of_member
         count = 1 if racks is None else len(racks.names) + 1
         door = problem.class_of.astype(np.int64) * count + rack + 1
-        doors, first, self.door_of = np.unique(door, return_index=True, return_inverse=True)
-        self.door_count = len(doors)
+        doors, first, self.class_rack_of_member = np.unique(
+            door, return_index=True, return_inverse=True
+        )
+        self.class_rack_count = len(doors)
         door_class, door_rack = doors // count, doors % count - 1
         # a kind's edges: its topic's classes, each with its doors
         order = np.argsort(edges.topic, kind="stable")
-        by_topic = edges.position[order]
+        by_topic = edges.member_class[order]
         start = np.searchsorted(edges.topic[order], np.arange(edges.topics + 1))
         kind, classes = _join_ranges(self.kind_topic, start, by_topic)
         door_start = np.searchsorted(door_class, np.arange(len(problem.classes) + 1))
@@ -151,9 +155,9 @@ class _Exchanges:
         least = np.full(len(self.kind_topic), np.iinfo(np.int64).max)
         np.minimum.at(least, kind, door_level[doors_reached])
         usable = door_level[doors_reached] == least[kind]
-        self.edge_kind, self.edge_door = kind[usable], doors_reached[usable]
+        self.edge_kind, self.edge_class_rack = kind[usable], doors_reached[usable]
         self.edge_cost = -self.local_worth * self._local(
-            problem, self.edge_kind, door_rack[self.edge_door]
+            problem, self.edge_kind, door_rack[self.edge_class_rack]
         )
         self.kind_level = least
 
@@ -165,11 +169,13 @@ class _Exchanges:
             table[row, list(names)] = 1
         return table[self.kind_set[kind], rack]  # rack -1 is the last column, which is zero
 
-    def _held(self, problem: Problem, owners: IntArray, kind_of: Column) -> None:
+    def _add_releasing_edges(self, problem: Problem, owners: IntArray, kind_of: Column) -> None:
         """Adds the edges for partitions that members have, and for those they owned and lack."""
         members = len(problem.members)
         previous = find_previous_owners(problem).astype(np.int64)
-        member_rack = np.full(members, -1) if problem.racks is None else problem.racks.member
+        member_rack = (
+            np.full(members, -1) if problem.racks is None else problem.racks.rack_of_member
+        )
         claimed = np.flatnonzero(previous >= 0)
         both = np.concatenate((kind_of, kind_of[claimed]))
         who = np.concatenate((owners.astype(np.int64), previous[claimed]))
@@ -180,14 +186,14 @@ class _Exchanges:
         kind, member = key // members, key % members
         local = self.local_worth * self._local(problem, kind, member_rack[member])
         held = has > 0
-        self.back_member, self.back_kind = member[held], kind[held]
+        self.release_member, self.release_kind = member[held], kind[held]
         # the cheapest to give up: one that is new here if there is any, else one that is kept
-        self.back_cost = local[held] + (has <= owned)[held]
+        self.release_cost = local[held] + (has <= owned)[held]
         lacks = (has < owned) & (self.level[member] == self.kind_level[kind])
         self.lack_member, self.lack_kind = member[lacks], kind[lacks]
         self.lack_cost = -local[lacks] - 1
 
-    def settled(self) -> bool:
+    def has_no_gaining_cycle(self) -> bool:
         """Returns whether shortest distances exist, that is, no cycle of exchanges gains."""
         members, kinds = len(self.loads), len(self.kind_topic)
         may_rise = np.flatnonzero((self.loads == self.level - 1) & (self.level > 0))
@@ -197,10 +203,10 @@ class _Exchanges:
         for _ in range(members + 2):
             # a round leads from members over kinds or the meeting place to members
             kind = np.full(kinds, far)
-            np.minimum.at(kind, self.back_kind, member[self.back_member] + self.back_cost)
-            door = np.full(self.door_count, far)
-            np.minimum.at(door, self.edge_door, kind[self.edge_kind] + self.edge_cost)
-            nearer = np.minimum(member, door[self.door_of])
+            np.minimum.at(kind, self.release_kind, member[self.release_member] + self.release_cost)
+            door = np.full(self.class_rack_count, far)
+            np.minimum.at(door, self.edge_class_rack, kind[self.edge_kind] + self.edge_cost)
+            nearer = np.minimum(member, door[self.class_rack_of_member])
             np.minimum.at(nearer, self.lack_member, kind[self.lack_kind] + self.lack_cost)
             if len(may_rise) and len(may_fall):
                 nearer[may_fall] = np.minimum(nearer[may_fall], member[may_rise].min())

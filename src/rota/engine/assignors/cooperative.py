@@ -38,7 +38,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         super().__init__(solver=solver, budget=budget)
         self._generation = NO_GENERATION
 
-    def ownership(self, subscription: Subscription) -> OwnedPartitions:
+    def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
         """Reads ownership from the subscription's fields.
 
         Subscriptions older than version 2 have no field for the generation; it is then read from
@@ -54,7 +54,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         """Returns the sticky assignment without the partitions that another live member still
         owns.
         """
-        placed = self.place(problem)
+        placed = self.run_solver(problem)
         withheld = find_owned_by_another(problem, placed.owners)
         owners = np.where(withheld, np.int32(UNASSIGNED), placed.owners)
         return Solution(owners=owners, target=placed.owners, notes=placed.notes)

@@ -104,7 +104,7 @@ class Solution:
 class ColumnarAssignor(Assignor):
     """Base of the built-in strategies: takes arrays and returns one array of owners."""
 
-    def ownership(self, subscription: Subscription) -> OwnedPartitions:
+    def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
         """Reads what a member owns from its subscription."""
         return stated_ownership(subscription)
 
@@ -114,13 +114,13 @@ class ColumnarAssignor(Assignor):
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
         """Builds the problem and solves it."""
-        return self.place_all(self.pose(cluster, group))
+        return self.solve_to_assignment(self.build_problem(cluster, group))
 
-    def pose(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
+    def build_problem(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
         """Returns the group as arrays."""
-        return Problem.of(cluster, group, self.ownership)
+        return Problem.from_group(cluster, group, self.read_ownership)
 
-    def place_all(self, problem: Problem) -> GroupAssignment:
+    def solve_to_assignment(self, problem: Problem) -> GroupAssignment:
         """Solves the problem and wraps the array of owners without creating an object per
         partition.
         """

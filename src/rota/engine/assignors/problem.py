@@ -72,12 +72,12 @@ class Racks:
     """
 
     names: tuple[str, ...]
-    member: IntArray
+    rack_of_member: IntArray
     sets: tuple[frozenset[int], ...]
-    set_of: IntArray
+    set_of_partition: IntArray
 
     @cached_property
-    def local(self) -> BoolArray:
+    def set_has_rack(self) -> BoolArray:
         """``local[s, r]``: rack r holds a replica of the partitions with rack set s."""
         table = np.zeros((len(self.sets), len(self.names)), dtype=np.bool_)
         for row, racks in enumerate(self.sets):
@@ -101,7 +101,7 @@ class Problem:
     static_ids: tuple[str | None, ...]
     class_of: IntArray
     classes: tuple[IntArray, ...]
-    equal: bool
+    subscriptions_identical: bool
     claims: Claims
     racks: Racks | None
     skipped_topics: tuple[str, ...]
@@ -115,7 +115,7 @@ class Problem:
             table[row, topics] = True
         return table
 
-    def may_own(self, member: IntArray, partition: IntArray) -> BoolArray:
+    def is_subscribed(self, member: IntArray, partition: IntArray) -> BoolArray:
         """Returns, row by row, whether the member subscribes to the topic of the partition."""
         classes, topic = self.class_of[member], self.layout.topic_of[partition]
         topics = len(self.layout.topics)
@@ -129,7 +129,7 @@ class Problem:
         claims = replace(self.claims, partition=none, member=none, subscribed=none.astype(np.bool_))
         return replace(self, claims=claims, notes=())
 
-    def claimed(self, claims: Claims) -> Problem:
+    def with_claims(self, claims: Claims) -> Problem:
         """Returns the same problem with other claims.
 
         Cached properties are kept, because none of them depends on claims.
@@ -139,7 +139,7 @@ class Problem:
         return made
 
     @classmethod
-    def of(
+    def from_group(
         cls,
         cluster: Cluster,
         group: Mapping[str, Subscription],
@@ -169,7 +169,7 @@ class Problem:
             static_ids=tuple(subscription.static_id for subscription in subscriptions),
             class_of=class_of,
             classes=classes,
-            equal=len(asked) <= 1,
+            subscriptions_identical=len(asked) <= 1,
             claims=claims,
             racks=_read_racks(cluster, layout, subscriptions),
             skipped_topics=skipped,
@@ -353,9 +353,11 @@ def _read_racks(
     set_of = np.array([sets.setdefault(racks, len(sets)) for racks in listed], dtype=np.int32)
     return Racks(
         names=tuple(names),
-        member=np.array([number[s.rack] if s.rack else -1 for s in subscriptions], dtype=np.int32),
+        rack_of_member=np.array(
+            [number[s.rack] if s.rack else -1 for s in subscriptions], dtype=np.int32
+        ),
         sets=tuple(frozenset(number[rack] for rack in racks) for racks in sets),
-        set_of=set_of,
+        set_of_partition=set_of,
     )
 
 
@@ -455,36 +457,36 @@ class ConsumersPerTopic:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.order = sort_members_static_first(problem.static_ids)
+        self.member_order = sort_members_static_first(problem.static_ids)
         self._problem = problem
-        self._places: dict[int, IntArray] = {}
+        self._subscribers: dict[int, IntArray] = {}
         #: The kind of each topic.
-        self.kind_of: list[int]
+        self.kind_of_topic: list[int]
         if len(problem.classes) <= 1:
-            self.kind_of = [0] * len(problem.layout.topics)
+            self.kind_of_topic = [0] * len(problem.layout.topics)
             self._classes = [np.zeros(1, dtype=np.int32)]
         else:
             kinds: dict[bytes, int] = {}
-            self.kind_of = [
+            self.kind_of_topic = [
                 kinds.setdefault(classes.tobytes(), len(kinds))
                 for classes in _find_classes_per_topic(problem)
             ]
             self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
 
     @cached_property
-    def _class_at(self) -> IntArray:
-        return self._problem.class_of[self.order]
+    def _class_by_place(self) -> IntArray:
+        return self._problem.class_of[self.member_order]
 
-    def places(self, kind: int) -> IntArray:
+    def find_subscribers(self, kind: int) -> IntArray:
         """Returns the places, in member order, of the subscribers to topics of this kind,
         ascending.
         """
-        found = self._places.get(kind)
+        found = self._subscribers.get(kind)
         if found is None:
             wants = np.zeros(len(self._problem.classes), dtype=np.bool_)
             wants[self._classes[kind]] = True
-            found = np.flatnonzero(wants[self._class_at]).astype(np.int32)
-            self._places[kind] = found
+            found = np.flatnonzero(wants[self._class_by_place]).astype(np.int32)
+            self._subscribers[kind] = found
         return found
 
 

@@ -38,16 +38,16 @@ class RangeAssignor(ColumnarAssignor):
         near = assign_with_rack_matching(problem, line)
         runs: dict[tuple[int, int], IntArray] = {}
         columns: list[IntArray] = []
-        for topic, kind in enumerate(line.kind_of):
+        for topic, kind in enumerate(line.kind_of_topic):
             count = int(problem.layout.counts[topic])
             if topic in near:
-                columns.append(_assign_remaining_ranges(near[topic], line.places(kind)))
+                columns.append(_assign_remaining_ranges(near[topic], line.find_subscribers(kind)))
                 continue
             run = runs.get((kind, count))
             if run is None:
-                run = runs[kind, count] = _assign_ranges(count, line.places(kind))
+                run = runs[kind, count] = _assign_ranges(count, line.find_subscribers(kind))
             columns.append(run)
-        return Solution(owners=line.order[np.concatenate(columns)])
+        return Solution(owners=line.member_order[np.concatenate(columns)])
 
 
 def _assign_ranges(count: int, places: IntArray) -> IntArray:
@@ -88,10 +88,11 @@ def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict
     if racks is None:
         return {}
     alike: dict[tuple[int, int], list[int]] = {}
-    for topic, kind in enumerate(line.kind_of):
+    for topic, kind in enumerate(line.kind_of_topic):
         alike.setdefault((kind, int(problem.layout.counts[topic])), []).append(topic)
     racks_of = {
-        kind: racks.member[line.order[line.places(kind)]].tolist() for kind in set(line.kind_of)
+        kind: racks.rack_of_member[line.member_order[line.find_subscribers(kind)]].tolist()
+        for kind in set(line.kind_of_topic)
     }
     needing = {
         topic
@@ -121,12 +122,12 @@ def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict
 
 def _find_replica_racks(problem: Problem, racks: Racks, topic: int) -> BoolArray:
     """``near[p, r]``: rack r holds a replica of this topic's partition p."""
-    return racks.local[_rack_sets_of_topic(problem, racks, topic)]
+    return racks.set_has_rack[_rack_sets_of_topic(problem, racks, topic)]
 
 
 def _rack_sets_of_topic(problem: Problem, racks: Racks, topic: int) -> IntArray:
     starts = problem.layout.starts
-    return racks.set_of[starts[topic] : starts[topic + 1]]
+    return racks.set_of_partition[starts[topic] : starts[topic + 1]]
 
 
 def _needs_rack_matching(set_of: IntArray, subscribers: set[int], racks: Racks) -> bool:

@@ -22,8 +22,8 @@ class RoundRobinAssignor(ColumnarAssignor):
         """Assigns the partitions of all topics in turn."""
         line = ConsumersPerTopic(problem)
         if len(problem.classes) <= 1:
-            return Solution(owners=np.resize(line.order, problem.layout.size))
-        return Solution(owners=line.order[_assign_in_turn(problem, line)])
+            return Solution(owners=np.resize(line.member_order, problem.layout.size))
+        return Solution(owners=line.member_order[_assign_in_turn(problem, line)])
 
 
 def _assign_in_turn(problem: Problem, line: ConsumersPerTopic) -> IntArray:
@@ -35,8 +35,8 @@ def _assign_in_turn(problem: Problem, line: ConsumersPerTopic) -> IntArray:
     dealt = np.empty(problem.layout.size, dtype=np.int32)
     start = 0
     next_place = 0
-    for kind, count in zip(line.kind_of, problem.layout.counts.tolist(), strict=True):
-        places = line.places(kind)
+    for kind, count in zip(line.kind_of_topic, problem.layout.counts.tolist(), strict=True):
+        places = line.find_subscribers(kind)
         first = int(places.searchsorted(next_place))
         end = start + count
         turns = np.arange(first, first + count)

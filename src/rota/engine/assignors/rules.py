@@ -1,14 +1,20 @@
 """Runs a strategy and checks its result, also for custom strategies.
 
-============== ==================================================================== rule meaning
-============== ==================================================================== a-result the
-strategy returns a GroupAssignment all-members the result has an entry for every member of the group
-only-members the result has no entry for anybody else exists every assigned partition exists
-subscribed every member subscribes to the topics of its partitions one-owner no partition has two
-owners (unless ``allow_shared``) all-owned every partition has an owner (unless
-``allow_unassigned``); a cooperative strategy may withhold a partition that another live member
-still owns no-hand-over cooperative: no partition is assigned while another live member still owns
-it ============== ====================================================================
+==============  ====================================================================
+rule            meaning
+==============  ====================================================================
+a-result        the strategy returns a GroupAssignment
+all-members     the result has an entry for every member of the group
+only-members    the result has no entry for anybody else
+exists          every assigned partition exists
+subscribed      every member subscribes to the topics of its partitions
+one-owner       no partition has two owners (unless ``allow_shared``)
+all-owned       every partition has an owner (unless ``allow_unassigned``); a
+                cooperative strategy may withhold a partition that another live
+                member still owns
+no-hand-over    cooperative: no partition is assigned while another live member
+                still owns it
+==============  ====================================================================
 """
 
 from __future__ import annotations
@@ -65,8 +71,8 @@ def assign_checked(
 
     ``problem`` is the problem of this cluster and group, if the caller has built it already.
 
-    :raises StrategyFailed: the strategy raised an exception :raises BrokenRule: its result breaks a
-    rule
+    :raises StrategyFailed: the strategy raised an exception
+    :raises BrokenRule: its result breaks a rule
     """
     try:
         return _run_and_check(assignor, cluster, group, problem)
@@ -88,10 +94,10 @@ def _run_and_check(
     result: object
     if type(assignor).assign is ColumnarAssignor.assign:
         assert isinstance(assignor, ColumnarAssignor)
-        problem = problem or assignor.pose(cluster, group)
-        result = assignor.place_all(problem)
+        problem = problem or assignor.build_problem(cluster, group)
+        result = assignor.solve_to_assignment(problem)
     else:
-        problem = problem or Problem.of(cluster, group)
+        problem = problem or Problem.from_group(cluster, group)
         result = assignor.assign(cluster, group)
     if not isinstance(result, GroupAssignment):
         raise BrokenRule(
@@ -181,7 +187,7 @@ def _number_partitions(
                 assignor.name, "exists", f"{member!r} was given {given}, there is none"
             )
         numbers.append(int(layout.starts[topic]) + given.partition)
-    twice = [layout.at(number) for number, times in Counter(numbers).items() if times > 1]
+    twice = [layout.partition_at(number) for number, times in Counter(numbers).items() if times > 1]
     if twice:
         names = list_first_names([str(partition) for partition in twice])
         raise BrokenRule(assignor.name, "one-owner", f"{member!r} was given twice: {names}")
@@ -194,9 +200,9 @@ def _check_rows(
     layout = problem.layout
 
     def named(numbers: Iterable[int]) -> str:
-        return list_first_names([str(layout.at(number)) for number in numbers])
+        return list_first_names([str(layout.partition_at(number)) for number in numbers])
 
-    allowed = problem.may_own(member, partition)
+    allowed = problem.is_subscribed(member, partition)
     if not allowed.all():
         row = int(np.flatnonzero(~allowed)[0])
         raise BrokenRule(

@@ -53,11 +53,11 @@ class AbstractStickyAssignor(ColumnarAssignor):
     ) -> None:
         check_solver(solver)
         self.solver = solver
-        self.budget = budget
+        self.start_budget = budget
 
-    def place(self, problem: Problem) -> Solution:
+    def run_solver(self, problem: Problem) -> Solution:
         """Runs the solver."""
-        return SOLVERS[self.solver](problem, self.budget())
+        return SOLVERS[self.solver](problem, self.start_budget())
 
 
 class StickyAssignor(AbstractStickyAssignor):
@@ -72,13 +72,13 @@ class StickyAssignor(AbstractStickyAssignor):
         self._owned: Partitions | None = None
         self._generation = NO_GENERATION
 
-    def ownership(self, subscription: Subscription) -> OwnedPartitions:
+    def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
         """Reads ownership from user data if present, else from the subscription's fields."""
         if not subscription.user_data:
             return stated_ownership(subscription)
         return consumer_protocol.decode_sticky_user_data(subscription.user_data)
 
-    def pose(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
+    def build_problem(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
         """Decodes the user data of all members together: in a large group that is most of the
         work.
         """
@@ -87,13 +87,13 @@ class StickyAssignor(AbstractStickyAssignor):
 
         def ownership(subscription: Subscription) -> OwnedPartitions:
             found = read.get(subscription.user_data) if subscription.user_data else None
-            return self.ownership(subscription) if found is None else found
+            return self.read_ownership(subscription) if found is None else found
 
-        return Problem.of(cluster, group, ownership)
+        return Problem.from_group(cluster, group, ownership)
 
     def solve(self, problem: Problem) -> Solution:
         """Returns the solver's result unchanged."""
-        return self.place(problem)
+        return self.run_solver(problem)
 
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
         """Returns the last assignment with its generation; None before the first assignment."""

@@ -99,9 +99,9 @@ class TopicIterationOrder:
         self._ids = [ids[name] for name in self._names] if ids else []
         self._hashes = [_uuid_hash(uuid) for uuid in self._ids]
         #: Positions of the topics in the order in which free partitions are collected.
-        self.walk = self._subscribed()
+        self.order = self._subscribed_topic_order()
 
-    def _subscribed(self) -> list[int]:
+    def _subscribed_topic_order(self) -> list[int]:
         if len(self._hashes) <= 1:
             return list(range(len(self._names)))
         named = sort_like_java([*self._names, *self._unknown])
@@ -111,7 +111,7 @@ class TopicIterationOrder:
         hashes = [self._hashes[at] for at in known]
         return [known[at] for at in hash_set_order(hashes, announced=len(named))]
 
-    def held_walk(self, topics: Collection[int]) -> Iterable[int]:
+    def sort_owned_topics(self, topics: Collection[int]) -> Iterable[int]:
         """These topics in the order of a member's own table of what it has."""
         if len(topics) <= 1:
             return topics
@@ -119,7 +119,7 @@ class TopicIterationOrder:
             return sorted(topics)
         if len(topics) <= TREEIFY_THRESHOLD:  # never more than the smallest table
             return sorted(topics, key=self._place_in_smallest.__getitem__)
-        return self._put(topics)
+        return self._order_in_large_table(topics)
 
     @cached_property
     def _place_in_smallest(self) -> list[tuple[int, int]]:
@@ -130,9 +130,9 @@ class TopicIterationOrder:
 
     @cached_property
     def _rank(self) -> dict[int, int]:
-        return {topic: at for at, topic in enumerate(self.walk)}
+        return {topic: at for at, topic in enumerate(self.order)}
 
-    def _put(self, topics: Iterable[int]) -> list[int]:
+    def _order_in_large_table(self, topics: Iterable[int]) -> list[int]:
         # a topic that is new to a member goes to the head of its bucket
         latest = sorted(topics, key=self._rank.__getitem__, reverse=True)
         return [latest[at] for at in hash_table_order([self._hashes[topic] for topic in latest])]
@@ -229,9 +229,9 @@ def _find_unassigned_partitions(
 ) -> IntArray:
     """Returns the unassigned partitions, topic by topic."""
     free = np.flatnonzero(owners == UNASSIGNED)
-    if len(free) and len(topics.walk) > 1:
-        rank = np.empty(len(topics.walk), dtype=np.int32)
-        rank[topics.walk] = np.arange(len(topics.walk), dtype=np.int32)
+    if len(free) and len(topics.order) > 1:
+        rank = np.empty(len(topics.order), dtype=np.int32)
+        rank[topics.order] = np.arange(len(topics.order), dtype=np.int32)
         free = free[np.argsort(rank[problem.layout.topic_of[free]], kind="stable")]
     return free.astype(np.int32)
 
@@ -255,7 +255,7 @@ def _revoke_over_quota(
         by_topic: dict[int, list[int]] = {}
         for partition, topic in zip(order[start:end], topic_of[start:end], strict=True):
             by_topic.setdefault(topic, []).append(partition - first[topic])
-        for topic in topics.held_walk(by_topic):
+        for topic in topics.sort_owned_topics(by_topic):
             numbers = by_topic[topic]
             if len(numbers) > keep:
                 given_up += [
@@ -279,57 +279,83 @@ class MemberAssignmentBalancer:
     calls.
     """
 
-    __slots__ = ("_ceiling", "_end", "_floor", "_give", "_line", "_loads", "_start", "_take", "_to")
+    __slots__ = (
+        "_least_loaded_range_end",
+        "_least_loaded_range_partition_count",
+        "_loads",
+        "_most_loaded_range_end",
+        "_most_loaded_range_partition_count",
+        "_most_loaded_range_start",
+        "_next_least_loaded_member",
+        "_next_most_loaded_member",
+        "_sorted_members",
+    )
 
     def __init__(self, members: list[int], loads: list[int]) -> None:
         self._loads = loads
-        self._line = sorted(members, key=loads.__getitem__)
+        self._sorted_members = sorted(members, key=loads.__getitem__)
         #: The load at which the taking range is filled up.
-        self._floor = loads[self._line[0]] - 1
+        self._least_loaded_range_partition_count = loads[self._sorted_members[0]] - 1
         #: Next to take, and where the taking range ends.
-        self._take = self._to = 0
+        self._next_least_loaded_member = self._least_loaded_range_end = 0
         #: The load from which the giving range is brought down.
-        self._ceiling = loads[self._line[-1]] + 1
+        self._most_loaded_range_partition_count = loads[self._sorted_members[-1]] + 1
         #: The giving range.
-        self._start = self._end = len(members)
-        self._give = len(members) - 1
+        self._most_loaded_range_start = self._most_loaded_range_end = len(members)
+        self._next_most_loaded_member = len(members) - 1
 
-    def even(self) -> bool:
+    def is_balanced(self) -> bool:
         """Returns whether the two ranges differ by at most one partition."""
-        return self._ceiling - self._floor <= BALANCED_DIFFERENCE
+        return (
+            self._most_loaded_range_partition_count - self._least_loaded_range_partition_count
+            <= BALANCED_DIFFERENCE
+        )
 
-    def taker(self) -> int:
+    def next_least_loaded_member(self) -> int:
         """Returns the next member to receive a partition."""
-        if self._take >= self._to:
-            self._floor += 1
-            line, loads = self._line, self._loads
-            while self._to < len(line) and loads[line[self._to]] == self._floor:
-                self._to += 1
-            self._take = 0
-        self._take += 1
-        return self._line[self._take - 1]
+        if self._next_least_loaded_member >= self._least_loaded_range_end:
+            self._least_loaded_range_partition_count += 1
+            line, loads = self._sorted_members, self._loads
+            while (
+                self._least_loaded_range_end < len(line)
+                and loads[line[self._least_loaded_range_end]]
+                == self._least_loaded_range_partition_count
+            ):
+                self._least_loaded_range_end += 1
+            self._next_least_loaded_member = 0
+        self._next_least_loaded_member += 1
+        return self._sorted_members[self._next_least_loaded_member - 1]
 
-    def giver(self) -> int | None:
+    def next_most_loaded_member(self) -> int | None:
         """Returns the next member to give up a partition, or None if none is left."""
-        line, loads = self._line, self._loads
-        if self._give < self._start:
-            if self._end <= self._start and self._start > 0:
-                self._ceiling = loads[line[self._start - 1]]
+        line, loads = self._sorted_members, self._loads
+        if self._next_most_loaded_member < self._most_loaded_range_start:
+            if (
+                self._most_loaded_range_end <= self._most_loaded_range_start
+                and self._most_loaded_range_start > 0
+            ):
+                self._most_loaded_range_partition_count = loads[
+                    line[self._most_loaded_range_start - 1]
+                ]
             else:
-                self._ceiling -= 1
-            while self._start > 0 and loads[line[self._start - 1]] == self._ceiling:
-                self._start -= 1
-            self._give = self._end - 1
-        if self._give < 0:
+                self._most_loaded_range_partition_count -= 1
+            while (
+                self._most_loaded_range_start > 0
+                and loads[line[self._most_loaded_range_start - 1]]
+                == self._most_loaded_range_partition_count
+            ):
+                self._most_loaded_range_start -= 1
+            self._next_most_loaded_member = self._most_loaded_range_end - 1
+        if self._next_most_loaded_member < 0:
             return None
-        self._give -= 1
-        return line[self._give + 1]
+        self._next_most_loaded_member -= 1
+        return line[self._next_most_loaded_member + 1]
 
-    def set_aside(self) -> None:
+    def exclude_most_loaded_member(self) -> None:
         """Excludes the member returned last: it has no partition to give up."""
-        self._end -= 1
-        at, line = self._give + 1, self._line
-        line[at], line[self._end] = line[self._end], line[at]
+        self._most_loaded_range_end -= 1
+        at, line = self._next_most_loaded_member + 1, self._sorted_members
+        line[at], line[self._most_loaded_range_end] = line[self._most_loaded_range_end], line[at]
 
 
 # Uniform where members name different topics.
@@ -351,7 +377,7 @@ def build_heterogeneous(problem: Problem, ids: TopicIds) -> IntArray:
     nothing or MAX_ITERATION_COUNT is reached.
     """
     walk = np.array(member_iteration_order(problem.members), dtype=np.int32)
-    owners = UniformHeterogeneousAssignmentBuilder(problem, ids, walk).solve()
+    owners = UniformHeterogeneousAssignmentBuilder(problem, ids, walk).build()
     return walk[np.array(owners, dtype=np.int32)]
 
 
@@ -368,63 +394,69 @@ class UniformHeterogeneousAssignmentBuilder:
         self._owners: list[int] = held.tolist()
         self._loads: list[int] = np.bincount(held[held >= 0], minlength=len(walk)).tolist()
         starts = problem.layout.starts.tolist()
-        self._spans = [range(*bounds) for bounds in pairwise(starts)]
-        self._subscribers = _find_topic_subscribers(problem, walk)
-        self._topics = self._densest_first(TopicIterationOrder(problem, ids))
+        self._partitions_of_topic = [range(*bounds) for bounds in pairwise(starts)]
+        self._topic_subscribers = _find_topic_subscribers(problem, walk)
+        self._topics = self._sort_topics(TopicIterationOrder(problem, ids))
 
-    def _densest_first(self, table: TopicIterationOrder) -> list[int]:
+    def _sort_topics(self, table: TopicIterationOrder) -> list[int]:
         def key(topic: int) -> tuple[float, int, tuple[int, int]]:
-            subscribers = len(self._subscribers[topic])
-            return -len(self._spans[topic]) / subscribers, subscribers, table.sort_key(topic)
+            subscribers = len(self._topic_subscribers[topic])
+            return (
+                -len(self._partitions_of_topic[topic]) / subscribers,
+                subscribers,
+                table.sort_key(topic),
+            )
 
-        return sorted(range(len(self._spans)), key=key)
+        return sorted(range(len(self._partitions_of_topic)), key=key)
 
-    def solve(self) -> list[int]:
+    def build(self) -> list[int]:
         """Gives out what is free, then evens out."""
         for topic in self._topics:
-            self._give_out(topic)
-        self._even_out([topic for topic in self._topics if len(self._subscribers[topic]) > 1])
+            self._assign_remaining_partitions(topic)
+        self._balance([topic for topic in self._topics if len(self._topic_subscribers[topic]) > 1])
         return self._owners
 
-    def _give_out(self, topic: int) -> None:
-        free = [spot for spot in self._spans[topic] if self._owners[spot] == UNASSIGNED]
+    def _assign_remaining_partitions(self, topic: int) -> None:
+        free = [
+            spot for spot in self._partitions_of_topic[topic] if self._owners[spot] == UNASSIGNED
+        ]
         if not free:
             return
-        scale = MemberAssignmentBalancer(self._subscribers[topic], self._loads)
+        scale = MemberAssignmentBalancer(self._topic_subscribers[topic], self._loads)
         for spot in free:
-            member = scale.taker()
+            member = scale.next_least_loaded_member()
             self._owners[spot] = member
             self._loads[member] += 1
 
-    def _even_out(self, topics: list[int]) -> None:
+    def _balance(self, topics: list[int]) -> None:
         last = None  # the last topic of which a partition moved; at first the first one of all
         for _ in range(MAX_ITERATION_COUNT):
             for topic in topics:
                 if topic == last:
                     return
-                if self._move(topic) or last is None:
+                if self._balance_topic(topic) or last is None:
                     last = topic
 
-    def _move(self, topic: int) -> bool:
+    def _balance_topic(self, topic: int) -> bool:
         """Moves partitions of a topic to its lightest subscribers; says whether any moved."""
-        subscribers, loads = self._subscribers[topic], self._loads
+        subscribers, loads = self._topic_subscribers[topic], self._loads
         among = [loads[member] for member in subscribers]
         if max(among) - min(among) <= BALANCED_DIFFERENCE:
             return False
         held: dict[int, list[int]] = {}
-        for spot in self._spans[topic]:
+        for spot in self._partitions_of_topic[topic]:
             held.setdefault(self._owners[spot], []).append(spot)
         scale = MemberAssignmentBalancer(subscribers, loads)
         moved = False
-        while not scale.even():
-            giver = scale.giver()
+        while not scale.is_balanced():
+            giver = scale.next_most_loaded_member()
             while giver is not None and not held.get(giver):
-                scale.set_aside()
-                giver = scale.giver()
+                scale.exclude_most_loaded_member()
+                giver = scale.next_most_loaded_member()
             if giver is None:
                 break
-            taker = scale.taker()
-            if scale.even():
+            taker = scale.next_least_loaded_member()
+            if scale.is_balanced():
                 break
             self._owners[held[giver].pop()] = taker
             loads[giver] -= 1
@@ -469,7 +501,7 @@ class UniformAssignor(ColumnarAssignor):
             return Solution(owners=np.empty(0, dtype=np.int32))
         known = all(topic in self._ids for topic in problem.layout.topics)
         ids = self._ids if known else {}
-        place = build_homogeneous if problem.equal else build_heterogeneous
+        place = build_homogeneous if problem.subscriptions_identical else build_heterogeneous
         matters = not known and len(problem.layout.topics) > 1
         return Solution(owners=place(problem, ids), notes=(TOPIC_IDS_UNKNOWN,) if matters else ())
 

@@ -58,15 +58,15 @@ def handle_join(
     if not _has_room(turn.config, group, request.member_id):
         _refuse_full_group(turn, group, token, request)
     elif not group.accepts(request.protocol_type, request.protocols):
-        turn.note(Happened.REFUSED, group, _describe_protocol_mismatch(group, request))
+        turn.add_note(Happened.REFUSED, group, _describe_protocol_mismatch(group, request))
         refuse_join(turn, token, request, Code.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id == NO_MEMBER_ID:
         _join_without_id(turn, group, token, request, new_id)
-    elif request.member_id in group.pending:
+    elif request.member_id in group.pending_join_members:
         if request.static_id is None:
             _add_member(turn, group, token, request, request.member_id)
         else:  # an id that was given to a dynamic member: no honest client does this
-            turn.answer(token, JoinGroupResult(code=Code.UNKNOWN))
+            turn.respond(token, JoinGroupResult(code=Code.UNKNOWN))
     else:
         code = group.check_member(request.member_id, request.static_id)
         if code:
@@ -77,7 +77,7 @@ def handle_join(
 
 def refuse_join(turn: EventContext, token: int, request: JoinGroup, code: Code) -> None:
     """Responds with an error code; the member keeps its id."""
-    turn.answer(token, JoinGroupResult(code=code, member_id=request.member_id))
+    turn.respond(token, JoinGroupResult(code=code, member_id=request.member_id))
 
 
 def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
@@ -86,7 +86,7 @@ def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
         case GroupState.PREPARING:
             # whoever rejoins last has to go where group.max.size was lowered
             awaited = member is not None and member.join_token is not None
-            return awaited or group.waiting < config.max_size
+            return awaited or group.waiting_join_count < config.max_size
         case GroupState.COMPLETING | GroupState.STABLE:
             return member is not None or len(group.members) < config.max_size
         case _:
@@ -98,17 +98,17 @@ def _refuse_full_group(
 ) -> None:
     member = group.members.get(request.member_id)
     if member is not None:
-        turn.take_out(group, member)
-    elif group.drop_pending(request.member_id):
-        turn.stop(GroupTimerKind.SESSION, group, request.member_id)
-    turn.note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
-    turn.answer(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
+        turn.remove_member(group, member)
+    elif group.remove_pending_join_member(request.member_id):
+        turn.stop_timer(GroupTimerKind.SESSION, group, request.member_id)
+    turn.add_note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
+    turn.respond(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
     complete_join_phase_if_all_joined(turn, group)
 
 
 def _describe_protocol_mismatch(group: ClassicGroup, request: JoinGroup) -> str:
     offered = ", ".join(name for name, _ in request.protocols) or "none"
-    common = ", ".join(group.strategies) or "none"
+    common = ", ".join(group.common_strategies) or "none"
     return (
         f"{request.member_id or request.client_id} of type {request.protocol_type!r} supports "
         f"{offered}; the group, of type {group.protocol_type!r}, has in common: {common}"
@@ -129,11 +129,11 @@ def _join_without_id(
             replace_static_member(turn, group, token, request, member_id)
         else:
             _add_member(turn, group, token, request, member_id)
-    elif request.knows_id_first:
+    elif request.supports_member_id_required:
         # an id first (KIP-394): a client that gives up and tries again leaves no dead members
-        group.pending[member_id] = None
-        turn.start(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
-        turn.answer(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
+        group.pending_join_members[member_id] = None
+        turn.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
+        turn.respond(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
         _add_member(turn, group, token, request, member_id)
 
@@ -141,17 +141,17 @@ def _join_without_id(
 def _add_member(
     turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup, member_id: str
 ) -> None:
-    if group.is_initial:
-        group.newcomer = True
+    if group.is_initial_rebalance:
+        group.new_member_added = True
     member = ClassicGroupMember(member_id, request)
-    group.add(member, request.protocol_type, token)
+    group.add_member(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
-    turn.start(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
+    turn.start_timer(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
     if request.static_id is not None:
         how = f"static id {request.static_id}"
     else:
         how = "without an id" if request.member_id == NO_MEMBER_ID else "with the id it was given"
-    turn.note(Happened.ADDED, group, f"{member_id} ({how})")
+    turn.add_note(Happened.ADDED, group, f"{member_id} ({how})")
     reason = f"member {member_id} joins; its reason: {request.reason or 'none given'}"
     start_or_complete_rebalance(turn, group, reason)
 
@@ -173,11 +173,11 @@ def _rejoin_member(
         # how a leader tells of what changed outside the group, such as new partitions
         why = "leads and joins again"
     else:  # it did not receive the answer to its last join
-        turn.answer(token, make_join_result(group, member))
+        turn.respond(token, make_join_result(group, member))
         return
     end_earlier_join(turn, group, member)
-    group.update(member, request)
-    group.park_join(member, token)
+    group.update_member(member, request)
+    group.set_waiting_join(member, token)
     reason = f"member {member.member_id} {why}; its reason: {request.reason or 'none given'}"
     start_or_complete_rebalance(turn, group, reason)
 
@@ -185,7 +185,7 @@ def _rejoin_member(
 def end_earlier_join(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
     """Ends the member's earlier JoinGroup, if one waits: a member waits for one response only."""
     code = Code.REBALANCE_IN_PROGRESS
-    turn.answer_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
+    turn.respond_to_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
 
 
 def replace_static_member(
@@ -198,23 +198,23 @@ def replace_static_member(
     """
     old = group.members[group.static_ids[request.static_id or ""]]
     new = _make_replacement(old, new_id, request)
-    if group.state is GroupState.STABLE and group.elect_strategy((old, new)) == group.protocol:
+    if group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol:
 
         def stored(later: EventContext, code: Code) -> None:
             if code:
-                later.note(Happened.FAILED, group, f"{new_id} was not stored: {code.name}")
-                later.answer(
+                later.add_note(Happened.FAILED, group, f"{new_id} was not stored: {code.name}")
+                later.respond(
                     token,
                     JoinGroupResult(code=translate_append_error(code), generation=group.generation),
                 )
             else:
                 _swap_static_member(later, group, old, new)
-                later.answer(token, _make_replacement_result(group, old, new, request))
+                later.respond(token, _make_replacement_result(group, old, new, request))
 
-        turn.append((_make_entry_with_replacement(group, old, new),), stored)
+        turn.append_entries((_make_entry_with_replacement(group, old, new),), stored)
         return
     _swap_static_member(turn, group, old, new)
-    group.park_join(new, token)
+    group.set_waiting_join(new, token)
     # while completing, the leader may already assign to the old id, so the round starts again
     reason = f"static member {request.static_id} is back as {new_id}"
     start_or_complete_rebalance(turn, group, reason)
@@ -234,12 +234,16 @@ def _make_replacement(
 def _make_entry_with_replacement(
     group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
 ) -> GroupMetadataEntry:
-    saved = group.saved({member.member_id: member.assignment for member in group.members.values()})
+    saved = group.to_entry(
+        {member.member_id: member.assignment for member in group.members.values()}
+    )
     return dataclasses.replace(
         saved,
         leader=new.member_id if saved.leader == old.member_id else saved.leader,
         members=tuple(
-            new.saved(group.protocol, new.assignment) if m.member_id == old.member_id else m
+            new.to_entry_member(group.protocol, new.assignment)
+            if m.member_id == old.member_id
+            else m
             for m in saved.members
         ),
     )
@@ -252,7 +256,7 @@ def _make_replacement_result(
     reply = make_join_result(group, new)
     if group.leader != new.member_id:
         return reply
-    if request.knows_skip:  # it learns that it leads, but need not assign (KIP-814)
+    if request.supports_skip_assignment:  # it learns that it leads, but need not assign (KIP-814)
         return dataclasses.replace(reply, skip_assignment=True)
     # an older client is told that the old id leads: else it would assign, to no effect
     return dataclasses.replace(reply, leader=old.member_id, members=())
@@ -262,12 +266,12 @@ def _swap_static_member(
     turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
 ) -> None:
     fenced = Code.FENCED_INSTANCE_ID
-    turn.answer_join(group, old, JoinGroupResult(code=fenced, member_id=old.member_id))
-    turn.answer_sync(old, SyncGroupResult(code=fenced))
-    turn.stop(GroupTimerKind.SESSION, group, old.member_id)
-    group.replace(old, new)
-    turn.start_session(group, new)
-    turn.note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
+    turn.respond_to_join(group, old, JoinGroupResult(code=fenced, member_id=old.member_id))
+    turn.respond_to_sync(old, SyncGroupResult(code=fenced))
+    turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
+    group.replace_static_member(old, new)
+    turn.restart_session_timer(group, new)
+    turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
 
 #: How often, at most, absent members are looked for: a rebalance timeout may be nothing.
@@ -286,27 +290,31 @@ def start_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> Non
     """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
         discard_assignment(turn, group, Code.REBALANCE_IN_PROGRESS)
-    group.pending_sync.clear()
-    turn.stop(GroupTimerKind.SYNC, group)
+    group.pending_sync_members.clear()
+    turn.stop_timer(GroupTimerKind.SYNC, group)
     initial = group.state is GroupState.EMPTY
     state = group.state.value
-    group.move(GroupState.PREPARING, turn.now)
-    turn.note(Happened.PREPARING, group, f"{reason} (group was {state})")
+    group.transition_to(GroupState.PREPARING, turn.now)
+    turn.add_note(Happened.PREPARING, group, f"{reason} (group was {state})")
     if initial:
         # others are likely to come too: a moment's wait saves a rebalance for each of them
         delay = turn.config.initial_rebalance_delay
-        group.newcomer = False
-        group.initial_delay_left = max(group.rebalance_timeout - delay, 0)
-        turn.start(GroupTimerKind.JOIN, group, delay)
-    elif group.all_joined:
+        group.new_member_added = False
+        group.initial_delay_remaining = max(group.rebalance_timeout - delay, 0)
+        turn.start_timer(GroupTimerKind.JOIN, group, delay)
+    elif group.has_all_members_joined:
         complete_join_phase(turn, group)
     else:
-        turn.start(GroupTimerKind.JOIN, group, group.rebalance_timeout)
+        turn.start_timer(GroupTimerKind.JOIN, group, group.rebalance_timeout)
 
 
 def complete_join_phase_if_all_joined(turn: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase early if all have joined. The initial delay is never cut short."""
-    if group.state is GroupState.PREPARING and not group.is_initial and group.all_joined:
+    if (
+        group.state is GroupState.PREPARING
+        and not group.is_initial_rebalance
+        and group.has_all_members_joined
+    ):
         complete_join_phase(turn, group)
 
 
@@ -314,11 +322,11 @@ def handle_join_timeout(turn: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase, or extends the initial delay if new members came meanwhile."""
     if group.state is not GroupState.PREPARING:
         return
-    if group.is_initial and group.newcomer and group.initial_delay_left > 0:
-        delay = min(turn.config.initial_rebalance_delay, group.initial_delay_left)
-        group.newcomer = False
-        group.initial_delay_left -= delay
-        turn.start(GroupTimerKind.JOIN, group, delay)
+    if group.is_initial_rebalance and group.new_member_added and group.initial_delay_remaining > 0:
+        delay = min(turn.config.initial_rebalance_delay, group.initial_delay_remaining)
+        group.new_member_added = False
+        group.initial_delay_remaining -= delay
+        turn.start_timer(GroupTimerKind.JOIN, group, delay)
     else:
         complete_join_phase(turn, group)
 
@@ -329,32 +337,38 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     Only dynamic members are removed. A static member may be restarting, and can come back until its
     session ends (KIP-345).
     """
-    turn.stop(GroupTimerKind.JOIN, group)
+    turn.stop_timer(GroupTimerKind.JOIN, group)
     absent = [m for m in group.members.values() if m.join_token is None and m.static_id is None]
     for member in absent:
-        turn.take_out(group, member)
+        turn.remove_member(group, member)
     if absent:
         names = ", ".join(member.member_id for member in absent)
-        turn.note(Happened.ABSENT, group, f"did not join in time: {names}")
-    if group.members and not group.elect_leader():
+        turn.add_note(Happened.ABSENT, group, f"did not join in time: {names}")
+    if group.members and not group.elect_joined_leader():
         # nobody is there but static members that may come back within their sessions
-        turn.start(GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT))
+        turn.start_timer(
+            GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT)
+        )
         return
-    group.next_generation(turn.now)
+    group.start_next_generation(turn.now)
     if group.members:
         _begin_generation(turn, group)
     else:
-        turn.note(Happened.EMPTIED, group, "no members are left")
-        turn.append((group.saved({}),), lambda later, code: _note_if_not_stored(later, group, code))
+        turn.add_note(Happened.EMPTIED, group, "no members are left")
+        turn.append_entries(
+            (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
+        )
 
 
 def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
-    turn.note(Happened.JOINED, group, f"{len(group.members)} members, strategy {group.protocol}")
+    turn.add_note(
+        Happened.JOINED, group, f"{len(group.members)} members, strategy {group.protocol}"
+    )
     for member in group.members.values():
-        turn.answer_join(group, member, make_join_result(group, member))
-        turn.start_session(group, member)
+        turn.respond_to_join(group, member, make_join_result(group, member))
+        turn.restart_session_timer(group, member)
         member.is_new = False
-    turn.start(GroupTimerKind.SYNC, group, group.rebalance_timeout)
+    turn.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
 
 
 def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:
@@ -373,18 +387,23 @@ def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGro
 def _note_if_not_stored(turn: EventContext, group: ClassicGroup, code: Code) -> None:
     # a restart would bring the last generation back, whose members' sessions would then end
     if code:
-        turn.note(Happened.FAILED, group, f"that the group is empty was not stored: {code.name}")
+        turn.add_note(
+            Happened.FAILED, group, f"that the group is empty was not stored: {code.name}"
+        )
 
 
 def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
     """Removes the members that have not sent SyncGroup in time, and starts a rebalance."""
-    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.pending_sync:
+    if (
+        group.state not in (GroupState.COMPLETING, GroupState.STABLE)
+        or not group.pending_sync_members
+    ):
         return
-    absent = [group.members[member_id] for member_id in group.pending_sync]
+    absent = [group.members[member_id] for member_id in group.pending_sync_members]
     for member in absent:
-        turn.take_out(group, member)
+        turn.remove_member(group, member)
     names = ", ".join(member.member_id for member in absent)
-    turn.note(Happened.ABSENT, group, f"did not sync in time: {names}")
+    turn.add_note(Happened.ABSENT, group, f"did not sync in time: {names}")
     start_rebalance(turn, group, f"did not sync in time: {names}")
 
 
@@ -394,8 +413,8 @@ def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> N
     """
     for member in group.members.values():
         member.assignment = b""
-        if turn.answer_sync(member, SyncGroupResult(code=code)):
-            turn.start_session(group, member)
+        if turn.respond_to_sync(member, SyncGroupResult(code=code)):
+            turn.restart_session_timer(group, member)
 
 
 def handle_sync(
@@ -405,21 +424,21 @@ def handle_sync(
     the leader's.
     """
     if group is None or group.state is GroupState.EMPTY:
-        turn.answer(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
+        turn.respond(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
         return
     code = _check_sync_request(group, request)
     if code:
-        turn.answer(token, SyncGroupResult(code=code))
+        turn.respond(token, SyncGroupResult(code=code))
         return
     member = group.members[request.member_id]
-    group.pending_sync.pop(member.member_id, None)
-    if not group.pending_sync:
-        turn.stop(GroupTimerKind.SYNC, group)
+    group.pending_sync_members.pop(member.member_id, None)
+    if not group.pending_sync_members:
+        turn.stop_timer(GroupTimerKind.SYNC, group)
     if group.state is GroupState.STABLE:
-        turn.answer(token, _make_sync_result(group, member))
+        turn.respond(token, _make_sync_result(group, member))
         return
     # a member that asks twice waits for one answer only
-    turn.answer_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    turn.respond_to_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
     member.sync_token = token
     if group.leader == member.member_id:
         _store_assignment(turn, group, request)
@@ -453,9 +472,9 @@ def _store_assignment(turn: EventContext, group: ClassicGroup, request: SyncGrou
     text = f"from {request.member_id} for {len(group.members)} members"
     if forgotten:
         text += f"; nothing for {', '.join(forgotten)}"
-    turn.note(Happened.ASSIGNED, group, text)
-    turn.append(
-        (group.saved(assignments),),
+    turn.add_note(Happened.ASSIGNED, group, text)
+    turn.append_entries(
+        (group.to_entry(assignments),),
         lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
     )
 
@@ -464,16 +483,16 @@ def _complete_sync(
     turn: EventContext, group: ClassicGroup, leader: str, assignments: dict[str, bytes], code: Code
 ) -> None:
     if code:
-        turn.note(Happened.FAILED, group, f"the assignment was not stored: {code.name}")
+        turn.add_note(Happened.FAILED, group, f"the assignment was not stored: {code.name}")
         discard_assignment(turn, group, translate_append_error(code))
         start_rebalance(turn, group, f"the assignment of leader {leader} was not stored")
         return
-    group.move(GroupState.STABLE, turn.now)
+    group.transition_to(GroupState.STABLE, turn.now)
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
-        if turn.answer_sync(member, _make_sync_result(group, member)):
-            turn.start_session(group, member)
-    turn.note(Happened.STABLE, group, f"{len(group.members)} members")
+        if turn.respond_to_sync(member, _make_sync_result(group, member)):
+            turn.restart_session_timer(group, member)
+    turn.add_note(Happened.STABLE, group, f"{len(group.members)} members")
 
 
 _HEARTBEAT_SUCCEEDED = HeartbeatResult()
@@ -488,16 +507,16 @@ def handle_heartbeat(
     does not rejoin before its SyncGroup.
     """
     if group is None:
-        turn.answer(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
+        turn.respond(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
         return
     code = group.check_member(request.member_id, request.static_id)
     if not code and request.generation != group.generation:
         code = Code.ILLEGAL_GENERATION
     if code:
-        turn.answer(token, HeartbeatResult(code=code))
+        turn.respond(token, HeartbeatResult(code=code))
         return
-    turn.start_session(group, group.members[request.member_id])
-    turn.answer(
+    turn.restart_session_timer(group, group.members[request.member_id])
+    turn.respond(
         token,
         _HEARTBEAT_REBALANCING if group.state is GroupState.PREPARING else _HEARTBEAT_SUCCEEDED,
     )
@@ -507,17 +526,17 @@ def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: s
     """Removes a member that sent no heartbeat during its session, or an id that was given out
     and not used.
     """
-    if group.drop_pending(member_id):
-        if group.state is GroupState.PREPARING and group.all_joined:
+    if group.remove_pending_join_member(member_id):
+        if group.state is GroupState.PREPARING and group.has_all_members_joined:
             complete_join_phase(turn, group)
         return
     member = group.members.get(member_id)
-    if member is None or member.excused:
+    if member is None or member.is_waiting_for_response:
         return
-    turn.take_out(group, member)
-    turn.note(Happened.SILENT, group, f"{member_id} for {member.session_timeout} ms")
+    turn.remove_member(group, member)
+    turn.add_note(Happened.SILENT, group, f"{member_id} for {member.session_timeout} ms")
     if group.state is GroupState.PREPARING:
-        if group.all_joined:
+        if group.has_all_members_joined:
             complete_join_phase(turn, group)
     else:
         start_rebalance(turn, group, f"member {member_id} is silent")
@@ -529,7 +548,7 @@ def handle_leave(
     """Handles LeaveGroup, from the members themselves or from an admin."""
     if group is None:
         unknown = Code.UNKNOWN_MEMBER_ID
-        turn.answer(
+        turn.respond(
             token,
             LeaveGroupResult(
                 members=tuple(_make_leaving_member_result(m, unknown) for m in request.members)
@@ -547,7 +566,7 @@ def handle_leave(
         start_rebalance(turn, group, f"members leave: {', '.join(gone)}")
     elif gone:
         complete_join_phase_if_all_joined(turn, group)
-    turn.answer_after_append(
+    turn.respond_after_append(
         token, lambda code: LeaveGroupResult(code=translate_append_error(code)) if code else reply
     )
 
@@ -560,12 +579,12 @@ def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: Leav
     member_id = leaver.member_id
     if member_id == NO_MEMBER_ID and leaver.static_id is not None:
         member_id = group.static_ids.get(leaver.static_id, NO_MEMBER_ID)
-    elif group.drop_pending(member_id):
-        turn.stop(GroupTimerKind.SESSION, group, member_id)
+    elif group.remove_pending_join_member(member_id):
+        turn.stop_timer(GroupTimerKind.SESSION, group, member_id)
         return Code.NONE
     code = group.check_member(member_id, leaver.static_id)
     if not code:
-        turn.take_out(group, group.members[member_id])
+        turn.remove_member(group, group.members[member_id])
         text = f"{member_id}; its reason: {leaver.reason or 'none given'}"
-        turn.note(Happened.LEFT, group, text)
+        turn.add_note(Happened.LEFT, group, text)
     return code

@@ -94,23 +94,25 @@ class WorkKind(enum.Enum):
 class AppendQueue:
     """The appends in flight for one group, and the work that waits for them."""
 
-    __slots__ = ("changing", "commits", "queue")
+    __slots__ = ("change_in_flight", "commits_in_flight", "queue")
 
     def __init__(self) -> None:
         #: Appends of offsets under way.
-        self.commits = 0
+        self.commits_in_flight = 0
         #: Any other append is under way.
-        self.changing = False
+        self.change_in_flight = False
         self.queue: deque[tuple[WorkKind, WorkFunction]] = deque()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing is in flight and nothing waits."""
-        return not (self.commits or self.changing or self.queue)
+        return not (self.commits_in_flight or self.change_in_flight or self.queue)
 
-    def admits(self, work: WorkKind) -> bool:
+    def may_run(self, work: WorkKind) -> bool:
         """Whether work of this kind may run now, if nothing is queued before it."""
-        return not self.changing and not (work is WorkKind.REMOVAL and self.commits)
+        return not self.change_in_flight and not (
+            work is WorkKind.REMOVAL and self.commits_in_flight
+        )
 
 
 def list_groups(groups: Iterable[ClassicGroup], request: ListGroups) -> ListGroupsResult:
@@ -144,7 +146,7 @@ def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool
                 static_id=member.static_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                metadata=member.metadata(group.protocol) if stable else b"",
+                metadata=member.metadata_for(group.protocol) if stable else b"",
                 assignment=member.assignment,
             )
             for member in group.members.values()
@@ -165,7 +167,7 @@ def delete_group(
     else:
         forgotten = offsets.make_tombstones(group, group.offsets)
         entries: tuple[ClassicEntry, ...] = (*forgotten, GroupMetadataTombstone(group=group.name))
-        turn.append(entries, lambda later, code: done(later, translate_append_error(code)))
+        turn.append_entries(entries, lambda later, code: done(later, translate_append_error(code)))
 
 
 #: Requests that may change a group, and so may have to wait.
@@ -195,7 +197,7 @@ def journal_partition(group: str, partitions: int = DEFAULT_JOURNAL_PARTITIONS) 
 class _InFlightAppend:
     group: str
     entries: tuple[ClassicEntry, ...]
-    then: AppendCallback
+    callback: AppendCallback
 
 
 class Coordinator:
@@ -208,37 +210,37 @@ class Coordinator:
         self._new_id = new_id
         self._groups: dict[str, ClassicGroup] = {}
         #: What every request is told while this coordinator does not serve its groups.
-        self._unavailable = Code.NONE
+        self._unavailable_code = Code.NONE
         #: For each group of which something is being appended.
-        self._lanes: dict[str, AppendQueue] = {}
+        self._append_queues: dict[str, AppendQueue] = {}
         self._in_flight: dict[int, _InFlightAppend] = {}
-        self._tickets = 0
+        self._last_append_id = 0
         #: Timers that have fired and wait in a lane; to start or stop one is to take it out.
-        self._overdue: set[GroupTimerKey] = set()
+        self._expired_timers: set[GroupTimerKey] = set()
         #: Told of while loading.
         self._deleted_topics: list[TopicsDeleted] = []
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
         """Handles an event and returns the commands to run."""
-        turn = EventContext(self._config, now, self._overdue)
+        turn = EventContext(self._config, now, self._expired_timers)
         match event:
             case RequestReceived(token, request):
-                self._request(turn, token, request)
+                self._handle_request(turn, token, request)
             case GroupTimerFired(key):
-                self._time_is_up(turn, key)
+                self._handle_timer(turn, key)
             case TopicsDeleted():
-                self._topics_deleted(turn, event)
+                self._handle_topics_deleted(turn, event)
             case AppendSucceeded(ticket):
-                self._settle(turn, ticket, Code.NONE)
+                self._complete_append(turn, ticket, Code.NONE)
             case AppendFailed(ticket, code):
                 assert code, "an append that fails says why"
-                self._settle(turn, ticket, code)
+                self._complete_append(turn, ticket, code)
             case JournalLoadStarted():
-                self._retire(turn, Code.COORDINATOR_LOAD_IN_PROGRESS)
+                self._stop_serving(turn, Code.COORDINATOR_LOAD_IN_PROGRESS)
             case JournalLoaded():
-                self._serve(turn)
+                self._start_serving(turn)
             case JournalUnloaded():
-                self._retire(turn, Code.NOT_COORDINATOR)
+                self._stop_serving(turn, Code.NOT_COORDINATOR)
             case _:
                 raise InputError(f"not an event of a coordinator: {event!r}")
         return turn.commands
@@ -250,12 +252,12 @@ class Coordinator:
 
         Groups of the KIP-848 protocol are skipped; only their offsets are kept.
         """
-        if self._unavailable is not Code.COORDINATOR_LOAD_IN_PROGRESS:
+        if self._unavailable_code is not Code.COORDINATOR_LOAD_IN_PROGRESS:
             raise InputError("replay: entries are taken in between LoadStarted and Loaded")
         if isinstance(entry, ClassicEntry):
-            self._take_in(entry)
+            self._replay_entry(entry)
 
-    def _take_in(self, entry: ClassicEntry) -> None:
+    def _replay_entry(self, entry: ClassicEntry) -> None:
         match entry:
             case OffsetCommitEntry():
                 group = self._groups.get(entry.group)
@@ -270,7 +272,7 @@ class Coordinator:
             case GroupMetadataEntry():
                 known = self._groups.get(entry.group)
                 offsets = {} if known is None else known.offsets
-                self._groups[entry.group] = ClassicGroup.loaded(entry, offsets)
+                self._groups[entry.group] = ClassicGroup.from_entry(entry, offsets)
             case GroupMetadataTombstone():
                 forgotten = self._groups.pop(entry.group, None)
                 if forgotten is not None and forgotten.offsets:
@@ -280,7 +282,7 @@ class Coordinator:
             case _:
                 assert_never(entry)
 
-    def compacted(self) -> Iterator[ClassicEntry]:
+    def make_journal_snapshot(self) -> Iterator[ClassicEntry]:
         """Yields the fewest journal entries whose replay restores this state.
 
         Groups in a rebalance yield no group entry: the journal holds them as they were before it.
@@ -289,60 +291,62 @@ class Coordinator:
             group = self._groups[name]
             if group.state in (GroupState.STABLE, GroupState.EMPTY):
                 assigned = {key: member.assignment for key, member in group.members.items()}
-                yield group.saved(assigned)
+                yield group.to_entry(assigned)
             for partition in sorted(group.offsets):
                 yield group.offsets[partition]
 
-    def _flush(self, turn: EventContext) -> None:
+    def _start_appends(self, turn: EventContext) -> None:
         """Starts the appends that the last piece of work asked for."""
         for entries, then in turn.appends:
             group = entries[0].group
-            lane = self._lanes.setdefault(group, AppendQueue())
+            lane = self._append_queues.setdefault(group, AppendQueue())
             if isinstance(entries[0], OffsetCommitEntry):
-                lane.commits += 1
+                lane.commits_in_flight += 1
             else:
-                assert not lane.changing, f"two changes at once for group {group!r}"
-                lane.changing = True
-            self._tickets += 1
-            self._in_flight[self._tickets] = _InFlightAppend(group, entries, then)
-            turn.commands.append(AppendEntries(self._tickets, entries))
+                assert not lane.change_in_flight, f"two changes at once for group {group!r}"
+                lane.change_in_flight = True
+            self._last_append_id += 1
+            self._in_flight[self._last_append_id] = _InFlightAppend(group, entries, then)
+            turn.commands.append(AppendEntries(self._last_append_id, entries))
         turn.appends.clear()
 
-    def _settle(self, turn: EventContext, ticket: int, code: Code) -> None:
+    def _complete_append(self, turn: EventContext, ticket: int, code: Code) -> None:
         """Completes an append that has succeeded or failed, then runs the work that waited
         for it.
         """
         appended = self._in_flight.pop(ticket, None)
         if appended is None:  # of a time before this coordinator was retired
             return
-        lane = self._lanes[appended.group]
+        lane = self._append_queues[appended.group]
         if isinstance(appended.entries[0], OffsetCommitEntry):
-            lane.commits -= 1
+            lane.commits_in_flight -= 1
         else:
-            lane.changing = False
+            lane.change_in_flight = False
         if not code:
             for entry in appended.entries:
-                self._apply(turn, entry)
-        appended.then(turn, code)
-        self._flush(turn)
-        while lane.queue and lane.admits(lane.queue[0][0]):
-            self._do(turn, lane.queue.popleft()[1])
-        if lane.idle:
-            del self._lanes[appended.group]
+                self._apply_appended_entry(turn, entry)
+        appended.callback(turn, code)
+        self._start_appends(turn)
+        while lane.queue and lane.may_run(lane.queue[0][0]):
+            self._run_work(turn, lane.queue.popleft()[1])
+        if lane.is_idle:
+            del self._append_queues[appended.group]
 
-    def _do(self, turn: EventContext, run: WorkFunction) -> None:
+    def _run_work(self, turn: EventContext, run: WorkFunction) -> None:
         run(turn)
-        self._flush(turn)
+        self._start_appends(turn)
 
-    def _work(self, turn: EventContext, group: str, work: WorkKind, run: WorkFunction) -> None:
+    def _run_or_queue_work(
+        self, turn: EventContext, group: str, work: WorkKind, run: WorkFunction
+    ) -> None:
         """Runs work on a group now, or queues it behind the appends in flight."""
-        lane = self._lanes.get(group)
-        if lane is None or (not lane.queue and lane.admits(work)):
-            self._do(turn, run)
+        lane = self._append_queues.get(group)
+        if lane is None or (not lane.queue and lane.may_run(work)):
+            self._run_work(turn, run)
         else:
             lane.queue.append((work, run))
 
-    def _apply(self, turn: EventContext, entry: ClassicEntry) -> None:
+    def _apply_appended_entry(self, turn: EventContext, entry: ClassicEntry) -> None:
         """Applies an entry that this coordinator appended. A running group knows more than
         the entry says.
         """
@@ -351,24 +355,24 @@ class Coordinator:
             case GroupMetadataEntry() if group is not None:
                 return  # what follows from it is in the append's continuation
             case GroupMetadataTombstone() if group is not None:
-                for member_id in group.pending:
-                    turn.stop(GroupTimerKind.SESSION, group, member_id)
-                group.move(GroupState.DEAD, turn.now)
+                for member_id in group.pending_join_members:
+                    turn.stop_timer(GroupTimerKind.SESSION, group, member_id)
+                group.transition_to(GroupState.DEAD, turn.now)
             case _:
                 pass
-        self._take_in(entry)
+        self._replay_entry(entry)
 
     # events
 
-    def _request(self, turn: EventContext, token: int, request: GroupRequest) -> None:
-        if self._unavailable:
-            self._send_away(turn, token, request)
+    def _handle_request(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+        if self._unavailable_code:
+            self._respond_unavailable(turn, token, request)
             return
         match request:
             case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup() | OffsetDelete() if (
                 not request.group
             ):
-                turn.answer(token, make_error_response(request, Code.INVALID_GROUP_ID))
+                turn.respond(token, make_error_response(request, Code.INVALID_GROUP_ID))
             case Heartbeat():
                 classic.handle_heartbeat(turn, self._groups.get(request.group), token, request)
             case OffsetFetch():
@@ -376,29 +380,31 @@ class Coordinator:
             case DescribeGroups():
                 self._describe(turn, token, request)
             case ListGroups():
-                turn.answer(token, list_groups(self._groups.values(), request))
+                turn.respond(token, list_groups(self._groups.values(), request))
             case DeleteGroups():
                 self._delete_groups(turn, token, request)
             case JoinGroup() | SyncGroup() | LeaveGroup() | OffsetCommit() | OffsetDelete():
-                run = partial(self._change, token=token, request=request)
-                self._work(turn, request.group, _WORK_KINDS[type(request)], run)
+                run = partial(self._handle_change_request, token=token, request=request)
+                self._run_or_queue_work(turn, request.group, _WORK_KINDS[type(request)], run)
             case _:
                 assert_never(request)
 
-    def _send_away(self, turn: EventContext, token: int, request: GroupRequest) -> None:
-        loading = self._unavailable is Code.COORDINATOR_LOAD_IN_PROGRESS
+    def _respond_unavailable(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+        loading = self._unavailable_code is Code.COORDINATOR_LOAD_IN_PROGRESS
         # a heartbeat while loading is taken at its word: no session runs yet
-        code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable
-        turn.answer(token, make_error_response(request, code))
+        code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable_code
+        turn.respond(token, make_error_response(request, code))
 
-    def _change(self, turn: EventContext, token: int, request: GroupChangeRequest) -> None:
-        if self._unavailable:  # it has waited too long
-            self._send_away(turn, token, request)
+    def _handle_change_request(
+        self, turn: EventContext, token: int, request: GroupChangeRequest
+    ) -> None:
+        if self._unavailable_code:  # it has waited too long
+            self._respond_unavailable(turn, token, request)
             return
         group = self._groups.get(request.group)
         match request:
             case JoinGroup():
-                self._join(turn, token, request)
+                self._handle_join(turn, token, request)
             case SyncGroup():
                 classic.handle_sync(turn, group, token, request)
             case LeaveGroup():
@@ -410,37 +416,37 @@ class Coordinator:
             case _:
                 assert_never(request)
 
-    def _join(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+    def _handle_join(self, turn: EventContext, token: int, request: JoinGroup) -> None:
         group = self._groups.get(request.group)
         code = classic.check_join_request(turn.config, request)
         if not code and group is None and request.member_id != NO_MEMBER_ID:
             code = Code.UNKNOWN_MEMBER_ID
         if code:
-            turn.answer(token, make_error_response(request, code))
+            turn.respond(token, make_error_response(request, code))
         elif group is not None:
             classic.handle_join(turn, group, token, request, self._new_id)
         else:
-            self._found(turn, token, request)
+            self._create_group(turn, token, request)
 
-    def _found(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+    def _create_group(self, turn: EventContext, token: int, request: JoinGroup) -> None:
         """Creates a group: its first entry is appended before its first member gets a response."""
 
         def founded(later: EventContext, code: Code) -> None:
             if code:
-                later.answer(token, make_error_response(request, translate_append_error(code)))
+                later.respond(token, make_error_response(request, translate_append_error(code)))
             else:
                 group = self._groups[request.group]
                 classic.handle_join(later, group, token, request, self._new_id)
 
-        turn.append((ClassicGroup(request.group, turn.now).saved({}),), founded)
+        turn.append_entries((ClassicGroup(request.group, turn.now).to_entry({}),), founded)
 
     def _describe(self, turn: EventContext, token: int, request: DescribeGroups) -> None:
-        known = request.knows_missing_group
+        known = request.supports_group_id_not_found
         groups = (
             describe_group(name, self._groups.get(name), knows_missing=known)
             for name in request.groups
         )
-        turn.answer(token, DescribeGroupsResult(groups=tuple(groups)))
+        turn.respond(token, DescribeGroupsResult(groups=tuple(groups)))
 
     def _delete_groups(self, turn: EventContext, token: int, request: DeleteGroups) -> None:
         """Deletes each group on its own, without waiting for the others. One response is
@@ -453,21 +459,21 @@ class Coordinator:
             codes[name] = code
             waiting.discard(name)
             if not waiting:
-                later.answer(token, DeleteGroupsResult(codes=codes))
+                later.respond(token, DeleteGroupsResult(codes=codes))
 
         def delete(later: EventContext, name: str) -> None:
-            if self._unavailable:
-                deleted(later, self._unavailable, name)
+            if self._unavailable_code:
+                deleted(later, self._unavailable_code, name)
             else:
                 delete_group(later, self._groups.get(name), partial(deleted, name=name))
 
         if not codes:
-            turn.answer(token, DeleteGroupsResult(codes={}))
+            turn.respond(token, DeleteGroupsResult(codes={}))
         for name in codes:
-            self._work(turn, name, WorkKind.REMOVAL, partial(delete, name=name))
+            self._run_or_queue_work(turn, name, WorkKind.REMOVAL, partial(delete, name=name))
 
-    def _topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
-        if self._unavailable:
+    def _handle_topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
+        if self._unavailable_code:
             self._deleted_topics.append(event)
             return
 
@@ -479,29 +485,33 @@ class Coordinator:
                 )
 
         # a group may begin with a commit that is under way
-        for name in dict.fromkeys((*self._groups, *self._lanes)):
-            self._work(turn, name, WorkKind.REMOVAL, partial(forget, name=name))
+        for name in dict.fromkeys((*self._groups, *self._append_queues)):
+            self._run_or_queue_work(turn, name, WorkKind.REMOVAL, partial(forget, name=name))
 
-    def _time_is_up(self, turn: EventContext, key: GroupTimerKey) -> None:
+    def _handle_timer(self, turn: EventContext, key: GroupTimerKey) -> None:
         if key.kind is GroupTimerKind.RETENTION:
-            self._start_retention(turn)
+            self._start_retention_timer(turn)
             for name in list(self._groups):
-                self._work(turn, name, WorkKind.REMOVAL, partial(self._expire, name=name))
+                self._run_or_queue_work(
+                    turn, name, WorkKind.REMOVAL, partial(self._expire_offsets, name=name)
+                )
             return
         # while it waits, what comes before it may start or stop this timer: then it is void
-        self._overdue.add(key)
-        self._work(turn, key.group, WorkKind.CHANGE, partial(self._act_on_time, key=key))
+        self._expired_timers.add(key)
+        self._run_or_queue_work(
+            turn, key.group, WorkKind.CHANGE, partial(self._handle_group_timer, key=key)
+        )
 
-    def _act_on_time(self, turn: EventContext, key: GroupTimerKey) -> None:
-        if key not in self._overdue:
+    def _handle_group_timer(self, turn: EventContext, key: GroupTimerKey) -> None:
+        if key not in self._expired_timers:
             return
-        self._overdue.discard(key)
+        self._expired_timers.discard(key)
         group = self._groups.get(key.group)
         if group is None:
             return
         match key.kind:
             case GroupTimerKind.SESSION:
-                classic.handle_session_timeout(turn, group, key.member)
+                classic.handle_session_timeout(turn, group, key.member_id)
             case GroupTimerKind.JOIN:
                 classic.handle_join_timeout(turn, group)
             case GroupTimerKind.SYNC:
@@ -511,64 +521,64 @@ class Coordinator:
             case _:
                 assert_never(key.kind)
 
-    def _expire(self, turn: EventContext, name: str) -> None:
+    def _expire_offsets(self, turn: EventContext, name: str) -> None:
         """Deletes expired offsets, and an empty group that has no offsets left."""
         group = self._groups.get(name)
         if group is None:
             return
         over = offsets.find_expired_offsets(group, turn.now, turn.config.offsets_retention)
         entries: tuple[ClassicEntry, ...] = offsets.make_tombstones(group, over)
-        idle = group.state is GroupState.EMPTY and not group.pending
+        idle = group.state is GroupState.EMPTY and not group.pending_join_members
         if idle and len(over) == len(group.offsets):
             entries = (*entries, GroupMetadataTombstone(group=name))
         if entries:
-            turn.append(entries)
+            turn.append_entries(entries)
 
-    def _start_retention(self, turn: EventContext) -> None:
+    def _start_retention_timer(self, turn: EventContext) -> None:
         at = turn.now + turn.config.retention_check_interval
         turn.commands.append(StartGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION), at))
 
     # whose groups they are
 
-    def _serve(self, turn: EventContext) -> None:
+    def _start_serving(self, turn: EventContext) -> None:
         """Starts serving after the journal is loaded. All sessions restart, because no
         heartbeats could arrive meanwhile.
         """
-        self._unavailable = Code.NONE
+        self._unavailable_code = Code.NONE
         for group in self._groups.values():
             for member in group.members.values():
-                turn.start_session(group, member)
+                turn.restart_session_timer(group, member)
             if len(group.members) > turn.config.max_size:
                 reason = f"loaded with more than {turn.config.max_size} members"
                 classic.start_rebalance(turn, group, reason)
-        self._start_retention(turn)
+        self._start_retention_timer(turn)
         missed, self._deleted_topics = self._deleted_topics, []
         for event in missed:
-            self._topics_deleted(turn, event)
+            self._handle_topics_deleted(turn, event)
 
-    def _retire(self, turn: EventContext, code: Code) -> None:
+    def _stop_serving(self, turn: EventContext, code: Code) -> None:
         """Stops serving: the groups are loaded again, or another coordinator has them.
         Waiting requests get the code.
         """
-        self._unavailable = code
+        self._unavailable_code = code
         in_flight, self._in_flight = self._in_flight, {}
-        lanes, self._lanes = self._lanes, {}
+        lanes, self._append_queues = self._append_queues, {}
         for appended in in_flight.values():
-            appended.then(turn, code)
+            appended.callback(turn, code)
         for group in self._groups.values():
             for member in group.members.values():
-                turn.answer_join(
+                turn.respond_to_join(
                     group, member, JoinGroupResult(code=code, member_id=member.member_id)
                 )
-                turn.answer_sync(member, SyncGroupResult(code=code))
-            turn.stop_all(group)
-            group.move(GroupState.DEAD, turn.now)
+                turn.respond_to_sync(member, SyncGroupResult(code=code))
+            turn.stop_group_timers(group)
+            group.transition_to(GroupState.DEAD, turn.now)
         self._groups.clear()
         for lane in lanes.values():
             for _, run in lane.queue:
                 run(turn)
         turn.appends.clear()
-        self._overdue.clear()
+        self._expired_timers.clear()
         turn.commands.append(StopGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION)))
 
     def check_invariants(self) -> None:
@@ -583,9 +593,9 @@ class Coordinator:
             if isinstance(one.entries[0], OffsetCommitEntry)
         )
         changing = {one.group for one in self._in_flight.values()} - commits.keys()
-        for name, lane in self._lanes.items():
-            assert not lane.idle
-            assert lane.commits == commits[name]
-            assert lane.changing or name not in changing
-            assert not lane.queue or not lane.admits(lane.queue[0][0]), "nothing is waited for"
-        assert self._lanes.keys() >= {one.group for one in self._in_flight.values()}
+        for name, lane in self._append_queues.items():
+            assert not lane.is_idle
+            assert lane.commits_in_flight == commits[name]
+            assert lane.change_in_flight or name not in changing
+            assert not lane.queue or not lane.may_run(lane.queue[0][0]), "nothing is waited for"
+        assert self._append_queues.keys() >= {one.group for one in self._in_flight.values()}

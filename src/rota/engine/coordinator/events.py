@@ -36,7 +36,7 @@ class GroupTimerKey(NamedTuple):
 
     kind: GroupTimerKind
     group: str = ""
-    member: str = ""
+    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class GroupTimerFired:
 class AppendSucceeded:
     """The entries of an :class:`Append` are in the journal."""
 
-    ticket: int
+    append_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
     """None of the entries of an :class:`Append` are in the journal, nor will they be."""
 
-    ticket: int
+    append_id: int
     code: Code
 
 
@@ -110,7 +110,7 @@ class SendResponse:
     """Send this response to the sender of the request with this token."""
 
     token: int
-    reply: GroupResponse
+    response: GroupResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class StartGroupTimer:
     """Send :class:`TimerFired` at this time; a timer with this key that runs is moved."""
 
     key: GroupTimerKey
-    at: int
+    due_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class AppendEntries:
     :class:`AppendFailed`.
     """
 
-    ticket: int
+    append_id: int
     entries: tuple[ClassicEntry, ...]
 
 
@@ -168,7 +168,7 @@ class Happened(enum.Enum):
 class GroupNote:
     """For the log: what happened to a group, and why."""
 
-    what: Happened
+    kind: Happened
     group: str
     generation: int
     text: str
@@ -189,21 +189,21 @@ def _ignore_append_result(turn: EventContext, code: Code) -> None:
 class EventContext:
     """Collects the commands that one event leads to."""
 
-    __slots__ = ("appends", "commands", "config", "now", "overdue")
+    __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
     def __init__(self, config: GroupConfig, now: int, overdue: set[GroupTimerKey]) -> None:
         self.config = config
         self.now = now
         #: Timers that have fired, but whose time is up only if nothing starts or stops them.
-        self.overdue = overdue
+        self.expired_timers = overdue
         self.commands: list[CoordinatorCommand] = []
         self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
 
-    def answer(self, token: int, reply: GroupResponse) -> None:
+    def respond(self, token: int, reply: GroupResponse) -> None:
         """Responds to a request."""
         self.commands.append(SendResponse(token, reply))
 
-    def append(
+    def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
     ) -> None:
         """Appends entries to the journal; ``then`` is called when the append has succeeded or
@@ -211,74 +211,74 @@ class EventContext:
         """
         self.appends.append((entries, then))
 
-    def answer_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
+    def respond_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
         """Responds after the append of this event is complete, or at once if there is none."""
         if not self.appends:
-            self.answer(token, reply(Code.NONE))
+            self.respond(token, reply(Code.NONE))
             return
         entries, then = self.appends.pop()
 
         def and_answer(later: EventContext, code: Code) -> None:
             then(later, code)
-            later.answer(token, reply(code))
+            later.respond(token, reply(code))
 
-        self.append(entries, and_answer)
+        self.append_entries(entries, and_answer)
 
-    def start(
+    def start_timer(
         self, kind: GroupTimerKind, group: ClassicGroup, after: int, member_id: str = ""
     ) -> None:
         """Starts or moves a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
-        self.overdue.discard(key)
+        self.expired_timers.discard(key)
         self.commands.append(StartGroupTimer(key, self.now + after))
 
-    def stop(self, kind: GroupTimerKind, group: ClassicGroup, member_id: str = "") -> None:
+    def stop_timer(self, kind: GroupTimerKind, group: ClassicGroup, member_id: str = "") -> None:
         """Stops a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
-        self.overdue.discard(key)
+        self.expired_timers.discard(key)
         self.commands.append(StopGroupTimer(key))
 
-    def stop_all(self, group: ClassicGroup) -> None:
+    def stop_group_timers(self, group: ClassicGroup) -> None:
         """Stops every timer of a group."""
-        for member_id in (*group.members, *group.pending):
-            self.stop(GroupTimerKind.SESSION, group, member_id)
-        self.stop(GroupTimerKind.JOIN, group)
-        self.stop(GroupTimerKind.SYNC, group)
+        for member_id in (*group.members, *group.pending_join_members):
+            self.stop_timer(GroupTimerKind.SESSION, group, member_id)
+        self.stop_timer(GroupTimerKind.JOIN, group)
+        self.stop_timer(GroupTimerKind.SYNC, group)
 
-    def note(self, what: Happened, group: ClassicGroup, text: str) -> None:
+    def add_note(self, what: Happened, group: ClassicGroup, text: str) -> None:
         """Adds a note for the log."""
         self.commands.append(GroupNote(what, group.name, group.generation, text))
 
-    def start_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    def restart_session_timer(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Restarts the session timer of a member."""
-        self.start(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
+        self.start_timer(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
 
-    def answer_join(
+    def respond_to_join(
         self, group: ClassicGroup, member: ClassicGroupMember, reply: JoinGroupResult
     ) -> None:
         """Responds to the member's waiting JoinGroup, if there is one."""
-        token = group.unpark_join(member)
+        token = group.take_waiting_join(member)
         if token is not None:
-            self.answer(token, reply)
+            self.respond(token, reply)
 
-    def answer_sync(self, member: ClassicGroupMember, reply: SyncGroupResult) -> bool:
+    def respond_to_sync(self, member: ClassicGroupMember, reply: SyncGroupResult) -> bool:
         """Responds to the member's waiting SyncGroup, and returns whether there was one."""
         token = member.sync_token
         if token is None:
             return False
         member.sync_token = None
-        self.answer(token, reply)
+        self.respond(token, reply)
         return True
 
-    def take_out(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it can join
         as a new member.
         """
         unknown = Code.UNKNOWN_MEMBER_ID
-        self.answer_join(group, member, JoinGroupResult(code=unknown))
-        self.answer_sync(member, SyncGroupResult(code=unknown))
-        self.stop(GroupTimerKind.SESSION, group, member.member_id)
-        group.remove(member)
+        self.respond_to_join(group, member, JoinGroupResult(code=unknown))
+        self.respond_to_sync(member, SyncGroupResult(code=unknown))
+        self.stop_timer(GroupTimerKind.SESSION, group, member.member_id)
+        group.remove_member(member)
 
 
 _RESPONSE_CODES = {

@@ -82,7 +82,7 @@ class GroupLog:
         """A generation was stored."""
         self._stored = entry
 
-    def answered(self, reply: JoinGroupResult) -> Iterator[str]:
+    def log_join_reply(self, reply: JoinGroupResult) -> Iterator[str]:
         """A join was answered."""
         if reply.code is Code.MEMBER_ID_REQUIRED:
             yield (
@@ -91,7 +91,7 @@ class GroupLog:
                 "rejoin with this id."
             )
 
-    def loaded(self) -> str:
+    def log_loaded(self) -> str:
         """The journal was replayed: what it does not hold is forgotten."""
         members = () if self._stored is None else self._stored.members
         self.state = STABLE if members else EMPTY
@@ -99,7 +99,7 @@ class GroupLog:
         self.static = {one.member_id: one.static_id for one in members if one.static_id is not None}
         return f"Loaded classic group {self.name} with {len(members)} members."
 
-    def noted(  # noqa: C901 (one case for each kind)
+    def log_note(  # noqa: C901 (one case for each kind)
         self, what: Happened, generation: int, text: str
     ) -> Iterator[str]:
         """The lines for a note of the coordinator's."""

@@ -27,10 +27,10 @@ def handle_offset_commit(
     """
     code = _check_commit_request(group, request)
     if code:
-        turn.answer(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
+        turn.respond(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
         return
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING):
-        turn.start_session(group, group.members[request.member_id])
+        turn.restart_session_timer(group, group.members[request.member_id])
     longest = turn.config.offset_metadata_max
     codes: dict[TopicPartition, Code] = {}
     entries: list[OffsetCommitEntry] = []
@@ -41,11 +41,11 @@ def handle_offset_commit(
             codes[partition] = Code.NONE
             entries.append(_make_offset_entry(turn.now, request, partition, given))
     if not entries:
-        turn.answer(token, OffsetCommitResult(codes=codes))
+        turn.respond(token, OffsetCommitResult(codes=codes))
         return
-    turn.append(
+    turn.append_entries(
         tuple(entries),
-        lambda later, failed: later.answer(
+        lambda later, failed: later.respond(
             token, OffsetCommitResult(codes=_add_append_error(codes, failed))
         ),
     )
@@ -66,7 +66,11 @@ def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> 
     if group is None:
         if anonymous:  # an admin, or a consumer that only assigns: the group begins with this
             return Code.NONE
-        return Code.GROUP_ID_NOT_FOUND if request.knows_missing_group else Code.ILLEGAL_GENERATION
+        return (
+            Code.GROUP_ID_NOT_FOUND
+            if request.supports_group_id_not_found
+            else Code.ILLEGAL_GENERATION
+        )
     if anonymous and group.state is GroupState.EMPTY:
         return Code.NONE
     code = group.check_member(request.member_id, request.static_id)
@@ -108,7 +112,7 @@ def handle_offset_fetch(
     asked = sorted(kept) if request.partitions is None else request.partitions
     ids = request.topic_ids
     found = {tp: _make_fetched_offset(kept.get(tp), ids.get(tp.topic)) for tp in asked}
-    turn.answer(token, OffsetFetchResult(offsets=found))
+    turn.respond(token, OffsetFetchResult(offsets=found))
 
 
 def _make_fetched_offset(
@@ -130,16 +134,19 @@ def handle_offset_delete(
 ) -> None:
     """Handles OffsetDelete. Offsets of topics that a member reads are not deleted."""
     if group is None:
-        turn.answer(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
+        turn.respond(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
         return
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        turn.answer(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
+        turn.respond(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
         return
     taken = Code.GROUP_SUBSCRIBED_TO_TOPIC
-    codes = {tp: taken if group.is_subscribed(tp.topic) else Code.NONE for tp in request.partitions}
+    codes = {
+        tp: taken if group.is_subscribed_to_topic(tp.topic) else Code.NONE
+        for tp in request.partitions
+    }
     gone = [tp for tp, code in codes.items() if not code and tp in group.offsets]
     append_tombstones(turn, group, gone)
-    turn.answer_after_append(
+    turn.respond_after_append(
         token,
         lambda code: (
             OffsetDeleteResult(code=translate_append_error(code))
@@ -155,7 +162,7 @@ def append_tombstones(
     """Appends tombstones for these offsets."""
     entries = make_tombstones(group, partitions)
     if entries:
-        turn.append(entries)
+        turn.append_entries(entries)
 
 
 def make_tombstones(
@@ -196,18 +203,19 @@ def find_expired_offsets(group: ClassicGroup, now: int, retention: int) -> list[
     nothing expires, because the group's topics may change.
     """
     since: Callable[[OffsetCommitEntry], int]
-    settled = group.state is GroupState.STABLE and group.subscribed is not None
+    settled = group.state is GroupState.STABLE and group.subscribed_topics is not None
     if group.protocol_type is None or settled:
         since = _commit_timestamp
     elif group.state is GroupState.EMPTY:
-        emptied = group.timestamp
+        emptied = group.state_timestamp
         since = _commit_timestamp if emptied == NO_TIMESTAMP else (lambda _: emptied)
     else:
         return []
     return [
         tp
         for tp, kept in group.offsets.items()
-        if not group.is_subscribed(tp.topic) and _is_expired(kept, since(kept), now, retention)
+        if not group.is_subscribed_to_topic(tp.topic)
+        and _is_expired(kept, since(kept), now, retention)
     ]
 
 

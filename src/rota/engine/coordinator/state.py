@@ -12,31 +12,38 @@ coordinator, is *dead*.
 The join phase exists in memory only, and a restart forgets it. A restart keeps what the journal
 holds: the last generation that became stable or empty, and the offsets.
 
-What each request does in each state ====================================
+What each request does in each state
+====================================
 
 First the sender is checked: an unknown member id gets UNKNOWN_MEMBER_ID, the id of a static member
 that was replaced FENCED_INSTANCE_ID, another generation ILLEGAL_GENERATION.
 
-Empty JoinGroup adds the member; the group prepares a rebalance. (From version 4 on, a dynamic
-member without an id gets MEMBER_ID_REQUIRED first, in every state.) SyncGroup and Heartbeat get
-UNKNOWN_MEMBER_ID. OffsetCommit is accepted without a generation. DeleteGroups deletes the group.
+Empty
+    JoinGroup adds the member; the group prepares a rebalance. (From version 4 on, a dynamic member
+    without an id gets MEMBER_ID_REQUIRED first, in every state.) SyncGroup and Heartbeat get
+    UNKNOWN_MEMBER_ID. OffsetCommit is accepted without a generation. DeleteGroups deletes the
+    group.
 
-PreparingRebalance JoinGroup waits for the end of the join phase. SyncGroup gets
-REBALANCE_IN_PROGRESS. Heartbeat keeps the session alive and gets REBALANCE_IN_PROGRESS. LeaveGroup
-removes the member; the join phase ends if all others have joined. OffsetCommit is accepted.
-DeleteGroups gets NON_EMPTY_GROUP, as in the next two states.
+PreparingRebalance
+    JoinGroup waits for the end of the join phase. SyncGroup gets REBALANCE_IN_PROGRESS. Heartbeat
+    keeps the session alive and gets REBALANCE_IN_PROGRESS. LeaveGroup removes the member; the join
+    phase ends if all others have joined. OffsetCommit is accepted. DeleteGroups gets
+    NON_EMPTY_GROUP, as in the next two states.
 
-CompletingRebalance JoinGroup of a new member, of a static member that comes back, or with other
-metadata starts the rebalance again; else it gets the current generation once more. SyncGroup waits
-for the leader's assignment; the leader's own is stored in the journal. Heartbeat succeeds.
-LeaveGroup starts the rebalance again. OffsetCommit gets REBALANCE_IN_PROGRESS.
+CompletingRebalance
+    JoinGroup of a new member, of a static member that comes back, or with other metadata starts the
+    rebalance again; else it gets the current generation once more. SyncGroup waits for the leader's
+    assignment; the leader's own is stored in the journal. Heartbeat succeeds. LeaveGroup starts the
+    rebalance again. OffsetCommit gets REBALANCE_IN_PROGRESS.
 
-Stable JoinGroup of a new member, with other metadata, or of the leader prepares a rebalance; else
-it gets the current generation. A static member that comes back without a member id takes its old
-place, without a rebalance if the strategy stays the same. SyncGroup gets the assignment. Heartbeat
-succeeds. LeaveGroup prepares a rebalance. OffsetCommit is accepted.
+Stable
+    JoinGroup of a new member, with other metadata, or of the leader prepares a rebalance; else it
+    gets the current generation. A static member that comes back without a member id takes its old
+    place, without a rebalance if the strategy stays the same. SyncGroup gets the assignment.
+    Heartbeat succeeds. LeaveGroup prepares a rebalance. OffsetCommit is accepted.
 
-Dead The coordinator has no such group any more.
+Dead
+    The coordinator has no such group any more.
 
 ``GROUP_TRANSITIONS`` is the only list of legal transitions. :meth:`ClassicGroup.transition_to` is
 the only place that changes the state of a running group, the diagram in the documentation is drawn
@@ -142,7 +149,9 @@ class ClassicGroupMember:
         self.sync_token: int | None = None
 
     @classmethod
-    def loaded(cls, saved: GroupMetadataMember, entry: GroupMetadataEntry) -> ClassicGroupMember:
+    def from_entry_member(
+        cls, saved: GroupMetadataMember, entry: GroupMetadataEntry
+    ) -> ClassicGroupMember:
         """Restores a member from the journal, which keeps only the metadata of the selected
         strategy.
         """
@@ -162,7 +171,7 @@ class ClassicGroupMember:
         return member
 
     @property
-    def excused(self) -> bool:
+    def is_waiting_for_response(self) -> bool:
         """Whether the member waits for a response, so that it cannot be expected to send
         heartbeats.
         """
@@ -175,11 +184,11 @@ class ClassicGroupMember:
         """
         return frozenset(name for name, _ in self.protocols)
 
-    def metadata(self, protocol: str | None) -> bytes:
+    def metadata_for(self, protocol: str | None) -> bytes:
         """Returns the metadata that the member sent for a strategy."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
-    def saved(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
+    def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
         """Returns the member as the journal stores it, with this assignment."""
         return GroupMetadataMember(
             member_id=self.member_id,
@@ -188,7 +197,7 @@ class ClassicGroupMember:
             client_host=self.client_host,
             rebalance_timeout=self.rebalance_timeout,
             session_timeout=self.session_timeout,
-            subscription=self.metadata(protocol),
+            subscription=self.metadata_for(protocol),
             assignment=assignment,
         )
 
@@ -203,32 +212,32 @@ class ClassicGroup:
     """A classic group. ``members`` is in the order in which the members joined."""
 
     __slots__ = (
-        "_support",
+        "_supporters_by_protocol",
         "generation",
-        "initial_delay_left",
+        "initial_delay_remaining",
         "leader",
         "members",
         "name",
-        "newcomer",
+        "new_member_added",
         "offsets",
-        "pending",
-        "pending_sync",
-        "previous",
+        "pending_join_members",
+        "pending_sync_members",
+        "previous_state",
         "protocol",
         "protocol_type",
         "state",
+        "state_timestamp",
         "static_ids",
-        "subscribed",
-        "timestamp",
-        "waiting",
+        "subscribed_topics",
+        "waiting_join_count",
     )
 
     def __init__(self, name: str, timestamp: int = NO_TIMESTAMP) -> None:
         self.name = name
         self.state = GroupState.EMPTY
-        self.previous = GroupState.DEAD
+        self.previous_state = GroupState.DEAD
         #: When it came into its state.
-        self.timestamp = timestamp
+        self.state_timestamp = timestamp
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -237,45 +246,45 @@ class ClassicGroup:
         #: The member id of each static id.
         self.static_ids: dict[str, str] = {}
         #: Ids given out to members that have not joined with them yet, in order.
-        self.pending: dict[str, None] = {}
+        self.pending_join_members: dict[str, None] = {}
         #: Members that have not sent their sync in this generation, in order.
-        self.pending_sync: dict[str, None] = {}
+        self.pending_sync_members: dict[str, None] = {}
         #: How many members' joins wait for the end of the join phase.
-        self.waiting = 0
+        self.waiting_join_count = 0
         #: Somebody came during the initial delay, so it may be extended.
-        self.newcomer = False
-        self.initial_delay_left = 0
+        self.new_member_added = False
+        self.initial_delay_remaining = 0
         #: The topics of all members; None where they cannot be told.
-        self.subscribed: frozenset[str] | None = None
+        self.subscribed_topics: frozenset[str] | None = None
         self.offsets: dict[TopicPartition, OffsetCommitEntry] = {}
-        self._support: Counter[str] = Counter()
+        self._supporters_by_protocol: Counter[str] = Counter()
 
-    def move(self, state: GroupState, now: int) -> None:
+    def transition_to(self, state: GroupState, now: int) -> None:
         """Changes the state. Nothing else changes the state of a running group."""
         if (self.state, state) not in GROUP_TRANSITIONS:
             raise AssertionError(f"group {self.name!r}: no move {self.state} -> {state}")
-        self.previous = self.state
+        self.previous_state = self.state
         self.state = state
-        self.timestamp = now
+        self.state_timestamp = now
 
     # who is in it
 
     @property
-    def is_initial(self) -> bool:
+    def is_initial_rebalance(self) -> bool:
         """Whether the group is in the join phase of its first rebalance since it was empty."""
-        return self.state is GroupState.PREPARING and self.previous is GroupState.EMPTY
+        return self.state is GroupState.PREPARING and self.previous_state is GroupState.EMPTY
 
     @property
-    def all_joined(self) -> bool:
+    def has_all_members_joined(self) -> bool:
         """Whether all members, and all ids that were given out, have joined."""
-        return self.waiting == len(self.members) and not self.pending
+        return self.waiting_join_count == len(self.members) and not self.pending_join_members
 
     @property
     def rebalance_timeout(self) -> int:
         """The longest rebalance timeout among the members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0)
 
-    def add(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
+    def add_member(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
         """Adds a member whose JoinGroup waits. The first member sets the protocol type of the
         group.
         """
@@ -284,65 +293,65 @@ class ClassicGroup:
         self.members[member.member_id] = member
         if member.static_id is not None:
             self.static_ids[member.static_id] = member.member_id
-        self._support.update(member.strategies)
+        self._supporters_by_protocol.update(member.strategies)
         self.leader = self.leader or member.member_id
-        self.pending.pop(member.member_id, None)
-        self.park_join(member, token)
+        self.pending_join_members.pop(member.member_id, None)
+        self.set_waiting_join(member, token)
 
-    def park_join(self, member: ClassicGroupMember, token: int) -> None:
+    def set_waiting_join(self, member: ClassicGroupMember, token: int) -> None:
         """Stores the token of a JoinGroup that waits for the end of the join phase."""
         assert member.join_token is None
-        self.waiting += 1
+        self.waiting_join_count += 1
         member.join_token = token
 
-    def unpark_join(self, member: ClassicGroupMember) -> int | None:
+    def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
         """Removes and returns the token of the member's waiting JoinGroup, or None if none
         waits.
         """
         token = member.join_token
         if token is not None:
-            self.waiting -= 1
+            self.waiting_join_count -= 1
             member.join_token = None
         return token
 
-    def update(self, member: ClassicGroupMember, request: JoinGroup) -> None:
+    def update_member(self, member: ClassicGroupMember, request: JoinGroup) -> None:
         """Updates a member from a new JoinGroup."""
-        self._unlist(member)
+        self._remove_supporter(member)
         member.update(request)
-        self._support.update(member.strategies)
+        self._supporters_by_protocol.update(member.strategies)
 
-    def remove(self, member: ClassicGroupMember) -> None:
+    def remove_member(self, member: ClassicGroupMember) -> None:
         """Removes a member. If it was the leader, the first remaining member becomes the leader."""
         del self.members[member.member_id]
         if member.static_id is not None:
             del self.static_ids[member.static_id]
-        self.unpark_join(member)
-        self._unlist(member)
-        self.pending_sync.pop(member.member_id, None)
+        self.take_waiting_join(member)
+        self._remove_supporter(member)
+        self.pending_sync_members.pop(member.member_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
 
-    def replace(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
+    def replace_static_member(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
         """Replaces a static member by its new process, under a new member id, at the same
         place in the order.
         """
-        self.unpark_join(old)
-        self._unlist(old)
-        self._support.update(new.strategies)
+        self.take_waiting_join(old)
+        self._remove_supporter(old)
+        self._supporters_by_protocol.update(new.strategies)
         self.members = {
             (new.member_id if key == old.member_id else key): (new if member is old else member)
             for key, member in self.members.items()
         }
-        self.pending_sync.pop(old.member_id, None)
+        self.pending_sync_members.pop(old.member_id, None)
         if new.static_id is not None:
             self.static_ids[new.static_id] = new.member_id
         if self.leader == old.member_id:
             self.leader = new.member_id
 
-    def drop_pending(self, member_id: str) -> bool:
+    def remove_pending_join_member(self, member_id: str) -> bool:
         """Removes an id that was given out but not used. Returns whether there was such an id."""
-        known = member_id in self.pending
-        self.pending.pop(member_id, None)
+        known = member_id in self.pending_join_members
+        self.pending_join_members.pop(member_id, None)
         return known
 
     def check_member(self, member_id: str, static_id: str | None) -> Code:
@@ -357,7 +366,7 @@ class ClassicGroup:
                 return Code.FENCED_INSTANCE_ID
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    def elect_leader(self) -> bool:
+    def elect_joined_leader(self) -> bool:
         """Elects a leader that has joined, if the current one has not. Returns whether any
         member has joined.
         """
@@ -365,19 +374,23 @@ class ClassicGroup:
         if leader is None or leader.join_token is None:
             joined = (key for key, member in self.members.items() if member.join_token is not None)
             self.leader = next(joined, self.leader)
-        return self.waiting > 0
+        return self.waiting_join_count > 0
 
     # what strategy it uses
 
-    def _unlist(self, member: ClassicGroupMember) -> None:
+    def _remove_supporter(self, member: ClassicGroupMember) -> None:
         """Stops counting the member's strategies, and drops strategies that no member supports."""
-        self._support.subtract(member.strategies)
-        self._support = +self._support
+        self._supporters_by_protocol.subtract(member.strategies)
+        self._supporters_by_protocol = +self._supporters_by_protocol
 
     @property
-    def strategies(self) -> list[str]:
+    def common_strategies(self) -> list[str]:
         """The strategies that all members support, sorted."""
-        return sorted(name for name, count in self._support.items() if count == len(self.members))
+        return sorted(
+            name
+            for name, count in self._supporters_by_protocol.items()
+            if count == len(self.members)
+        )
 
     def accepts(self, protocol_type: str, protocols: tuple[JoinGroupProtocol, ...]) -> bool:
         """Whether one of these strategies is supported by all members, and the protocol type
@@ -387,10 +400,10 @@ class ClassicGroup:
             return bool(protocol_type and protocols)
         everybody = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self._support[name] == everybody for name, _ in protocols
+            self._supporters_by_protocol[name] == everybody for name, _ in protocols
         )
 
-    def elect_strategy(
+    def select_strategy(
         self, instead: tuple[ClassicGroupMember, ClassicGroupMember] | None = None
     ) -> str:
         """Selects the strategy of the next generation; ``instead`` replaces an old member by
@@ -401,40 +414,40 @@ class ClassicGroup:
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
-    def next_generation(self, now: int) -> None:
+    def start_next_generation(self, now: int) -> None:
         """Ends the join phase: starts the next generation, or empties the group if it has no
         members.
         """
         self.generation = 0 if self.generation == MAX_GENERATION else self.generation + 1
-        self.protocol = self.elect_strategy() if self.members else None
-        self.subscribed = self._all_topics()
-        self.pending_sync = dict.fromkeys(self.members)
-        self.move(GroupState.COMPLETING if self.members else GroupState.EMPTY, now)
+        self.protocol = self.select_strategy() if self.members else None
+        self.subscribed_topics = self._find_subscribed_topics()
+        self.pending_sync_members = dict.fromkeys(self.members)
+        self.transition_to(GroupState.COMPLETING if self.members else GroupState.EMPTY, now)
 
-    def _all_topics(self) -> frozenset[str] | None:
+    def _find_subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
         try:
             for member in self.members.values():
                 topics.update(
-                    consumer_protocol.decode_subscribed_topics(member.metadata(self.protocol))
+                    consumer_protocol.decode_subscribed_topics(member.metadata_for(self.protocol))
                 )
         except FormatError:
             return None
         return frozenset(topics)
 
-    def is_subscribed(self, topic: str) -> bool:
+    def is_subscribed_to_topic(self, topic: str) -> bool:
         """Whether a member reads this topic. If the subscriptions cannot be read, True for
         consumer groups.
         """
-        if self.subscribed is None:
+        if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
-        return topic in self.subscribed
+        return topic in self.subscribed_topics
 
     # what the journal says of it
 
-    def saved(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
+    def to_entry(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
         """Returns the generation as a journal entry, with these assignments."""
         return GroupMetadataEntry(
             group=self.name,
@@ -442,15 +455,15 @@ class ClassicGroup:
             generation=self.generation,
             protocol=self.protocol,
             leader=self.leader,
-            state_timestamp=self.timestamp,
+            state_timestamp=self.state_timestamp,
             members=tuple(
-                member.saved(self.protocol, assignments.get(member.member_id, b""))
+                member.to_entry_member(self.protocol, assignments.get(member.member_id, b""))
                 for member in self.members.values()
             ),
         )
 
     @classmethod
-    def loaded(
+    def from_entry(
         cls, entry: GroupMetadataEntry, offsets: dict[TopicPartition, OffsetCommitEntry]
     ) -> ClassicGroup:
         """Restores a group from the journal, as stable or empty.
@@ -466,17 +479,17 @@ class ClassicGroup:
         group.offsets = offsets
         listed = {saved.static_id or saved.member_id: saved for saved in entry.members}
         for saved in listed.values() if entry.protocol is not None else ():
-            member = ClassicGroupMember.loaded(saved, entry)
+            member = ClassicGroupMember.from_entry_member(saved, entry)
             member.assignment = saved.assignment
             group.members[member.member_id] = member
             if member.static_id is not None:
                 group.static_ids[member.static_id] = member.member_id
-            group._support.update(member.strategies)
+            group._supporters_by_protocol.update(member.strategies)
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         group.leader = (
             entry.leader if entry.leader in group.members else next(iter(group.members), None)
         )
-        group.subscribed = group._all_topics()
+        group.subscribed_topics = group._find_subscribed_topics()
         return group
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
@@ -485,7 +498,7 @@ class ClassicGroup:
             JoinedMember(
                 member_id=member.member_id,
                 static_id=member.static_id,
-                metadata=member.metadata(self.protocol),
+                metadata=member.metadata_for(self.protocol),
             )
             for member in self.members.values()
         )
@@ -493,13 +506,15 @@ class ClassicGroup:
     def check_invariants(self) -> None:
         """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
-        assert self.waiting == sum(member.join_token is not None for member in members)
-        assert self._support == Counter(name for m in members for name in m.strategies)
+        assert self.waiting_join_count == sum(member.join_token is not None for member in members)
+        assert self._supporters_by_protocol == Counter(
+            name for m in members for name in m.strategies
+        )
         assert self.static_ids == {
             m.static_id: m.member_id for m in members if m.static_id is not None
         }
-        assert self.pending_sync.keys() <= self.members.keys()
-        assert self.pending.keys().isdisjoint(self.members)
+        assert self.pending_sync_members.keys() <= self.members.keys()
+        assert self.pending_join_members.keys().isdisjoint(self.members)
         assert (self.leader in self.members) if self.members else self.leader is None
         assert 0 <= self.generation <= MAX_GENERATION
         parked_syncs = [member for member in members if member.sync_token is not None]
@@ -510,10 +525,10 @@ class ClassicGroup:
                 assert not parked_syncs
             case GroupState.COMPLETING:
                 assert self.members
-                assert self.waiting == 0
-                assert self.protocol in self.strategies
+                assert self.waiting_join_count == 0
+                assert self.protocol in self.common_strategies
             case GroupState.STABLE:
                 assert self.members
-                assert self.waiting == 0
+                assert self.waiting_join_count == 0
                 assert not parked_syncs
-                assert self.protocol in self.strategies
+                assert self.protocol in self.common_strategies

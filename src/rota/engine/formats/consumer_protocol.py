@@ -318,7 +318,7 @@ def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSI
         writer.int32(NO_GENERATION if generation is None else max(generation, NO_GENERATION))
     if version >= RACK_VERSION:
         writer.string(subscription.rack)
-    return writer.done()
+    return writer.to_bytes()
 
 
 ASSIGNMENT = "assignment"
@@ -340,7 +340,7 @@ def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) ->
     writer.int16(limit_version(version, ASSIGNMENT))
     write_partitions(writer, assignment.partitions.by_topic().items())
     writer.nullable_bytes(assignment.user_data)
-    return writer.done()
+    return writer.to_bytes()
 
 
 # Writes the assignments of all members of a group at once.
@@ -374,7 +374,7 @@ def encode_assignments(placement: Placement) -> dict[str, bytes]:
     """The same bytes as :func:`rota.engine.formats.consumer_protocol.encode_assignment` of each
     member's assignment.
     """
-    order, bounds = placement.by_member
+    order, bounds = placement.numbers_by_member
     rows, bounds = order[bounds[0] :], bounds - bounds[0]
     topic = placement.layout.topic_of[rows]
     first = _find_topic_entries(topic, bounds)
@@ -462,7 +462,7 @@ def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
     order = compute_if_absent_order(names, looked_up_after=looked_up_after)
     write_partitions(writer, ((names[position], found[names[position]]) for position in order))
     writer.int32(generation)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
@@ -525,7 +525,7 @@ def encode_cooperative_user_data(generation: int) -> bytes:
     """Cooperative user data, version 0: the generation alone."""
     writer = PrimitiveWriter(COOPERATIVE_USER_DATA)
     writer.int32(generation)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def decode_cooperative_user_data(data: bytes) -> tuple[int, str | None]:

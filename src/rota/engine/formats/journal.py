@@ -3,10 +3,10 @@ writes them.
 
 A key starts with the record's type, a value with its version; a null value is a tombstone. Decoded
 are offsets and classic groups in all versions (journal_classic.py) and consumer groups
-(journal_consumer.py). Any other type becomes a `Foreign` with Kafka's name or "unknown": like
-Kafka's own coordinator, a reader skips types that it does not know, and can count them by name.
-Bytes that do not follow their type's format exactly raise a FormatError; so does a version newer
-than those known. Tagged fields with unknown tags are skipped, and so not written back.
+(journal_consumer.py). Any other type becomes an `UnparsedEntry` with Kafka's name or "unknown":
+like Kafka's own coordinator, a reader skips types that it does not know, and can count them by
+name. Bytes that do not follow their type's format exactly raise a FormatError; so does a version
+newer than those known. Tagged fields with unknown tags are skipped, and so not written back.
 
 Nearly every record is an offset. `decode_entries` reads all of them at once, in all versions,
 column by column, and of every other record its type and group. An offset that it does not read,
@@ -167,7 +167,7 @@ class OffsetCommitColumns:
     def __len__(self) -> int:
         return len(self.row)
 
-    def only(self, rows: BoolArray) -> OffsetCommitColumns:
+    def select(self, rows: BoolArray) -> OffsetCommitColumns:
         """Some of them."""
         return OffsetCommitColumns(
             **{each.name: getattr(self, each.name)[rows] for each in fields(self)}
@@ -186,7 +186,7 @@ class EntryColumns:
     topics: tuple[str, ...]
     commits: OffsetCommitColumns
     #: Rows to be decoded one by one, because they do not look as they should.
-    left: Int64Array
+    undecoded_rows: Int64Array
 
     def __len__(self) -> int:
         return len(self.type)
@@ -204,7 +204,7 @@ class Slices(NamedTuple):
         """Where each ends."""
         return self.start + self.size
 
-    def only(self, rows: Int64Array | BoolArray) -> Slices:
+    def select(self, rows: Int64Array | BoolArray) -> Slices:
         """Some of them."""
         return Slices(self.start[rows], self.size[rows])
 
@@ -218,7 +218,11 @@ def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryCo
     control = columns.batches.control[columns.batch]
     keys = Slices(columns.key_start, np.where(control, NULL, columns.key_size))
     found = decode_entries(columns.buffer, keys, Slices(columns.value_start, columns.value_size))
-    return replace(found, left=found.left[~control[found.left]]) if control.any() else found
+    return (
+        replace(found, undecoded_rows=found.undecoded_rows[~control[found.undecoded_rows]])
+        if control.any()
+        else found
+    )
 
 
 def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryColumns:
@@ -231,9 +235,9 @@ def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryCol
     # a foreign record is none of ours to judge; the others need their group
     left = (kind == NO_TYPE) | (np.isin(kind, DECODED_TYPES) & (group == NO_GROUP))
     rows = np.flatnonzero((kind <= OFFSET_TYPE) & (kind >= LEGACY_OFFSET_TYPE) & ~left)
-    topics, topic, partition = _read_topics(buffer, keys.only(rows))
+    topics, topic, partition = _read_topics(buffer, keys.select(rows))
     tombstone = values.size[rows] < 0
-    found = _OffsetValues(buffer, values.only(rows))
+    found = _OffsetValues(buffer, values.select(rows))
     good = (topic >= 0) & (tombstone | found.good)
     left[rows[~good]] = True
     commits = OffsetCommitColumns(
@@ -250,8 +254,8 @@ def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryCol
         group=group,
         groups=groups,
         topics=topics,
-        commits=commits if good.all() else commits.only(good),
-        left=np.flatnonzero(left),
+        commits=commits if good.all() else commits.select(good),
+        undecoded_rows=np.flatnonzero(left),
     )
 
 

@@ -156,7 +156,7 @@ def _decode_any_offset(
     group = reader.string("group")
     topic = reader.string("topic")
     partition = reader.int32("partition")
-    reader.end()
+    reader.expect_end()
     if value is None:
         return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
     reader = PrimitiveReader(value, OFFSET_VALUE)
@@ -170,7 +170,7 @@ def _decode_any_offset(
         reader.int64("expire timestamp") if version == EXPIRING_OFFSET_VERSION else NO_TIMESTAMP
     )
     topic_id = _read_topic_id(reader) if flexible else None
-    reader.end()
+    reader.expect_end()
     return OffsetCommitEntry(
         group=group,
         topic=topic,
@@ -200,7 +200,7 @@ def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupM
     reader = PrimitiveReader(key, GROUP_KEY)
     reader.int16("type")
     group = reader.string("group")
-    reader.end()
+    reader.expect_end()
     if value is None:
         return GroupMetadataTombstone(group=group)
     reader = PrimitiveReader(value, GROUP_VALUE)
@@ -220,7 +220,7 @@ def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupM
     )
     if flexible:
         reader.skip_tags()
-    reader.end()
+    reader.expect_end()
     return saved
 
 
@@ -273,7 +273,7 @@ def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMemb
     flexible = version >= 4
     text = reader.compact_string if flexible else reader.string
     nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
-    some_bytes = reader.compact_bytes if flexible else reader.needed_bytes
+    some_bytes = reader.compact_bytes if flexible else reader.bytes_not_null
     member_id = text("member id")
     static_id = nullable_text("static id") if version >= 3 else None
     client_id = text("client id")
@@ -303,7 +303,7 @@ def encode_offset_key(entry: OffsetCommitEntry | OffsetCommitTombstone) -> bytes
     writer.string(entry.group)
     writer.string(entry.topic)
     writer.int32(entry.partition)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
@@ -315,7 +315,7 @@ def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
         writer.string(entry.metadata)
         writer.int64(entry.commit_timestamp)
         writer.int64(entry.expire_timestamp)
-        return writer.done()
+        return writer.to_bytes()
     writer.int16(CURRENT_OFFSET_VERSION)
     writer.int64(entry.offset)
     writer.int32(entry.leader_epoch)
@@ -328,7 +328,7 @@ def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
         writer.unsigned_varint(TOPIC_ID_TAG)
         writer.unsigned_varint(UUID_SIZE)
         writer.uuid(entry.topic_id)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def encode_group_key(entry: GroupMetadataEntry | GroupMetadataTombstone) -> bytes:
@@ -336,7 +336,7 @@ def encode_group_key(entry: GroupMetadataEntry | GroupMetadataTombstone) -> byte
     writer = PrimitiveWriter(GROUP_KEY)
     writer.int16(GROUP_TYPE)
     writer.string(entry.group)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def encode_group_value(entry: GroupMetadataEntry) -> bytes:
@@ -358,7 +358,7 @@ def encode_group_value(entry: GroupMetadataEntry) -> bytes:
         writer.int32(member.session_timeout)
         writer.nullable_bytes(member.subscription)
         writer.nullable_bytes(member.assignment)
-    return writer.done()
+    return writer.to_bytes()
 
 
 def read_value_version(reader: PrimitiveReader, highest: int) -> int:

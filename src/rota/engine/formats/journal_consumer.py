@@ -43,7 +43,7 @@ class FieldType(NamedTuple):
 
     read: Callable[[PrimitiveReader, str], Any]
     write: Callable[[PrimitiveWriter, Any], None]
-    smallest: int
+    smallest_size: int
 
 
 class TaggedField(NamedTuple):
@@ -103,11 +103,11 @@ class Structure:
         for number, kind, content in tagged:
             inner = PrimitiveWriter(writer.subject)
             kind.write(inner, content)
-            writer.tag(number, inner.done())
+            writer.tag(number, inner.to_bytes())
 
-    def of(self, made: Callable[..., Any]) -> FieldType:
+    def as_field_type(self, made: Callable[..., Any]) -> FieldType:
         """The structure inside of another, as values of a class."""
-        smallest = 1 + sum(kind.smallest for kind in self.fields.values())
+        smallest = 1 + sum(kind.smallest_size for kind in self.fields.values())
         return FieldType(lambda reader, _: made(**self.read(reader)), self.write, smallest)
 
 
@@ -129,7 +129,7 @@ def compact_array(kind: FieldType) -> FieldType:
     """A compact array, as a tuple."""
 
     def read(reader: PrimitiveReader, field: str) -> tuple[Any, ...]:
-        count = reader.compact_count(field, kind.smallest)
+        count = reader.compact_count(field, kind.smallest_size)
         return tuple([kind.read(reader, field) for _ in range(count)])
 
     def write(writer: PrimitiveWriter, values: tuple[Any, ...]) -> None:
@@ -174,7 +174,9 @@ MEMBER_KEY_FIELDS = ("group", "member_id")
 
 REGEX_KEY_FIELDS = ("group", "regex")
 
-PARTITION_RACKS = Structure({"partition": INT32, "racks": compact_array(TEXT)}).of(PartitionRacks)
+PARTITION_RACKS = Structure({"partition": INT32, "racks": compact_array(TEXT)}).as_field_type(
+    PartitionRacks
+)
 
 TOPIC = Structure(
     {
@@ -183,22 +185,24 @@ TOPIC = Structure(
         "partition_count": INT32,
         "racks": compact_array(PARTITION_RACKS),
     }
-).of(PartitionMetadataTopic)
+).as_field_type(PartitionMetadataTopic)
 
-PROTOCOL = Structure({"name": TEXT, "metadata": BYTES}).of(JoinGroupProtocol)
+PROTOCOL = Structure({"name": TEXT, "metadata": BYTES}).as_field_type(JoinGroupProtocol)
 
-CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOCOL)}).of(
+CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOCOL)}).as_field_type(
     ClassicMemberMetadata
 )
 
 #: What a missing tag means. Null is not that, and Kafka writes it.
 NO_CLASSIC = ClassicMemberMetadata(session_timeout=0, protocols=())
 
-TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).of(TargetAssignmentTopic)
+TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).as_field_type(
+    TargetAssignmentTopic
+)
 
 CURRENT_TOPIC = Structure(
     {"topic_id": UUID, "partitions": INT32S}, {0: TaggedField("epochs", NULLABLE_INT32S, ())}
-).of(CurrentAssignmentTopic)
+).as_field_type(CurrentAssignmentTopic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +313,13 @@ def decode_consumer_record(number: int, key: bytes, value: bytes | None) -> Cons
     reader = PrimitiveReader(key, f"{record.name} key")
     reader.int16("type")
     fields: dict[str, Any] = {field: reader.string(field_label(field)) for field in record.key}
-    reader.end()
+    reader.expect_end()
     if value is None:
         return record.forgotten(**fields)
     reader = PrimitiveReader(value, f"{record.name} value")
     read_value_version(reader, VALUE_VERSION)
     fields |= record.value.read(reader)
-    reader.end()
+    reader.expect_end()
     return record.saved(**fields)
 
 
@@ -326,10 +330,10 @@ def encode_consumer_entry(entry: ConsumerGroupEntry) -> tuple[bytes, bytes | Non
     writer.int16(record.number)
     for name in record.key:
         writer.string(getattr(entry, name))
-    key = writer.done()
+    key = writer.to_bytes()
     if type(entry) is record.forgotten:
         return key, None
     writer = PrimitiveWriter(f"{record.name} value")
     writer.int16(VALUE_VERSION)
     record.value.write(writer, entry)
-    return key, writer.done()
+    return key, writer.to_bytes()

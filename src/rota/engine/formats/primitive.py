@@ -47,14 +47,14 @@ class PrimitiveReader:
             f"{self.subject}: {field} at byte {self.offset if at is None else at}: {problem}"
         )
 
-    def _step(self, size: int, field: str) -> int:
+    def _advance(self, size: int, field: str) -> int:
         start = self.offset
         if size > len(self.data) - start:
-            raise self._short(size, field)
+            raise self._too_short(size, field)
         self.offset = start + size
         return start
 
-    def _short(self, size: int, field: str) -> FormatError:
+    def _too_short(self, size: int, field: str) -> FormatError:
         return self.error(field, f"{size} bytes needed, {self.remaining} left")
 
     def _number(self, form: struct.Struct, field: str) -> int:
@@ -62,11 +62,11 @@ class PrimitiveReader:
         try:
             (value,) = form.unpack_from(self.data, self.offset)
         except struct.error:
-            raise self._short(form.size, field) from None
+            raise self._too_short(form.size, field) from None
         self.offset += form.size
         return value
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         """Nothing may be left."""
         if self.remaining:
             raise self.error("end", f"{self.remaining} bytes too many")
@@ -92,7 +92,7 @@ class PrimitiveReader:
         at = self.offset
         value = 0
         for shift in range(0, 7 * LONGEST_VARINT, 7):
-            byte = self.data[self._step(1, field)]
+            byte = self.data[self._advance(1, field)]
             value |= (byte & 127) << shift
             if byte < 128:
                 if value >= 2**32:
@@ -102,7 +102,7 @@ class PrimitiveReader:
 
     def uuid(self, field: str) -> bytes:
         """The 16 bytes of a UUID."""
-        start = self._step(UUID_SIZE, field)
+        start = self._advance(UUID_SIZE, field)
         return self.data[start : start + UUID_SIZE]
 
     def count(self, field: str, smallest: int) -> int:
@@ -111,13 +111,13 @@ class PrimitiveReader:
         A count that the remaining bytes cannot hold is refused here, before anything is allocated.
         """
         at = self.offset
-        return self._possible(self.int32(field), field, smallest, at)
+        return self._check_count(self.int32(field), field, smallest, at)
 
     def nullable_compact_count(self, field: str, smallest: int) -> int | None:
         """The length of a compact array, checked in the same way; None for null."""
         at = self.offset
         count = self.unsigned_varint(field) - 1
-        return None if count < 0 else self._possible(count, field, smallest, at)
+        return None if count < 0 else self._check_count(count, field, smallest, at)
 
     def compact_count(self, field: str, smallest: int) -> int:
         """The length of a compact array that may not be null."""
@@ -127,7 +127,7 @@ class PrimitiveReader:
             raise self.error(field, "null where an array is needed", at)
         return count
 
-    def _possible(self, count: int, field: str, smallest: int, at: int) -> int:
+    def _check_count(self, count: int, field: str, smallest: int, at: int) -> int:
         if not 0 <= count <= self.remaining // smallest:
             raise self.error(field, f"impossible count {count}, {self.remaining} bytes left", at)
         return count
@@ -163,7 +163,7 @@ class PrimitiveReader:
         return text
 
     def _text(self, size: int, field: str, at: int) -> str:
-        start = self._step(size, field)
+        start = self._advance(size, field)
         try:
             return self.data[start : start + size].decode()
         except UnicodeDecodeError as error:
@@ -174,10 +174,10 @@ class PrimitiveReader:
         size = self.int32(field)
         if size < 0:
             return None
-        start = self._step(size, field)
+        start = self._advance(size, field)
         return self.data[start : start + size]
 
-    def needed_bytes(self, field: str) -> bytes:
+    def bytes_not_null(self, field: str) -> bytes:
         """Bytes with a 32-bit length that may not be null."""
         at = self.offset
         data = self.nullable_bytes(field)
@@ -191,17 +191,17 @@ class PrimitiveReader:
         size = self.unsigned_varint(field) - 1
         if size < 0:
             raise self.error(field, "null where bytes are needed", at)
-        start = self._step(size, field)
+        start = self._advance(size, field)
         return self.data[start : start + size]
 
     def int32s(self, count: int, field: str) -> tuple[int, ...]:
         """So many signed 32-bit integers."""
-        return struct.unpack_from(f">{count}i", self.data, self._step(4 * count, field))
+        return struct.unpack_from(f">{count}i", self.data, self._advance(4 * count, field))
 
     def packed_int32s(self, field: str) -> bytes:
         """An array of signed 32-bit integers, as the bytes of its elements."""
         size = 4 * self.count(field, 4)
-        start = self._step(size, field)
+        start = self._advance(size, field)
         return self.data[start : start + size]
 
     def tags(self) -> Iterator[tuple[int, int]]:
@@ -211,11 +211,11 @@ class PrimitiveReader:
         """
         at = self.offset
         count = self.unsigned_varint("tagged fields")
-        for _ in range(self._possible(count, "tagged fields", 2, at)):
+        for _ in range(self._check_count(count, "tagged fields", 2, at)):
             tag = self.unsigned_varint("tag")
             field = f"tag {tag}"
             size = self.unsigned_varint(field)
-            start = self._step(size, field)
+            start = self._advance(size, field)
             self.offset = start
             yield tag, start + size
             if self.offset != start + size:
@@ -236,7 +236,7 @@ class PrimitiveWriter:
         self._out = bytearray()
         self.subject = subject
 
-    def done(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Everything that was written."""
         return bytes(self._out)
 
@@ -245,7 +245,7 @@ class PrimitiveWriter:
         try:
             self._out += _INT8.pack(value)
         except struct.error:
-            raise self._misfit(value, 8) from None
+            raise self._out_of_range(value, 8) from None
 
     def int16(self, value: int) -> None:
         """A signed 16-bit integer."""
@@ -256,16 +256,16 @@ class PrimitiveWriter:
         try:
             self._out += _INT32.pack(value)
         except struct.error:
-            raise self._misfit(value, 32) from None
+            raise self._out_of_range(value, 32) from None
 
     def int64(self, value: int) -> None:
         """A signed 64-bit integer."""
         try:
             self._out += _INT64.pack(value)
         except struct.error:
-            raise self._misfit(value, 64) from None
+            raise self._out_of_range(value, 64) from None
 
-    def _misfit(self, value: object, bits: int) -> FormatError:
+    def _out_of_range(self, value: object, bits: int) -> FormatError:
         return FormatError(f"{self.subject}: {value!r} does not fit {bits} bits")
 
     def unsigned_varint(self, value: int) -> None:
@@ -317,7 +317,7 @@ class PrimitiveWriter:
         try:
             self._out += struct.pack(f">{len(values)}i", *values)
         except struct.error:
-            raise self._misfit(values, 32) from None
+            raise self._out_of_range(values, 32) from None
 
     def tag(self, number: int, field: bytes) -> None:
         """A tagged field, already written by itself; their count comes before the first."""

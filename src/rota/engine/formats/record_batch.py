@@ -3,14 +3,20 @@ records of one batch.
 
 The header has 61 bytes and is never compressed::
 
-base offset int64 offset of the first record; compaction may have removed that record length int32
-of everything after it leader epoch int32 the only field after the length that the checksum does not
-cover magic int8 2 checksum uint32 CRC-32C from the attributes to the end attributes int16 bits 0-2
-compression type, 3 timestamps are log append times, 4 transactional, 5 control, 6 the base
-timestamp is the delete horizon last offset delta int32 kept by compaction, so that offsets never
-look missing base timestamp int64 max timestamp int64 with log append time: that of every record
-producer id int64 -1: none producer epoch int16 base sequence int32 count int32 of the records
-present; 0 where compaction left none
+    base offset        int64   of the first record; compaction may have removed that record
+    length             int32   of everything after this field
+    leader epoch       int32   the only field after the length that the checksum does not cover
+    magic              int8    2
+    checksum           uint32  CRC-32C, from the attributes to the end
+    attributes         int16   bits 0-2 compression type, 3 timestamps are log append times,
+                               4 transactional, 5 control, 6 base timestamp is the delete horizon
+    last offset delta  int32   kept by compaction, so that no offset looks missing
+    base timestamp     int64
+    max timestamp      int64   with log append time: that of every record
+    producer id        int64   -1: none
+    producer epoch     int16
+    base sequence      int32
+    count              int32   of the records present; 0 where compaction left none
 
 Compressed records are written as Kafka's own producer does: gzip, snappy in the framing of
 snappy-java ("xerial"), lz4 and zstd frames. Snappy without a frame, as librdkafka writes it, is
@@ -208,7 +214,7 @@ class BatchProblem:
 
     position: int
     size: int
-    flaw: BatchProblemKind
+    kind: BatchProblemKind
     #: In words, without the position.
     text: str
 
@@ -554,8 +560,8 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
 def reencode_batch(head: BatchHeader, body: bytes, *, count: int, newest: int) -> bytes:
     """Encodes a batch again with some of its records; everything else stays as it was.
 
-    :param body: the encoded records, not compressed :param newest: the latest of their timestamps;
-    ignored with log append time
+    :param body: the encoded records, not compressed
+    :param newest: the latest of their timestamps; ignored with log append time
     """
     codec = CompressionType(head.codec)
     if codec is not CompressionType.NONE:
@@ -683,7 +689,7 @@ class RecordReader:
         self.limit = len(data) if limit is None else limit
         self.record = 0
 
-    def records(self, count: int, base_offset: int, base_timestamp: int) -> list[BatchRecord]:
+    def read_records(self, count: int, base_offset: int, base_timestamp: int) -> list[BatchRecord]:
         """Reads all records; nothing may follow them.
 
         :raises FormatError: they do not follow the format
@@ -704,7 +710,7 @@ class RecordReader:
         return found
 
     def _read(self, base_offset: int, base_timestamp: int) -> BatchRecord:
-        self._step(1, "attributes")
+        self._advance(1, "attributes")
         timestamp = base_timestamp + self._varint("timestamp delta", 64)
         offset = base_offset + self._varint("offset delta")
         key = self._bytes("key")
@@ -722,21 +728,21 @@ class RecordReader:
             raise self._error("headers", f"impossible count {count}")
         return read_record_headers(self, count)
 
-    def header(self) -> tuple[bytes, bytes | None]:
+    def read_header(self) -> tuple[bytes, bytes | None]:
         """A header's name and value."""
         name = self._bytes("header name")
         if name is None:
             raise self._error("header name", "null")
         return name, self._bytes("header value")
 
-    def header_place(self) -> tuple[int, int, int, int]:
+    def locate_header(self) -> tuple[int, int, int, int]:
         """Where a header's name and value start, and their sizes; -1: null."""
-        return *self._place("header name"), *self._place("header value")
+        return *self._locate_bytes("header name"), *self._locate_bytes("header value")
 
     def _error(self, field: str, problem: str) -> FormatError:
         return FormatError(f"record {self.record}: {field} at byte {self.at}: {problem}")
 
-    def _step(self, size: int, field: str) -> int:
+    def _advance(self, size: int, field: str) -> int:
         start = self.at
         if size > self.limit - start:
             raise self._error(field, f"{size} bytes needed, {self.limit - start} left")
@@ -747,7 +753,7 @@ class RecordReader:
         start = self.at
         value = shift = 0
         while True:
-            byte = self.data[self._step(1, field)]
+            byte = self.data[self._advance(1, field)]
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128 and value < 1 << bits:
@@ -757,17 +763,17 @@ class RecordReader:
                 raise self._error(field, f"a varint past {bits} bits")
 
     def _bytes(self, field: str) -> bytes | None:
-        start, size = self._place(field)
+        start, size = self._locate_bytes(field)
         return None if size < 0 else bytes(self.data[start : start + size])
 
-    def _place(self, field: str) -> tuple[int, int]:
+    def _locate_bytes(self, field: str) -> tuple[int, int]:
         size = self._varint(field)
-        return (self.at, -1) if size < 0 else (self._step(size, field), size)
+        return (self.at, -1) if size < 0 else (self._advance(size, field), size)
 
 
 def read_record_headers(body: RecordReader, count: int) -> RecordHeaders:
     """So many headers, from where the reader stands."""
-    return tuple([body.header() for _ in range(count)])
+    return tuple([body.read_header() for _ in range(count)])
 
 
 def _wrap_int64(value: int) -> int:

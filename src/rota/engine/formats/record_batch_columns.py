@@ -66,7 +66,7 @@ class BatchContents:
         """As in :func:`rota.engine.formats.record_batch_columns.decode_batches`."""
         found = find_batches(view, may_end_cut=may_end_cut)
         self.view = view
-        self.upto = len(view)
+        self.end_position = len(view)
         self.problems = list(found.problems)
         self.position = found.positions
         self.size = found.sizes
@@ -79,9 +79,9 @@ class BatchContents:
         self.limit: Int64Array = self.position + self.size
         if portion is not None and len(view) > portion:
             self._end_before(max(int(np.searchsorted(self.size.cumsum(), portion, "right")), 1))
-            self.view = view[: self.upto]
+            self.view = view[: self.end_position]
 
-    def check(self) -> None:
+    def check_checksums(self) -> None:
         """Removes batches whose checksum is wrong."""
         crc, view = record_batch.load_crc32c(), self.view
         begins = (self.position + ATTRIBUTES_OFFSET).tolist()
@@ -95,9 +95,9 @@ class BatchContents:
             )
             for row in bad.tolist()
         }
-        self._refuse(found)
+        self._reject(found)
 
-    def open(self, most: int, most_in_all: int) -> None:
+    def decompress_all(self, most: int, most_in_all: int) -> None:
         """Decompresses; afterwards the records of all batches are in one buffer."""
         pieces: list[memoryview | bytes] = [self.view]
         size = len(self.view)
@@ -128,43 +128,43 @@ class BatchContents:
                 size += len(piece)
                 left -= len(piece)
         self.limit = np.where(self.count == 0, self.start, self.limit)
-        for row in np.flatnonzero(self._impossible()).tolist():
+        for row in np.flatnonzero(self._impossible_counts()).tolist():
             size = self.limit[row] - self.start[row]
             text = f"impossible count {self.count[row]}, {size} bytes there"
             found.setdefault(row, (BatchProblemKind.RECORDS, text))
-        self._refuse(found)
+        self._reject(found)
         self.buffer = ByteBuffer(pieces)
 
     def _end_before(self, row: int) -> None:
         """Leaves this batch and all later ones to a later call."""
         if row < len(self.position):
-            self.upto = int(self.position[row])
-            self.problems = [each for each in self.problems if each.position < self.upto]
+            self.end_position = int(self.position[row])
+            self.problems = [each for each in self.problems if each.position < self.end_position]
             self._keep(np.arange(len(self.position)) < row)
 
-    def _impossible(self) -> BoolArray:
+    def _impossible_counts(self) -> BoolArray:
         room = (self.limit - self.start) // SMALLEST_RECORD
         return (self.count < 0) | (self.count > room)
 
-    def refuse_records(self, bad: BoolArray) -> None:
+    def reject_bad_records(self, bad: BoolArray) -> None:
         """Takes out batches whose records do not follow the format."""
         found = {
             row: (BatchProblemKind.RECORDS, self._reason(row))
             for row in np.flatnonzero(bad).tolist()
         }
-        self._refuse(found)
+        self._reject(found)
 
     def _reason(self, row: int) -> str:
         if self.count[row] > MAX_EXPLAINED_RECORDS:
             return "its records do not follow the format"
         body = RecordReader(self.buffer.data[int(self.start[row]) : int(self.limit[row])])
         try:
-            body.records(int(self.count[row]), 0, 0)
+            body.read_records(int(self.count[row]), 0, 0)
         except FormatError as error:
             return str(error)
         raise AssertionError("the readers of one and of many batches do not agree")
 
-    def _refuse(self, found: dict[int, tuple[BatchProblemKind, str]]) -> None:
+    def _reject(self, found: dict[int, tuple[BatchProblemKind, str]]) -> None:
         if not found:
             return
         for row, (flaw, text) in found.items():
@@ -206,7 +206,7 @@ class RecordFields:
     #: The record does not follow the format; the row's other fields mean nothing.
     bad: BoolArray
 
-    def only(self, rows: BoolArray) -> RecordFields:
+    def select(self, rows: BoolArray) -> RecordFields:
         """Some of the records."""
         return RecordFields(**{name: getattr(self, name)[rows] for name in RECORD_FIELD_NAMES})
 
@@ -446,16 +446,16 @@ class RecordColumns:
     #: What was not read, in the order of the file.
     problems: tuple[BatchProblem, ...]
     #: How far the file was read: to the input's end, or that of the portion that was asked for.
-    upto: int
+    end_position: int
 
     def __len__(self) -> int:
         return len(self.offset)
 
-    def only(self, rows: BoolArray) -> RecordColumns:
+    def select(self, rows: BoolArray) -> RecordColumns:
         """Returns the records selected by a mask."""
         return replace(self, **{name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES})
 
-    def of_first(self, count: int) -> RecordColumns:
+    def first_batches(self, count: int) -> RecordColumns:
         """Returns the first batches with their records."""
         rows = slice(0, int(self.batches.count[:count].sum()))
         kept = {name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES}
@@ -514,8 +514,8 @@ def decode_batches(  # noqa: PLR0913, limits of several kinds
     """
     content = BatchContents(memoryview(data), portion, may_end_cut=may_end_cut)
     if check:
-        content.check()
-    content.open(most, most_in_all)
+        content.check_checksums()
+    content.decompress_all(most, most_in_all)
     buffer = content.buffer
     starts, ends, batch, bad = find_records(buffer, content.start, content.limit, content.count)
     read = read_record_fields(buffer, starts, ends)
@@ -523,9 +523,9 @@ def decode_batches(  # noqa: PLR0913, limits of several kinds
     if bad.any():
         keep = ~bad[batch]
         batch = (np.cumsum(~bad) - 1)[batch[keep]]
-        read = read.only(keep)
+        read = read.select(keep)
         starts, ends = starts[keep], ends[keep]
-        content.refuse_records(bad)
+        content.reject_bad_records(bad)
     return _build_columns(content, read, batch, (starts, ends), at)
 
 
@@ -579,7 +579,7 @@ def _build_columns(
         batch=batch,
         batches=batches,
         problems=tuple([replace(each, position=each.position + at) for each in problems]),
-        upto=content.upto + at,
+        end_position=content.end_position + at,
     )
 
 
@@ -634,6 +634,6 @@ def read_header_columns(buffer: ByteBuffer, start: Int64Array, count: Int64Array
     for each in range(live):
         body = RecordReader(buffer.data, int(at[each]))
         for place in range(int(row[each]) + step, int(row[each] + count[order[each]])):
-            fields[:, place] = body.header_place()
+            fields[:, place] = body.locate_header()
     names = ("name_start", "name_size", "value_start", "value_size")
     return HeaderColumns(**dict(zip(names, fields, strict=True)))

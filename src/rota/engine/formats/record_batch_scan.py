@@ -80,8 +80,8 @@ def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> B
     mapped file.
 
     :param may_end_cut: the last batch may be cut off. Bytes that look like that are not searched
-    for further batches, as damage is, unless they come first: then nothing confirms that they are a
-    batch
+        for further batches, as damage is, unless they come first: then nothing confirms that they
+        are a batch
     """
     view = memoryview(data)
     search = _BatchSearch(view)
@@ -106,7 +106,7 @@ def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> B
         _add_problem(problems, problem)
         before = None
         at = problem.position + problem.size
-        if problem.flaw is BatchProblemKind.OLD:
+        if problem.kind is BatchProblemKind.OLD:
             end = at
     return BatchPositions(*_add_batch_sizes(view, positions), end, tuple(problems))
 
@@ -153,15 +153,15 @@ def _describe_damage(
 ) -> BatchProblem:
     """What is wrong here, and how far; it may have begun at the batch before."""
     length, magic = _read_length_and_magic(view, at)
-    if before is not None and not search.sound(before, at - before):
-        after = search.next(before + 1)
+    if before is not None and not search.has_right_checksum(before, at - before):
+        after = search.find_next(before + 1)
         if after < at:
             length, _ = _read_length_and_magic(view, before)
             return BatchProblem(
                 before, after - before, BatchProblemKind.FRAME, f"wrong length {length}"
             )
     else:
-        after = search.next(at + 1)
+        after = search.find_next(at + 1)
     size = after - at
     if magic not in {0, 1, MAGIC}:
         return BatchProblem(at, size, BatchProblemKind.FRAME, describe_magic(magic))
@@ -201,7 +201,7 @@ def _add_problem(problems: list[BatchProblem], problem: BatchProblem) -> None:
     """Adds a problem; adjacent messages of an old format become one, since there may be
     millions.
     """
-    if problems and problem.flaw is BatchProblemKind.OLD:
+    if problems and problem.kind is BatchProblemKind.OLD:
         last = problems[-1]
         if (last.position + last.size, last.text) == (problem.position, problem.text):
             size = last.size + problem.size
@@ -230,26 +230,26 @@ class _BatchSearch:
         self.view = view
         self.budget = MAX_CHECKSUM_PASSES * len(view)
 
-    def next(self, at: int) -> int:
+    def find_next(self, at: int) -> int:
         """Its position; the buffer's end if there is none."""
         limit = len(self.view)
         for begin, end in _search_windows(at, limit - HEADER.size + 1):
-            for position, size in self._likely(begin, end):
+            for position, size in self._find_candidates(begin, end):
                 self.budget -= size
                 if self.budget < 0:
                     return limit
-                if self.sound(position, size):
+                if self.has_right_checksum(position, size):
                     return position
         return limit
 
-    def sound(self, position: int, size: int) -> bool:
+    def has_right_checksum(self, position: int, size: int) -> bool:
         """Is a batch's checksum right?"""
         view = self.view
         (stored,) = CRC_FIELD.unpack_from(view, position + CRC_OFFSET)
         made = compute_crc32c(view[position + ATTRIBUTES_OFFSET : position + size])
         return made == int(stored)
 
-    def _likely(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def _find_candidates(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         numbers = np.frombuffer(self.view, np.uint8)
         found = np.flatnonzero(numbers[begin + MAGIC_OFFSET : end + MAGIC_OFFSET] == MAGIC) + begin
         rows = len(self.view) - HEADER.size + 1

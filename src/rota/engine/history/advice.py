@@ -67,7 +67,7 @@ def is_migration_possible(
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
         return True
     if wanted.protocol is PolicyProtocol.CONSUMER:
-        return all(one.broker for one in libraries)
+        return all(one.consumer_protocol for one in libraries)
     return all(wanted.strategy in one.strategies for one in libraries)
 
 
@@ -111,7 +111,7 @@ def list_migration_steps(
                 format_step(
                     "Restart the members one after the other with {}.",
                     libraries,
-                    lambda one: one.served_by(wanted.strategy),
+                    lambda one: one.assignor_setting(wanted.strategy),
                 )
             )
     elif (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
@@ -146,7 +146,7 @@ def _static_steps(
         )
     elif used.protocol is not PolicyProtocol.CONSUMER:  # else it comes with the restart
         yield format_step(
-            f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_of(session)
+            f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_setting(session)
         )
     yield (
         "Mind: a static member keeps its partitions while it restarts; nobody reads them until "
@@ -176,11 +176,15 @@ def _strategy_steps(
         session = _session_to_set(used, wanted)
         limit = "" if session is None else f" {_SESSION_LIMIT_HINT}"
         yield format_step(
-            f"{restart}.{limit}", libraries, lambda one: one.unserved(wanted.strategy, session)
+            f"{restart}.{limit}",
+            libraries,
+            lambda one: one.classic_protocol_setting(wanted.strategy, session),
         )
         return
     if used.strategy == wanted.strategy:  # an eager one stands beside it
-        yield format_step(f"{restart}{turns}.", libraries, lambda one: one.listed(wanted.strategy))
+        yield format_step(
+            f"{restart}{turns}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
+        )
         return
     crosses = wanted.protocol is not used.protocol
     since = [one.cooperative for one in libraries if one.cooperative]
@@ -192,7 +196,9 @@ def _strategy_steps(
             f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
             "strategies in one list, so there is no way from one to the other while the group runs."
         )
-        yield format_step("Start them with {}.", libraries, lambda one: one.listed(wanted.strategy))
+        yield format_step(
+            "Start them with {}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
+        )
         return
     both = [one.both for one in libraries]
     if crosses and used.strategy == "range" and all(both):
@@ -204,25 +210,25 @@ def _strategy_steps(
     yield format_step(
         f"{restart}: the group goes on with {used.strategy} until all have it.",
         libraries,
-        lambda one: one.listed(wanted.strategy, used.strategy),
+        lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
     yield format_step(
         f"Restart them one after the other again with {{}}{turns}.",
         libraries,
-        lambda one: one.listed(wanted.strategy),
+        lambda one: one.strategy_setting(wanted.strategy),
     )
 
 
 def _consumer_protocol_steps(
     wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> Iterator[str]:
-    clients = [one.broker.client for one in libraries if one.broker]
+    clients = [one.consumer_protocol.client for one in libraries if one.consumer_protocol]
     also = f", and of {join_names(clients)}" if clients else ""
     yield f"Make sure of brokers of Kafka {MIN_BROKER_VERSION} or newer{also}."
     yield format_step(
         "Restart the members one after the other with {}. The group changes over while it runs.",
         libraries,
-        lambda one: one.served(wanted.strategy),
+        lambda one: one.consumer_protocol_setting(wanted.strategy),
     )
 
 
@@ -263,7 +269,7 @@ class PolicyTotal:
         """What policies are compared by: each rebalance holds the group up, if only shortly."""
         return self.damage + self.rebalances
 
-    def as_even_as(self, other: PolicyTotal) -> bool:
+    def is_as_even_as(self, other: PolicyTotal) -> bool:
         """Whether members are loaded as evenly as under another policy, on average; a spread of
         one is even. A strategy may move less by balancing worse.
         """
@@ -307,7 +313,7 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         return _advise_unreadable(generations, steps)
     case = _AdviceCase(generations, steps, whatifs, causes or {}, rollouts or {})
-    best = case.best()
+    best = case.find_best()
     verdict = case.verdict(best)
     if verdict != CHANGE:
         best = case.used
@@ -393,13 +399,13 @@ class _AdviceCase:
         self.libraries = _last_libraries(generations)
         self._able = find_libraries(self.libraries)
 
-    def best(self) -> PolicyTotal:
+    def find_best(self) -> PolicyTotal:
         """The best policy that this group's libraries can have; the one in use is one of them."""
         possible = {
             name: total
             for name, total in self._totals.items()
             if is_migration_possible(self._policy, parse_policy(name), self._able)
-            and total.as_even_as(self.used)
+            and total.is_as_even_as(self.used)
             and not self._hides(parse_policy(name))
         }
         everything = {**possible, self.used.policy: self.used}
@@ -499,12 +505,16 @@ class _AdviceCase:
         """How to migrate, and what else would help."""
         steps: list[str] = []
         if self._slow:
-            late = [one for one in self._able if one.late] or [CLIENT_LIBRARIES[UNKNOWN_LIBRARY]]
+            late = [one for one in self._able if one.slow_poll_hint] or [
+                CLIENT_LIBRARIES[UNKNOWN_LIBRARY]
+            ]
             text = (
                 f"{_format_count(self._slow, 'rebalance')} came of slow polls, which no "
                 "policy mends: "
             )
-            steps.append(format_step(text + "{}.", late, lambda one: one.late, several="do this"))
+            steps.append(
+                format_step(text + "{}.", late, lambda one: one.slow_poll_hint, several="do this")
+            )
         if self._silent:
             steps.append(
                 f"{_format_count(self._silent, 'rebalance')} came of members that fell "

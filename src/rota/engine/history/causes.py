@@ -242,7 +242,7 @@ class _LogEvidence:
     def first(self) -> LogLine:
         return self.lines[self.calls[0]]
 
-    def just_before(self) -> list[LogLine]:
+    def lines_before_call(self) -> list[LogLine]:
         """The lines that led to the first call, latest first; they were written with it."""
         found = []
         for position in range(self.calls[0] - 1, -1, -1):
@@ -360,7 +360,7 @@ def _leave_cause(seen: _LogEvidence, call: LogLine) -> _StatedCause:
     """A member left by a request: the call gives its reason, or the line before does."""
     client, member_id, said = call.client_reason, call.member_id, _log_text(call)
     if client is None:
-        gone = [line for line in seen.just_before() if line.what == "left"]
+        gone = [line for line in seen.lines_before_call() if line.what == "left"]
         if gone:
             client, member_id = gone[0].client_reason, gone[0].member_id
             said = f"{said} {_client_reason_text(client)}" if client else said
@@ -444,7 +444,7 @@ def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
 
 def _downgrade_cause(seen: _LogEvidence, said: str) -> _StatedCause:
     """The last member of the consumer protocol is gone, and the group is a classic one again."""
-    for line in seen.just_before():
+    for line in seen.lines_before_call():
         if line.what in ("left", "fenced"):
             cause, likely, more = _removal_cause(seen, line)
             return cause, likely, f"{said} {more}"
@@ -475,7 +475,7 @@ def _rejoin_cause_from_diff(
 ) -> RebalanceCause | None:
     """What a member that joined again did it for."""
     changed = any(one.member_id == call.member_id for one in differs.resubscribed)
-    if changed or (differs.found and "metadata" in client):
+    if changed or (differs.new_topics and "metadata" in client):
         return RebalanceCause.SUBSCRIPTION
     if is_leader:
         return RebalanceCause.PARTITIONS if differs.grown else None
@@ -487,7 +487,7 @@ def _consumer_cause(seen: _LogEvidence) -> _StatedCause:
     said = _log_text(seen.first)
     if seen.step.before is None and seen.step.known_before:
         return RebalanceCause.JOINED, None, said
-    for line in seen.just_before():
+    for line in seen.lines_before_call():
         match line.what:
             case "joined" if seen.member(line.member_id) is None:  # else it only joined again
                 return RebalanceCause.JOINED, None, line.text
@@ -521,9 +521,9 @@ def _cause_from_diff(differs: GenerationDiff | None) -> RebalanceCause | None:
     """What the generations show, where a line leaves it open."""
     if differs is None:
         return None
-    if differs.came and not differs.went:
+    if differs.joined and not differs.gone:
         return RebalanceCause.JOINED
-    if differs.resubscribed or differs.found:
+    if differs.resubscribed or differs.new_topics:
         return RebalanceCause.SUBSCRIPTION
     return RebalanceCause.PARTITIONS if differs.grown else None
 
@@ -587,7 +587,7 @@ class _JournalCase:
 
     before: Generation
     first: Generation
-    differs: GenerationDiff
+    diff: GenerationDiff
     commits: CommitTimes
 
     @property
@@ -606,11 +606,11 @@ class _JournalCase:
             return "what happened between two samples is not known"
         if generation_distance(self.first.generation, self.before.generation) != 1:
             return "generations in between were not saved"
-        if self.differs.due:
+        if self.diff.is_round_due:
             return "another round was to follow anyway"
-        if self.differs.astray:
+        if self.diff.lost_members:
             return (
-                f"{_describe_members(self.differs.astray, 'had lost what it had')}, and "
+                f"{_describe_members(self.diff.lost_members, 'had lost what it had')}, and "
                 "may have been first"
             )
         return None
@@ -624,15 +624,15 @@ def _cause_without_before(step: Rebalance) -> _InferredCause:
 
 
 def _journal_cause(case: _JournalCase) -> _InferredCause:
-    differs = case.differs
+    differs = case.diff
     cause: RebalanceCause | None = None
     if case.gap is not None:
         reason = case.gap
     elif differs.same_members:
         cause, reason = _same_members_cause(case)
-    elif not differs.came and not differs.renewed:
+    elif not differs.joined and not differs.returned_static:
         cause, reason = _departure_cause(case)
-    elif differs.went or differs.renewed:
+    elif differs.gone or differs.returned_static:
         reason = "members came and went in one rebalance"
     else:
         cause, reason = _join_cause(case)
@@ -641,7 +641,7 @@ def _journal_cause(case: _JournalCase) -> _InferredCause:
 
 def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members came, and nobody went."""
-    differs, who = case.differs, _describe_members(case.differs.came, "joined")
+    differs, who = case.diff, _describe_members(case.diff.joined, "joined")
     if not differs.same_work:
         return None, f"{who}, and more has changed"
     return RebalanceCause.JOINED, who
@@ -649,20 +649,20 @@ def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Nobody came or went."""
-    differs = case.differs
+    differs = case.diff
     reason = "nothing differs from the generation before"
     cause = None
     if not differs.readable:
         reason = "the same members; what they asked for cannot be read"
-    elif differs.resubscribed or differs.found:
+    elif differs.resubscribed or differs.new_topics:
         who = _describe_members(differs.resubscribed, "asked for other topics")
-        reason = who or f"new topics: {', '.join(differs.found)}"
+        reason = who or f"new topics: {', '.join(differs.new_topics)}"
         cause = RebalanceCause.SUBSCRIPTION
         if differs.grown or differs.strategy:
             cause, reason = None, f"{reason}, and more has changed"
     elif differs.grown:
         reason = f"more partitions: {', '.join(differs.grown)}"
-        cause = None if differs.regained else RebalanceCause.PARTITIONS
+        cause = None if differs.was_owned_before else RebalanceCause.PARTITIONS
     elif differs.strategy:
         cause, reason = RebalanceCause.STRATEGY, "another strategy with the same members"
     elif differs.shrunk:
@@ -673,12 +673,12 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members went, and nobody came."""
-    differs, who = case.differs, _describe_members(case.differs.went, "gone")
+    differs, who = case.diff, _describe_members(case.diff.gone, "gone")
     if not differs.same_work:
         return None, f"{who}, and more has changed"
     if GroupType.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"
-    if all(_was_active(case, member) for member in differs.went):
+    if all(_was_active(case, member) for member in differs.gone):
         return RebalanceCause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
 
@@ -704,14 +704,14 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
     """What is the likeliest, where it is not known."""
-    differs = case.differs
-    if differs.went:
-        return _guess_departure(case, differs.went[0])
-    if differs.renewed:
+    differs = case.diff
+    if differs.gone:
+        return _guess_departure(case, differs.gone[0])
+    if differs.returned_static:
         return RebalanceCause.STRATEGY if differs.strategy else RebalanceCause.SILENT
-    if differs.came:
+    if differs.joined:
         return RebalanceCause.JOINED
-    if differs.resubscribed or differs.found:
+    if differs.resubscribed or differs.new_topics:
         return RebalanceCause.SUBSCRIPTION
     return RebalanceCause.PARTITIONS if differs.grown else RebalanceCause.LEADER
 
@@ -744,10 +744,10 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
         return until, until  # the epoch's own entry
     if case is None:
         return None, until
-    earliest, differs = case.before.at, case.differs
-    if case.gap is None and differs.went and not differs.came and not differs.renewed:
+    earliest, differs = case.before.at, case.diff
+    if case.gap is None and differs.gone and not differs.joined and not differs.returned_static:
         # of one that never committed nothing is known: it may have gone at once
-        ends = [case.last_commit(member) or 0 for member in differs.went]
+        ends = [case.last_commit(member) or 0 for member in differs.gone]
         earliest = max(earliest, min(ends))
     return min(earliest, until), until
 

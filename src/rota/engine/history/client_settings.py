@@ -101,7 +101,7 @@ class LibrarySigns(NamedTuple):
     user_data: bytes | None = None
 
     @classmethod
-    def of(
+    def from_saved_member(
         cls, group: str, strategy: str, saved: GroupMetadataMember, told: Subscription | None
     ) -> LibrarySigns:
         """Those of a member of a classic group."""
@@ -248,19 +248,19 @@ class ConsumerProtocolSettings:
 
     #: The version from which on it has it.
     client: str
-    joining: str = "group.protocol=consumer"
+    join_setting: str = "group.protocol=consumer"
     #: With the settings of the members' own in the place of the dots.
-    leaving: str = "group.protocol=classic and ..., and without group.remote.assignor"
+    leave_setting: str = "group.protocol=classic and ..., and without group.remote.assignor"
     #: How it asks for a strategy of the broker's.
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
     #: It has to name ``uniform``, too.
     asks_always: bool = False
     without: str = f", and without {_BROKER_SETTINGS}, which are then the broker's"
 
-    def joined(self, strategy: str) -> str:
+    def settings_for(self, strategy: str) -> str:
         """What a member of such a group sets."""
         asked = f" and {self.assignor[strategy]}"
-        return self.joining + (asked if self.asks_always or strategy != "uniform" else "")
+        return self.join_setting + (asked if self.asks_always or strategy != "uniform" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,9 +284,9 @@ class ClientLibrary:
     session_needs: Callable[[int], str] = lambda _: ""
     duration: Callable[[int], str] = str
     #: What helps against slow polls; None: it does not know them.
-    late: str | None = None
+    slow_poll_hint: str | None = None
     #: None: it does not know KIP-848.
-    broker: ConsumerProtocolSettings | None = None
+    consumer_protocol: ConsumerProtocolSettings | None = None
     #: The version from which on it has cooperative-sticky; None: from the first that matters.
     cooperative: str | None = None
     #: It takes eager and cooperative strategies in one list.
@@ -294,7 +294,7 @@ class ClientLibrary:
     #: The members whose list has range and cooperative-sticky if nobody sets it.
     both: str | None = None
 
-    def listed(self, *strategies: str) -> str:
+    def strategy_setting(self, *strategies: str) -> str:
         """The setting for these strategies, in this order."""
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
@@ -303,27 +303,35 @@ class ClientLibrary:
         """The setting of a static member, and what it asks for."""
         return None if self.static is None else self.static + self.static_needs
 
-    def session_of(self, milliseconds: int) -> str | None:
+    def session_setting(self, milliseconds: int) -> str | None:
         """The setting for this session timeout."""
         if self.session is None:
             return None
         setting = self.session.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
         return setting + self.session_needs(milliseconds)
 
-    def served(self, strategy: str) -> str | None:
+    def consumer_protocol_setting(self, strategy: str) -> str | None:
         """What a member sets to be given partitions by the broker."""
-        return None if self.broker is None else self.broker.joined(strategy) + self.broker.without
+        return (
+            None
+            if self.consumer_protocol is None
+            else self.consumer_protocol.settings_for(strategy) + self.consumer_protocol.without
+        )
 
-    def unserved(self, strategy: str, session: int | None = None) -> str:
+    def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """What a member sets to share out partitions with the others again, and its session."""
-        told = self.listed(strategy)
+        told = self.strategy_setting(strategy)
         if session is not None:
-            told = join_names((told, self.session_of(session)))
-        return told if self.broker is None else self.broker.leaving.replace(VALUE_PLACEHOLDER, told)
+            told = join_names((told, self.session_setting(session)))
+        return (
+            told
+            if self.consumer_protocol is None
+            else self.consumer_protocol.leave_setting.replace(VALUE_PLACEHOLDER, told)
+        )
 
-    def served_by(self, strategy: str) -> str | None:
+    def assignor_setting(self, strategy: str) -> str | None:
         """What a member of such a group sets for another strategy."""
-        return None if self.broker is None else self.broker.assignor[strategy]
+        return None if self.consumer_protocol is None else self.consumer_protocol.assignor[strategy]
 
 
 _JAVA_SLOW_POLL_HINT = (
@@ -349,8 +357,8 @@ _JAVA = ClientLibrary(
         },
     ),
     static_needs=" (the Java client 2.3 or newer)",
-    late=_JAVA_SLOW_POLL_HINT,
-    broker=ConsumerProtocolSettings(client="the Java client 4.0 or newer"),
+    slow_poll_hint=_JAVA_SLOW_POLL_HINT,
+    consumer_protocol=ConsumerProtocolSettings(client="the Java client 4.0 or newer"),
     cooperative="the Java client 2.4 or newer",
     mixes=True,
     both="Java's of 3.0 or newer",
@@ -377,7 +385,7 @@ _KAFKA_PYTHON = ClientLibrary(
     static_needs=" (kafka-python 2.3 or newer)",
     session="session_timeout_ms=...",
     session_needs=_kafka_python_session_needs,
-    late=_PYTHON_SLOW_POLL_HINT,
+    slow_poll_hint=_PYTHON_SLOW_POLL_HINT,
     cooperative="kafka-python 3.0 or newer",
 )
 
@@ -417,10 +425,10 @@ _FRANZ_GO = ClientLibrary(
     static="kgo.InstanceID(ID)",
     session="kgo.SessionTimeout(...)",
     duration=lambda milliseconds: _go_duration(milliseconds).replace(" ", ""),
-    broker=ConsumerProtocolSettings(
+    consumer_protocol=ConsumerProtocolSettings(
         client="franz-go 1.22 or newer (which recommends Kafka 4.3)",
-        joining="kgo.ServerSideBalancer()",
-        leaving="..., and without kgo.ServerSideBalancer()",
+        join_setting="kgo.ServerSideBalancer()",
+        leave_setting="..., and without kgo.ServerSideBalancer()",
         assignor=MappingProxyType(
             {
                 "uniform": "kgo.Balancers(kgo.StickyBalancer())",
@@ -440,15 +448,15 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         STREAMS: ClientLibrary(
             name="Kafka Streams",
             static_needs=" (Kafka Streams 2.3 or newer)",
-            late=_JAVA_SLOW_POLL_HINT,
+            slow_poll_hint=_JAVA_SLOW_POLL_HINT,
         ),
         LIBRDKAFKA: ClientLibrary(
             name="librdkafka",
             strategies=CLASSIC_STRATEGIES - {"sticky"},
             static_needs=" (librdkafka 1.4 or newer)",
             session_needs=_librdkafka_session_needs,
-            late=_SLOW_POLL_HINT.format("max.poll.interval.ms"),
-            broker=ConsumerProtocolSettings(client="librdkafka 2.12 or newer"),
+            slow_poll_hint=_SLOW_POLL_HINT.format("max.poll.interval.ms"),
+            consumer_protocol=ConsumerProtocolSettings(client="librdkafka 2.12 or newer"),
             cooperative="librdkafka 1.6 or newer",
         ),
         KAFKA_PYTHON: _KAFKA_PYTHON,
@@ -484,7 +492,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
         ROTA: ClientLibrary(
             name="Rota",
             strategies=CLASSIC_STRATEGIES,
-            late=_JAVA_SLOW_POLL_HINT,
+            slow_poll_hint=_JAVA_SLOW_POLL_HINT,
             mixes=True,
             both="Rota's",
         ),

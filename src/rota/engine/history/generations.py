@@ -105,7 +105,7 @@ class OwnershipTracker:
         self._ended: dict[tuple[str, int, str], _OwnershipSpan] = {}
         self._over: list[_OwnershipSpan] = []
 
-    def hold(
+    def set_owned(
         self, member: GenerationMember, held: PartitionsByTopic, at: int, generation: int
     ) -> None:
         """Sets the partitions that a member owns from now on."""
@@ -122,7 +122,7 @@ class OwnershipTracker:
         self._held[member_id] = held
         self._generation[member_id] = generation
 
-    def keep(self, member_ids: Collection[str], at: int) -> None:
+    def keep_only(self, member_ids: Collection[str], at: int) -> None:
         """Ends the ownership of all other members."""
         for member_id in sorted(self._held.keys() - member_ids):
             self.drop(member_id, at)
@@ -158,7 +158,7 @@ class OwnershipTracker:
         tenure.to_generation = self._generation[key[2]]
         self._ended[key] = tenure
 
-    def ended(self) -> int:
+    def count_ended(self) -> int:
         """How many there are that are over, and were not taken yet."""
         return len(self._over)
 
@@ -167,7 +167,7 @@ class OwnershipTracker:
         over, self._over = self._over, []
         return _ownership_rows(group, over)
 
-    def close(self, group: str) -> list[PartitionOwnership]:
+    def close_all(self, group: str) -> list[PartitionOwnership]:
         """All that was not taken yet; what is still held has no end."""
         for (_, _, member_id), tenure in self._open.items():
             tenure.to_generation = self._generation[member_id]
@@ -211,34 +211,34 @@ class HistoryBuilder:
     def __init__(self, group: str) -> None:
         self.group = group
         self._made: list[Generation] = []
-        self.ledger = OwnershipTracker()
+        self.ownership = OwnershipTracker()
         self.life = 0
         #: The last generation of this life.
         self.last: Generation | None = None
 
-    def add(self, generation: Generation) -> None:
+    def add_generation(self, generation: Generation) -> None:
         """A generation was saved."""
         self._made.append(generation)
         self.last = generation
 
-    def take(self) -> list[Generation]:
+    def take_generations(self) -> list[Generation]:
         """Those that were saved since they were last taken."""
         made, self._made = self._made, []
         return made
 
-    def begin_anew(self, at: int) -> None:
+    def start_new_life(self, at: int) -> None:
         """Starts a new life of the group: numbers start again, and no earlier member is in it."""
-        self.ledger.keep((), at)
+        self.ownership.keep_only((), at)
         if self.last is not None:
             self.life += 1
             self.last = None
 
-    def forget(self, written: JournalRecord, kind: GroupType) -> None:
+    def delete_group(self, written: JournalRecord, kind: GroupType) -> None:
         """Records the deletion of the group, unless nothing of it was seen, and starts a new
         life.
         """
         if self.last is not None:
-            self.add(
+            self.add_generation(
                 Generation(
                     group=self.group,
                     kind=kind,
@@ -250,7 +250,7 @@ class HistoryBuilder:
                     protocol_type=self.last.protocol_type,
                 )
             )
-        self.begin_anew(written.at)
+        self.start_new_life(written.at)
 
 
 def generation_distance(number: int, of: int) -> int:
@@ -289,12 +289,14 @@ class ClassicGroupReader:
         self._read: dict[bytes, PartitionsByTopic | FormatError] = {}
         self._libraries: dict[LibrarySigns, str | None] = {}
 
-    def see(self, written: JournalRecord, entry: GroupMetadataEntry, *, converted: bool) -> None:
+    def read_entry(
+        self, written: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
+    ) -> None:
         """A generation was saved; ``converted``: in place of a consumer group."""
         course = self._course
         if course.last is not None and not _continues_life(course.last, entry, converted=converted):
             # no tombstone between them, but it is not what a group becomes of that generation
-            course.begin_anew(written.at)
+            course.start_new_life(written.at)
         mark = _generation_mark(entry, course.last, converted=converted)
         generation = Generation(
             group=course.group,
@@ -308,14 +310,14 @@ class ClassicGroupReader:
             protocol_type=entry.protocol_type,
             strategy=entry.protocol,
             leader=entry.leader,
-            members=self.members(entry),
+            members=self.decode_members(entry),
         )
-        course.add(generation)
-        course.ledger.keep({member.member_id for member in generation.members}, written.at)
+        course.add_generation(generation)
+        course.ownership.keep_only({member.member_id for member in generation.members}, written.at)
         for member in generation.members:
-            course.ledger.hold(member, member.assigned, written.at, entry.generation)
+            course.ownership.set_owned(member, member.assigned, written.at, entry.generation)
 
-    def members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
+    def decode_members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
         """Who is in a generation, by id, with what their bytes say."""
         saved = sorted(entry.members, key=lambda member: member.member_id)
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -365,7 +367,7 @@ class ClassicGroupReader:
             owned=NO_OWNED_PARTITIONS if owned is None else group_by_topic(owned.partitions),
             owned_generation=generation,
             assigned=NO_OWNED_PARTITIONS if isinstance(assigned, FormatError) else assigned,
-            library=self._library(LibrarySigns.of(group, strategy, saved, known)),
+            library=self._library(LibrarySigns.from_saved_member(group, strategy, saved, known)),
             problem="; ".join(wrong) or None,
         )
 
@@ -493,12 +495,12 @@ class ConsumerGroupReader:
         self._course = course
         self._names = names
         #: The entries are what compaction left: no generations can be told from them yet.
-        self.quiet = False
+        self.is_compacted = False
         #: The group was a classic one: its next target is what its members had there.
         self.converted = False
         #: Memberships by member that stand further on in the journal, where compaction has left
         #: what a member had but not, before it, who it was.
-        self.lost: dict[str, MemberMetadataEntry] = {}
+        self.later_memberships: dict[str, MemberMetadataEntry] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -517,7 +519,7 @@ class ConsumerGroupReader:
         #: Members with what they were made of: most are the same in the next generation.
         self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
-    def see(self, written: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
+    def read_entry(self, written: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """An entry of the group, but for its tombstone."""
         match entry:
             case MemberMetadataEntry():
@@ -544,7 +546,7 @@ class ConsumerGroupReader:
                 self._has(written, entry)
             case CurrentMemberAssignmentTombstone():
                 self._current.pop(entry.member_id, None)
-                self._course.ledger.drop(entry.member_id, written.at)
+                self._course.ownership.drop(entry.member_id, written.at)
             case RegularExpressionEntry():
                 self._regexes[entry.regex] = entry.topics
             case RegularExpressionTombstone():
@@ -562,9 +564,9 @@ class ConsumerGroupReader:
         self._clear()
         self.converted = False
 
-    def settle(self) -> None:
+    def settle_compacted(self) -> None:
         """Takes the compacted entries as complete: together they are the group's state."""
-        self.quiet = False
+        self.is_compacted = False
         if self._target is not None and self._targets:
             self._save(GenerationMark.SETTLED, *self._target)
         elif self._epoch is not None and not self._members:
@@ -577,24 +579,24 @@ class ConsumerGroupReader:
         self._replacing.clear()
         if self._worked and not self._members and not self._targets:
             self._worked = False
-            if not self.quiet:
+            if not self.is_compacted:
                 self._save(GenerationMark.EMPTIED, written, entry.epoch)
 
     def _computed(self, written: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
         self._target = written, entry.epoch
         converted, self.converted = self.converted, False
-        if self.quiet:
+        if self.is_compacted:
             return
         self._save(
             GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, written, entry.epoch
         )
         if converted:  # without those that left while the classic group was rebalancing
-            self._course.ledger.keep(self._members.keys(), written.at)
+            self._course.ownership.keep_only(self._members.keys(), written.at)
 
     def _replaced(self, written: JournalRecord, member_id: str) -> None:
         """A static member is back under a new id, with the target it had."""
         self._replacing.discard(member_id)
-        if self._target is not None and not self.quiet:
+        if self._target is not None and not self.is_compacted:
             self._save(GenerationMark.REPLACED, written, self._target[1])
 
     def _has(self, written: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
@@ -603,14 +605,14 @@ class ConsumerGroupReader:
         if entry.epoch != STATIC_LEAVE_EPOCH:
             has = self._held((*entry.assigned, *entry.revoking))
         epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]
-        self._course.ledger.hold(self._member(entry.member_id), has, written.at, epoch)
+        self._course.ownership.set_owned(self._member(entry.member_id), has, written.at, epoch)
 
     def _save(self, mark: GenerationMark, written: JournalRecord, number: int) -> None:
         epoch, last = self._epoch, self._course.last
         again = mark in {GenerationMark.REPLACED, GenerationMark.CONVERTED}
         if last is not None and generation_distance(number, last.generation) < (0 if again else 1):
-            self._course.begin_anew(written.at)  # epochs only grow in a group's life
-        self._course.add(
+            self._course.start_new_life(written.at)  # epochs only grow in a group's life
+        self._course.add_generation(
             Generation(
                 group=self._course.group,
                 kind=GroupType.CONSUMER,
@@ -637,7 +639,7 @@ class ConsumerGroupReader:
         return max((names[place] for place in hash_map_order(names)), key=asked.__getitem__)
 
     def _member(self, member_id: str) -> GenerationMember:
-        saved = self._members.get(member_id) or self.lost.get(member_id)
+        saved = self._members.get(member_id) or self.later_memberships.get(member_id)
         target = self._targets.get(member_id, NO_OWNED_PARTITIONS)
         if saved is None:
             return GenerationMember(
@@ -726,7 +728,7 @@ def read_history(
     """
     reading = HistoryReader(group, topic_names)
     made = list(reading.generations(records))
-    return GroupHistory(generations=made, ownership=reading.rest(), window=reading.window)
+    return GroupHistory(generations=made, ownership=reading.take_remaining(), window=reading.window)
 
 
 def read_generations(
@@ -778,17 +780,17 @@ class HistoryReader:
                 yield from self._forget()
         yield from self._finish()
 
-    def owned(self) -> int:
+    def count_ended(self) -> int:
         """How many rows :meth:`over` has."""
-        return self._course.ledger.ended()
+        return self._course.ownership.count_ended()
 
-    def over(self) -> list[PartitionOwnership]:
+    def take_ended(self) -> list[PartitionOwnership]:
         """What members had and gave up, since it was asked for last; by partition and time."""
-        return self._course.ledger.take_ended(self._course.group)
+        return self._course.ownership.take_ended(self._course.group)
 
-    def rest(self) -> list[PartitionOwnership]:
+    def take_remaining(self) -> list[PartitionOwnership]:
         """What :meth:`over` has not told, when all is read; by partition and time."""
-        return self._course.ledger.close(self._course.group)
+        return self._course.ownership.close_all(self._course.group)
 
     def _forget(self) -> Iterator[Generation]:
         """Reads all records but the last, whose successor may matter, where all are classic."""
@@ -801,7 +803,7 @@ class HistoryReader:
         for position in range(len(self._records) - 1):
             self._see(position, self._records[position])
         self._records = [last]
-        yield from self._course.take()
+        yield from self._course.take_generations()
 
     def _finish(self) -> Iterator[Generation]:
         """Reads the records that are left."""
@@ -809,23 +811,23 @@ class HistoryReader:
         if self.window is None:
             certain, _ = find_compaction_edge(self._records)
             self.window = find_window(self._records)
-        self._modern.quiet = certain > 0
+        self._modern.is_compacted = certain > 0
         for written in reversed(self._records):
             if isinstance(written.entry, MemberMetadataEntry):
-                self._modern.lost[written.entry.member_id] = written.entry
+                self._modern.later_memberships[written.entry.member_id] = written.entry
         for position, written in enumerate(self._records):
-            if position == certain and self._modern.quiet:
-                self._modern.settle()
+            if position == certain and self._modern.is_compacted:
+                self._modern.settle_compacted()
             self._see(position, written)
-            yield from self._course.take()
-        if self._modern.quiet:
-            self._modern.settle()
-        yield from self._course.take()
+            yield from self._course.take_generations()
+        if self._modern.is_compacted:
+            self._modern.settle_compacted()
+        yield from self._course.take_generations()
 
     def _see(self, position: int, written: JournalRecord) -> None:
         match written.entry:
             case GroupMetadataEntry() as entry:
-                self._classic.see(written, entry, converted=self._converted)
+                self._classic.read_entry(written, entry, converted=self._converted)
                 self._converted = False
             case GroupMetadataTombstone():
                 self._leave_classic(position, written)
@@ -834,23 +836,23 @@ class HistoryReader:
             case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
                 pass
             case entry:
-                self._modern.see(written, entry)
+                self._modern.read_entry(written, entry)
 
     def _leave_classic(self, position: int, written: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
         if not isinstance(following, MemberMetadataEntry):
-            self._course.forget(written, GroupType.CLASSIC)
+            self._course.delete_group(written, GroupType.CLASSIC)
         elif uses_classic_protocol(following):
             self._modern.converted = True
         else:  # it was empty: a consumer group takes its name, and counts anew
-            self._course.begin_anew(written.at)
+            self._course.start_new_life(written.at)
 
     def _leave_modern(self, position: int, written: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
         self._modern.end()
         if not isinstance(following, GroupMetadataEntry):
-            self._course.forget(written, GroupType.CONSUMER)
+            self._course.delete_group(written, GroupType.CONSUMER)
         elif is_new_group(following):
-            self._course.begin_anew(written.at)
+            self._course.start_new_life(written.at)
         else:
             self._converted = True

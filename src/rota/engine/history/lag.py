@@ -54,7 +54,7 @@ class PartitionTimeIndex:
         rank = np.searchsorted(self._times, at, side="right")
         return partition * (len(self._times) + 1) + rank
 
-    def last(self, partition: Int64Array, at: Int64Array) -> Int64Array:
+    def find_last(self, partition: Int64Array, at: Int64Array) -> Int64Array:
         """The row of the last entry of a partition that is not later; -1 where there is none."""
         if not len(self._partition):
             return np.full(len(at), -1, dtype=np.int64)
@@ -82,7 +82,7 @@ class EndOffsets:
     end: Int64Array
     beginning: Int64Array
     #: Numbers the stretches in which a partition's end never fell.
-    run: Int64Array
+    stretch: Int64Array
     track: PartitionTimeIndex
     #: All ends that there are, ascending.
     levels: Int64Array
@@ -116,16 +116,16 @@ class EndOffsets:
             partition, at, end, beginning, run, PartitionTimeIndex(partition, at), levels, climb
         )
 
-    def when(
+    def at_times(
         self, partition: Int64Array, at: Int64Array, reach: int = MAX_SAMPLE_AGE
     ) -> KnownEndOffsets:
         """The ends of partitions at times."""
         if not len(self.at):
             none = np.zeros(len(at), dtype=np.int64)
             return KnownEndOffsets(none, none, none - 1, np.zeros(len(at), dtype=bool))
-        row = self.track.last(partition, at)
+        row = self.track.find_last(partition, at)
         after = np.minimum(row + 1, len(self.at) - 1)
-        rising = (row >= 0) & (after > row) & (self.run[after] == self.run[row])
+        rising = (row >= 0) & (after > row) & (self.stretch[after] == self.stretch[row])
         fallen = (after > row) & (self.partition[after] == partition) & ~rising
         elapsed = at - self.at[row]
         span = np.where(rising, self.at[after] - self.at[row], 1)
@@ -135,10 +135,10 @@ class EndOffsets:
         ceiling = np.where(rising | fallen, self.end[row] + rise, _NO_CEILING)
         return KnownEndOffsets(end, ceiling, row, known)
 
-    def earlier(self, sample: Int64Array, at: Int64Array) -> Int64Array:
+    def end_before(self, sample: Int64Array, at: Int64Array) -> Int64Array:
         """The end at a time before a sample; before the sample's stretch, the stretch's first."""
-        first = np.searchsorted(self.run, self.run[sample])
-        return self.when(self.partition[sample], np.maximum(at, self.at[first])).end
+        first = np.searchsorted(self.stretch, self.stretch[sample])
+        return self.at_times(self.partition[sample], np.maximum(at, self.at[first])).end
 
     def age(self, sample: Int64Array, offset: Int64Array, at: Int64Array) -> Float64Array:
         """How long before a time the end passed an offset, in milliseconds.
@@ -148,7 +148,7 @@ class EndOffsets:
         before, wait = self._crossing(sample, offset)
         return at - self.at[before] - wait
 
-    def passed(self, sample: Int64Array, offset: Int64Array) -> Float64Array:
+    def passed_at(self, sample: Int64Array, offset: Int64Array) -> Float64Array:
         """When the end passed an offset, in milliseconds since 1970.
 
         NaN where that was not in the stretch of the sample, and where there is no sample (-1).
@@ -163,11 +163,13 @@ class EndOffsets:
         """The last sample before the end passed an offset, and how long after it that was; NaN
         where it was not in the stretch of the sample.
         """
-        wanted = _search_key(self.run[sample], offset, self.levels)
+        wanted = _search_key(self.stretch[sample], offset, self.levels)
         row = np.searchsorted(self.climb, wanted, side="right")
         row = np.minimum(row, len(self.end) - 1)
         before = np.maximum(row - 1, 0)
-        inside = (self.run[row] == self.run[sample]) & (self.run[before] == self.run[row])
+        inside = (self.stretch[row] == self.stretch[sample]) & (
+            self.stretch[before] == self.stretch[row]
+        )
         inside &= (before < row) & (self.end[row] > offset)
         rise = np.where(inside, self.end[row] - self.end[before], 1)
         wait = (offset + 1 - self.end[before]) / rise * (self.at[row] - self.at[before])
@@ -175,19 +177,19 @@ class EndOffsets:
 
     def first_at(self) -> Int64Array:
         """For each sample the time of the first one in its stretch."""
-        return self.at[np.searchsorted(self.run, self.run)]
+        return self.at[np.searchsorted(self.stretch, self.stretch)]
 
     def last_at(self) -> Int64Array:
         """For each sample the time of the last one in its stretch."""
-        return self.at[np.searchsorted(self.run, self.run, side="right") - 1]
+        return self.at[np.searchsorted(self.stretch, self.stretch, side="right") - 1]
 
     def deleted(self) -> Int64Array:
         """For each sample the offset below which nothing is there any more, by its stretch so far:
         what is gone stays gone, also where a sample does not know the beginning.
         """
-        return running_maximum(self.run, self.beginning)
+        return running_maximum(self.stretch, self.beginning)
 
-    def holding(self, sample: Int64Array, offset: Int64Array) -> Int64Array:
+    def last_sample_with(self, sample: Int64Array, offset: Int64Array) -> Int64Array:
         """The last sample in the stretch of a sample before which an offset was not deleted; -1
         where there is none.
         """
@@ -195,19 +197,19 @@ class EndOffsets:
             return np.full(len(sample), -1, dtype=np.int64)
         deleted = self.deleted()
         levels = np.unique(deleted)
-        wanted = _search_key(self.run[sample], offset, levels)
-        row = np.searchsorted(_search_key(self.run, deleted, levels), wanted, side="right") - 1
-        found = (sample >= 0) & (row >= 0) & (self.run[row] == self.run[sample])
+        wanted = _search_key(self.stretch[sample], offset, levels)
+        row = np.searchsorted(_search_key(self.stretch, deleted, levels), wanted, side="right") - 1
+        found = (sample >= 0) & (row >= 0) & (self.stretch[row] == self.stretch[sample])
         return np.where(found, row, -1)
 
-    def by(self, sample: Int64Array, at: Int64Array) -> Int64Array:
+    def first_sample_at(self, sample: Int64Array, at: Int64Array) -> Int64Array:
         """The first sample in the stretch of a sample that is not before a time, or else the last;
         -1 where there is none.
         """
         if not len(self.at):
             return np.full(len(sample), -1, dtype=np.int64)
-        before = self.track.last(self.partition[sample], at - 1)
-        last = np.searchsorted(self.run, self.run[sample], side="right") - 1
+        before = self.track.find_last(self.partition[sample], at - 1)
+        last = np.searchsorted(self.stretch, self.stretch[sample], side="right") - 1
         found = np.minimum(np.maximum(before + 1, sample), last)
         return np.where(sample >= 0, found, -1)
 
@@ -251,7 +253,7 @@ def compute_lags(
     reach: int = MAX_SAMPLE_AGE,
 ) -> CommitLags:
     """The lag at each commit that can be told, in the order of the commits."""
-    found = ends.when(partition, at, reach)
+    found = ends.at_times(partition, at, reach)
     row = np.flatnonzero(found.known)
     offset, sample = offset[row], found.sample[row]
     end = found.end[row]
@@ -274,14 +276,16 @@ class OwnerIntervals:
     track: PartitionTimeIndex
 
     @classmethod
-    def of(cls, partition: Int64Array, since: Int64Array, until: Int64Array) -> OwnerIntervals:
+    def from_intervals(
+        cls, partition: Int64Array, since: Int64Array, until: Int64Array
+    ) -> OwnerIntervals:
         """:param until: the largest number where it has no end"""
         order = np.lexsort((since, partition))
         return cls(until[order], order, PartitionTimeIndex(partition[order], since[order]))
 
-    def at(self, partition: Int64Array, at: Int64Array) -> Int64Array:
+    def find_owner(self, partition: Int64Array, at: Int64Array) -> Int64Array:
         """The row of the interval that a time falls into; -1 where nobody owned the partition."""
         if not len(self.row):
             return np.full(len(at), -1, dtype=np.int64)
-        found = self.track.last(partition, at)
+        found = self.track.find_last(partition, at)
         return np.where((found >= 0) & (at < self.until[found]), self.row[found], -1)

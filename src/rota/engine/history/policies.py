@@ -225,7 +225,7 @@ def suggest_session_timeouts(
         if member.session_timeout
     )
     own = stated.most_common(1)[0][0] if stated else DEFAULT_SESSION_TIMEOUT
-    away = sorted(one.away for one in restarts)
+    away = sorted(one.downtime for one in restarts)
     wanted = away[min(int(len(away) * COVERED_RESTART_SHARE), len(away) - 1)]
     if wanted <= own:
         return (own,)

@@ -62,8 +62,8 @@ def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
     """
     walk = _RebalanceFinder()
     for generation in generations:
-        walk.see(generation)
-    walk.close()
+        walk.read_generation(generation)
+    walk.close_rebalance()
     return walk.found
 
 
@@ -81,22 +81,22 @@ class _RebalanceFinder:
         self._number = number
         self._known = known
 
-    def see(self, generation: Generation) -> None:
+    def read_generation(self, generation: Generation) -> None:
         """The next generation."""
         if generation.life != self._life:
-            self.close()
+            self.close_rebalance()
             self._begin(generation.life, 0)
         match generation.mark:
             case GenerationMark.CREATED:
                 self._begin(generation.life, generation.generation, known=True)
             case GenerationMark.SETTLED:
                 if not (self._rounds and is_same_rebalance(self._rounds[-1], generation)):
-                    self.close(generation)
+                    self.close_rebalance(generation)
                     self._open(generation)
                 self._rounds.append(generation)
                 self._stand(generation)
             case GenerationMark.EMPTIED:
-                self.close()
+                self.close_rebalance()
                 self._open(generation)
                 self._rounds.append(generation)
                 self._stand(generation)
@@ -108,7 +108,7 @@ class _RebalanceFinder:
                 if not self._known and self._before is None:
                     self._begin(generation.life, None, known=True)
             case GenerationMark.FORGOTTEN:
-                self.close()
+                self.close_rebalance()
             case _:
                 assert_never(generation.mark)
 
@@ -123,7 +123,7 @@ class _RebalanceFinder:
             self._number = None
         self._from = self._before, self._number
 
-    def close(self, following: Generation | None = None) -> None:
+    def close_rebalance(self, following: Generation | None = None) -> None:
         """The rebalance is over, and was followed by another."""
         if not self._rounds:
             return
@@ -217,27 +217,27 @@ STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
 class GenerationDiff:
     """From one generation to another. Static members are known by their static id."""
 
-    came: tuple[GenerationMember, ...]
-    went: tuple[GenerationMember, ...]
+    joined: tuple[GenerationMember, ...]
+    gone: tuple[GenerationMember, ...]
     #: Static members that are back under another member id.
-    renewed: tuple[GenerationMember, ...]
+    returned_static: tuple[GenerationMember, ...]
     #: Members that stayed, and ask for other topics than before, or than they were given for: a
     #: static one may have come back with others.
     resubscribed: tuple[GenerationMember, ...]
     #: Topics that nobody asked for or had before.
-    found: tuple[str, ...]
+    new_topics: tuple[str, ...]
     #: Topics of which partitions are given out that were not before, among those asked for before
     #: and after.
     grown: tuple[str, ...]
     #: Topics of which there are fewer.
     shrunk: tuple[str, ...]
     #: Somebody had claimed what is given out now and was not before: it may have been there.
-    regained: bool
+    was_owned_before: bool
     #: Members that stayed, and did not say that they were in the generation before, or had what
     #: they were given there: they had a reason of their own to join. Not all members tell.
-    astray: tuple[GenerationMember, ...]
+    lost_members: tuple[GenerationMember, ...]
     #: Partitions had been taken and given to nobody: another round was to follow by itself.
-    due: bool
+    is_round_due: bool
     #: Another strategy is in use.
     strategy: bool
     #: Every subscription and assignment could be read, so that what is not here did not differ.
@@ -246,7 +246,7 @@ class GenerationDiff:
     @property
     def same_members(self) -> bool:
         """Nobody came or went."""
-        return not (self.came or self.went or self.renewed)
+        return not (self.joined or self.gone or self.returned_static)
 
     @property
     def same_work(self) -> bool:
@@ -267,23 +267,25 @@ def diff_generations(
     given, now = _assigned_pairs(before), _assigned_pairs(settled)
     asked = _known_topics(before) & _known_topics(settled)
     return GenerationDiff(
-        came=tuple(new[key] for key in new if key not in old),
-        went=tuple(old[key] for key in old if key not in new),
-        renewed=tuple(new[key] for key in stayed if new[key].member_id != old[key].member_id),
+        joined=tuple(new[key] for key in new if key not in old),
+        gone=tuple(old[key] for key in old if key not in new),
+        returned_static=tuple(
+            new[key] for key in stayed if new[key].member_id != old[key].member_id
+        ),
         resubscribed=tuple(
             new[key]
             for key in stayed
             if set(new[key].topics) != set(old[key].topics)
             or _has_unsubscribed_topics(old[key], before)
         ),
-        found=tuple(sorted(_known_topics(settled) - _known_topics(before))),
+        new_topics=tuple(sorted(_known_topics(settled) - _known_topics(before))),
         grown=tuple(sorted(asked & {topic for topic, _ in now - given})),
         shrunk=tuple(sorted(asked & {topic for topic, _ in given - now - _owned_pairs(settled)})),
-        regained=not _owned_pairs(before).isdisjoint(now - given),
-        astray=tuple(
+        was_owned_before=not _owned_pairs(before).isdisjoint(now - given),
+        lost_members=tuple(
             new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
         ),
-        due=_is_round_due(before),
+        is_round_due=_is_round_due(before),
         strategy=before.strategy != joined.strategy and before.kind is joined.kind,
         readable=all(_is_readable_generation(one) for one in (before, joined, settled)),
     )
@@ -378,7 +380,7 @@ def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> Rebalanc
     """
     after = step.after
     board, known = _index_partitions(step, poses)
-    scene = board.scene(
+    scene = board.snapshot(
         (
             SnapshotMember(
                 board.number(member_identity(member)),
@@ -391,12 +393,14 @@ def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> Rebalanc
         known,
     )
     before = _index_owners(board, step.before)
-    placed = SnapshotPlacement.of(scene, scene.position[_index_owners(board, after)[scene.numbers]])
-    previous = scene.previous(before)
+    placed = SnapshotPlacement.from_positions(
+        scene, scene.position[_index_owners(board, after)[scene.partition_numbers]]
+    )
+    previous = scene.previous_positions(before)
     return RebalanceCost(
         moved=count_moves(_movable_owners(after, previous, placed.positions), placed.positions),
-        moved_min=scene.fewest(previous),
-        orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.living(before),
+        moved_min=scene.fewest_moves(previous),
+        orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.count_present(before),
         stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
         idle_members=placed.idle,
         most=placed.most,

@@ -79,17 +79,17 @@ class MemberRestart:
     """A member that left and came back."""
 
     #: Its member id before.
-    gone: str
+    old_member_id: str
     #: And after.
-    back: str
+    new_member_id: str
     #: When its process ended, as far as can be told.
     gone_at: int
     back_at: int
     #: It is known by name; else it is one of a rolling deploy.
-    named: bool
+    is_matched_by_name: bool
 
     @property
-    def away(self) -> int:
+    def downtime(self) -> int:
         """For how long, in milliseconds."""
         return max(self.back_at - self.gone_at, 0)
 
@@ -104,12 +104,12 @@ def find_restarts(
 ) -> list[MemberRestart]:
     """Every restart, in the order of coming back."""
     named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
-    taken = {one.gone for one in named} | {one.back for one in named}
+    taken = {one.old_member_id for one in named} | {one.new_member_id for one in named}
     strangers = _pair_members(
         _remove_members(history, taken), causes, _match_in_order, MAX_DEPLOY_GAP
     )
-    deployed = [replace(one, named=False) for one in _keep_rolling_restarts(strangers)]
-    return sorted(named + deployed, key=lambda one: (one.back_at, one.back))
+    deployed = [replace(one, is_matched_by_name=False) for one in _keep_rolling_restarts(strangers)]
+    return sorted(named + deployed, key=lambda one: (one.back_at, one.new_member_id))
 
 
 #: Pairs those who are absent with those who come, beside those who stay.
@@ -146,11 +146,11 @@ def _pair_members(
             absent.remove(gone)
             found.append(
                 MemberRestart(
-                    gone=gone.member.member_id,
-                    back=back.member_id,
+                    old_member_id=gone.member.member_id,
+                    new_member_id=back.member_id,
                     gone_at=gone.since,
                     back_at=at,
-                    named=True,
+                    is_matched_by_name=True,
                 )
             )
         before = now
@@ -272,10 +272,10 @@ def find_rollouts(
         why = explanations[number] if explanations is not None else None
         if why is not None and RebalanceCause.SLOW_POLL in (why.cause, why.likely):
             continue
-        if not run.take(number, step):
+        if not run.add_rebalance(number, step):
             run.name(steps, names)
             run = _RolloutRun()
-            run.take(number, step)
+            run.add_rebalance(number, step)
     run.name(steps, names)
     return names
 
@@ -317,13 +317,13 @@ class _RolloutRun:
     #: Those that came, and nobody has gone for them yet.
     extra: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
-    def take(self, number: int, step: Rebalance) -> bool:
+    def add_rebalance(self, number: int, step: Rebalance) -> bool:
         """Add a step; False, and nothing is changed, if it cannot belong to this run."""
         assert step.before is not None
         differs = diff_generations(step.before, step.after)
-        new = {member.static_id: member for member in differs.renewed}
+        new = {member.static_id: member for member in differs.returned_static}
         olds = [one for one in step.before.members if one.static_id in new and one.static_id]
-        went, came = [*differs.went, *olds], [*differs.came, *differs.renewed]
+        went, came = [*differs.gone, *olds], [*differs.joined, *differs.returned_static]
         if not went and not came:
             return True
         replacing = {one.new.member_id for one in self.found}

@@ -78,7 +78,7 @@ class SampledCommit(NamedTuple):
 class GroupPoll:
     """All responses of one poll of the cluster."""
 
-    begun: int
+    started_at: int
     #: When the last answer was there.
     at: int
     #: Those that were described; their times do not count.
@@ -86,7 +86,7 @@ class GroupPoll:
     #: All that each group has committed, where that could be asked.
     offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     #: Groups that are there, or may be, and could not be asked.
-    silent: AbstractSet[str] = frozenset()
+    unanswered: AbstractSet[str] = frozenset()
     #: Every broker has listed its groups: who is not among them is gone.
     complete: bool = True
 
@@ -113,7 +113,7 @@ class SampleTracker:
         #: Groups that have never answered, though they are there.
         self._silent: set[str] = set()
 
-    def see(self, look: GroupPoll) -> SampleChanges:
+    def compare(self, look: GroupPoll) -> SampleChanges:
         """Compares a round with the ones before it."""
         since = {
             name: self._asked.get(name, None if name in self._silent else self._listed)
@@ -125,15 +125,15 @@ class SampleTracker:
         first = {name: since[name] for name in new}
         commits = list(self._committed(look, first, [each.group for each in gone]))
         if look.complete:
-            self._listed = look.begun
-        self._silent = (self._silent | look.silent) - look.groups.keys() - self._asked.keys()
+            self._listed = look.started_at
+        self._silent = (self._silent | look.unanswered) - look.groups.keys() - self._asked.keys()
         return SampleChanges(samples, commits)
 
     def _differing(self, look: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
         for name, sample in sorted(look.groups.items()):
             known = self._samples.get(name)
             new = replace(sample, at=look.at, not_before=since[name])
-            self._asked[name] = look.begun
+            self._asked[name] = look.started_at
             if known is None or not _is_same_sample(known, new):
                 self._samples[name] = new
                 yield new
@@ -143,7 +143,7 @@ class SampleTracker:
         if not look.complete:
             return []
         found = []
-        for name in sorted(self._samples.keys() - look.groups.keys() - look.silent):
+        for name in sorted(self._samples.keys() - look.groups.keys() - look.unanswered):
             known = self._samples.pop(name)
             found.append(
                 GroupSample(
@@ -169,7 +169,7 @@ class SampleTracker:
                 if now.get(place) != before.get(place):
                     yield SampledCommit(group, place, now.get(place), look.at, asked)
             if group in look.offsets:
-                self._offsets[group], self._fetched[group] = now, look.begun
+                self._offsets[group], self._fetched[group] = now, look.started_at
 
 
 _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
@@ -205,7 +205,9 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
         ),
     )
     members = (
-        ClassicGroupReader(HistoryBuilder(found.group)).members(saved) if found.members else ()
+        ClassicGroupReader(HistoryBuilder(found.group)).decode_members(saved)
+        if found.members
+        else ()
     )
     return GroupSample(
         group=found.group,
@@ -243,11 +245,11 @@ class SampleReader:
         """Every change that was seen."""
         for sample in samples:
             self._see(sample)
-            yield from self._course.take()
+            yield from self._course.take_generations()
 
-    def rest(self) -> list[PartitionOwnership]:
+    def take_ownership(self) -> list[PartitionOwnership]:
         """Who had what, when all is read; by partition and time."""
-        return self._course.ledger.close(self._course.group)
+        return self._course.ownership.close_all(self._course.group)
 
     def _see(self, sample: GroupSample) -> None:
         if sample.state == DEAD_STATE:
@@ -270,7 +272,7 @@ class SampleReader:
             self._hold(sample, sample.epoch or 0)
 
     def _begin_anew(self, at: int, *, old: bool = False) -> None:
-        self._course.begin_anew(at)
+        self._course.start_new_life(at)
         self._restless, self._old = None, old
         self._number = 0
 
@@ -332,7 +334,7 @@ class SampleReader:
             members = tuple(replace(each, owned=NO_OWNED_PARTITIONS) for each in members)
         since = (self._restless or sample).not_before
         self._restless = None
-        self._course.add(
+        self._course.add_generation(
             Generation(
                 group=sample.group,
                 kind=sample.kind,
@@ -353,11 +355,11 @@ class SampleReader:
 
     def _hold(self, sample: GroupSample, number: int) -> None:
         """What members have: of a consumer group that is not yet what they shall have."""
-        ledger = self._course.ledger
-        ledger.keep(_member_ids(sample.members), sample.at)
+        ledger = self._course.ownership
+        ledger.keep_only(_member_ids(sample.members), sample.at)
         for member in sample.members:
             has = member.owned if sample.kind is GroupType.CONSUMER else member.assigned
-            ledger.hold(member, has, sample.at, number)
+            ledger.set_owned(member, has, sample.at, number)
 
 
 def _is_at_rest(sample: GroupSample) -> bool:

@@ -108,7 +108,7 @@ class ProblemCache:
                 name: Subscription(topics=topics, static_id=static_id)
                 for name, static_id, topics in listed
             }
-            found = self._known[key] = Problem.of(Cluster(counts), group)
+            found = self._known[key] = Problem.from_group(Cluster(counts), group)
         return found
 
 
@@ -122,7 +122,7 @@ class HistoryIndex:
     def __init__(self, counts: Mapping[str, int], poses: ProblemCache | None = None) -> None:
         topics = tuple(sorted(counts, key=java_sort_key))
         self.layout = PartitionNumbering(topics, [counts[topic] for topic in topics])
-        self.poses = ProblemCache() if poses is None else poses
+        self.problems = ProblemCache() if poses is None else poses
         self._numbers: dict[str, int] = {}
         self._member_ids: dict[int, str] = {}
         self._scenes: dict[tuple[object, ...], GroupSnapshot] = {}
@@ -132,7 +132,7 @@ class HistoryIndex:
         return self._numbers.setdefault(name, len(self._numbers))
 
     @property
-    def people(self) -> int:
+    def member_count(self) -> int:
         """How many have a number."""
         return len(self._numbers)
 
@@ -140,7 +140,9 @@ class HistoryIndex:
         """By which id someone who has been in a scene is there."""
         return self._member_ids[number]
 
-    def scene(self, actors: Iterable[SnapshotMember], counts: Mapping[str, int]) -> GroupSnapshot:
+    def snapshot(
+        self, actors: Iterable[SnapshotMember], counts: Mapping[str, int]
+    ) -> GroupSnapshot:
         """The scene with these; the same one for the same."""
         by_number = {actor.number: actor for actor in actors}
         by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
@@ -194,30 +196,30 @@ class GroupSnapshot:
         self, board: HistoryIndex, actors: tuple[SnapshotMember, ...], counts: Mapping[str, int]
     ) -> None:
         self._board = board
-        self.actors = actors
-        self.problem = board.poses.problem(
+        self.members = actors
+        self.problem = board.problems.problem(
             ((actor.member_id, actor.static_id, actor.topics) for actor in actors), counts
         )
         #: What strategies give: policies often meet with the same owners.
-        self.placed: dict[tuple[str, bytes], SnapshotPlacement] = {}
+        self.placements: dict[tuple[str, bytes], SnapshotPlacement] = {}
         self._moves: dict[bytes, int] = {}
 
     @cached_property
-    def people(self) -> IntArray:
+    def member_numbers(self) -> IntArray:
         """Who stands at each position of the problem's members; last, for nobody, -1."""
-        by_id = {actor.member_id: actor.number for actor in self.actors}
+        by_id = {actor.member_id: actor.number for actor in self.members}
         listed = [by_id[member] for member in self.problem.members]
         return np.array([*listed, UNASSIGNED], dtype=np.int32)
 
     @cached_property
     def position(self) -> IntArray:
         """The position of everyone, -1 for those who are not there; last, for nobody, -1."""
-        places = np.full(self._board.people + 1, UNASSIGNED, dtype=np.int32)
-        places[self.people[:-1]] = np.arange(len(self.actors), dtype=np.int32)
+        places = np.full(self._board.member_count + 1, UNASSIGNED, dtype=np.int32)
+        places[self.member_numbers[:-1]] = np.arange(len(self.members), dtype=np.int32)
         return places
 
     @cached_property
-    def numbers(self) -> npt.NDArray[np.int64]:
+    def partition_numbers(self) -> npt.NDArray[np.int64]:
         """The board's number of each partition of the problem."""
         layout, board = self.problem.layout, self._board.layout
         if layout.topics == board.topics and layout.size == board.size:
@@ -233,12 +235,12 @@ class GroupSnapshot:
     def _fewest(self) -> FewestMoves:
         return FewestMoves(self.problem)
 
-    def fewest(self, previous: IntArray) -> int:
+    def fewest_moves(self, previous: IntArray) -> int:
         """The fewest moves into this scene from these previous owners."""
         key = previous.tobytes()
         found = self._moves.get(key)
         if found is None:
-            found, _ = self._fewest.moves(previous, lambda: False)
+            found, _ = self._fewest.count(previous, lambda: False)
             self._moves[key] = found
         return found
 
@@ -246,29 +248,29 @@ class GroupSnapshot:
     def _all_partitions(self) -> IntArray:
         return np.arange(self.problem.layout.size, dtype=np.int32)
 
-    def previous(self, owners: IntArray) -> IntArray:
+    def previous_positions(self, owners: IntArray) -> IntArray:
         """The board's owners as positions: -1 where they are gone or no longer subscribe."""
-        found: IntArray = self.position[owners[self.numbers]]
+        found: IntArray = self.position[owners[self.partition_numbers]]
         if len(self.problem.classes) > 1:
             held = found != UNASSIGNED
-            may = self.problem.may_own(found[held], self._all_partitions[held])
+            may = self.problem.is_subscribed(found[held], self._all_partitions[held])
             found[np.flatnonzero(held)[~may]] = UNASSIGNED
         return found
 
-    def living(self, owners: IntArray) -> int:
+    def count_present(self, owners: IntArray) -> int:
         """Returns how many partitions have an owner that is a member of this snapshot."""
         return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
 
-    def everyone(self, placed: IntArray) -> IntArray:
+    def to_index_owners(self, placed: IntArray) -> IntArray:
         """Positions as the board's owners."""
         owners = np.full(self._board.layout.size, UNASSIGNED, dtype=np.int32)
-        owners[self.numbers] = self.people[placed]
+        owners[self.partition_numbers] = self.member_numbers[placed]
         return owners
 
     def loads(self, placed: IntArray) -> npt.NDArray[np.int64]:
         """How many partitions each member has."""
         given = placed[placed != UNASSIGNED]
-        return np.bincount(given, minlength=len(self.actors))
+        return np.bincount(given, minlength=len(self.members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +285,12 @@ class SnapshotPlacement:
     least: int
 
     @classmethod
-    def of(cls, scene: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
+    def from_positions(cls, scene: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
         """Counts loads."""
         loads = scene.loads(positions).tolist()
         return cls(
             positions,
-            scene.everyone(positions),
+            scene.to_index_owners(positions),
             loads.count(0),
             max(loads, default=0),
             min(loads, default=0),

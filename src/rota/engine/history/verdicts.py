@@ -3,10 +3,12 @@
 Burrow watches a live cluster and keeps the last ``intervals`` commits of each partition. Its rules
 apply, in its order:
 
-1. Nothing to read: OK. 2. Silent for longer than the window is long, and not at the end within
-``recent``: STOP. 3. An offset fell, and none since reached the offset it fell from: REWIND. 4.
-Nothing to read at some commit of the window: OK. 5. Every commit the same: STALL. 6. The lag never
-fell: WARN.
+1. Nothing to read: OK.
+2. Silent for longer than the window is long, and not at the end within ``recent``: STOP.
+3. An offset fell, and none since reached the offset it fell from: REWIND.
+4. Nothing to read at some commit of the window: OK.
+5. Every commit the same: STALL.
+6. The lag never fell: WARN.
 
 A replay differs from Burrow in this:
 
@@ -289,13 +291,13 @@ def _subscribed_partitions(
 def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[Any], ...]:
     """Times, partitions, verdicts, lags and shares of the window, of all that can be told."""
     time, number = asked.T
-    row = history.track.last(number, time)
-    found = history.ends.when(number, time)
+    row = history.track.find_last(number, time)
+    found = history.ends.at_times(number, time)
     told = found.known & (row >= 0) & (history.offset[row] != DELETED_OFFSET)
     time, number, row, sample = time[told], number[told], row[told], found.sample[told]
     window = history.window(row)
     lag = np.maximum(found.end[told] - window.offset[:, -1], 0)
-    recent = history.ends.earlier(sample, time - history.rule.recent)
+    recent = history.ends.end_before(sample, time - history.rule.recent)
     verdict = judge_windows(window, time, lag, recent, history.rule)
     columns = (time, number, verdict, lag, window.held.mean(axis=1))
     return tuple(column.tolist() for column in columns)

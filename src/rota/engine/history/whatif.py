@@ -98,9 +98,11 @@ def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
     """Who held what does not matter, so a scene is placed once."""
 
     def place(scene: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
-        found = scene.placed.get((name, b""))
+        found = scene.placements.get((name, b""))
         if found is None:
-            found = scene.placed[name, b""] = SnapshotPlacement.of(scene, solve(scene.problem))
+            found = scene.placements[name, b""] = SnapshotPlacement.from_positions(
+                scene, solve(scene.problem)
+            )
         return found
 
     return place
@@ -111,11 +113,11 @@ def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
 
     def place(scene: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
         key = name, previous.tobytes()
-        found = scene.placed.get(key)
+        found = scene.placements.get(key)
         if found is None:
             problem = scene.problem
-            placed = solve(problem.claimed(make_claims(problem, previous)))
-            found = scene.placed[key] = SnapshotPlacement.of(scene, placed)
+            placed = solve(problem.with_claims(make_claims(problem, previous)))
+            found = scene.placements[key] = SnapshotPlacement.from_positions(scene, placed)
         return found
 
     return place
@@ -137,7 +139,7 @@ class UsedStrategies:
     topic_ids: Mapping[str, bytes]
     poses: ProblemCache
 
-    def of(self, generation: Generation) -> ColumnarAssignor | None:
+    def assignor_for(self, generation: Generation) -> ColumnarAssignor | None:
         """The strategy of a generation; None where there is none of that name."""
         name = generation.strategy or ""
         if generation.kind is GroupType.CONSUMER:
@@ -231,7 +233,7 @@ def _replay_generation(
     """A generation with what its strategy gives; None where there is no such strategy."""
     if not generation.members:
         return generation
-    assignor = strategies.of(generation)
+    assignor = strategies.assignor_for(generation)
     if assignor is None:
         return None
     if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
@@ -239,7 +241,7 @@ def _replay_generation(
         wanted = subscribed_counts({topics for _, _, topics in asking}, counts)
         problem = strategies.poses.problem(asking, wanted)
     else:
-        problem = Problem.of(Cluster(counts), _make_subscriptions(generation, before))
+        problem = Problem.from_group(Cluster(counts), _make_subscriptions(generation, before))
     owners = assignor.solve(problem).owners
     happened = _actual_owners(problem, generation)
     if happened is not None and np.array_equal(owners, happened):
@@ -305,8 +307,8 @@ def evaluate_policies(
 
     :param generations: everything that is known of the group, in the order of the journal
     :param steps: its rebalances
-    :param causes: why they were, by life and generation, as far as known: a member that fell
-        silent had been gone for its session timeout
+    :param causes: why they were, by life and generation, as far as known: a member that fell silent
+        had been gone for its session timeout
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
     """
     if not steps or not policies.is_readable_consumer_group(generations):
@@ -314,7 +316,7 @@ def evaluate_policies(
     poses = ProblemCache()
     reproduction = reproduce_rebalances(steps, topic_ids or {}, poses)
     again = HistoryReplay(generations, steps, causes, topic_ids, poses)
-    others = again.under(policies.list_alternatives(reproduction.used, again.sessions))
+    others = again.rows_under(policies.list_alternatives(reproduction.used, again.sessions))
     return [*_actual_rows(steps, reproduction), *others]
 
 
@@ -340,7 +342,7 @@ class HistoryReplay:
         #: Session timeouts worth asking for static members.
         self.sessions = policies.suggest_session_timeouts(steps, self._returned)
 
-    def under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
+    def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         """The rows of these policies."""
         listed = tuple(choices)
         board = self._board()
@@ -356,7 +358,7 @@ class HistoryReplay:
             if not moment.turn.is_start
         ]
 
-    def owners(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
+    def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Who has what from when on under a policy, as numbers of the board."""
         board = self._board()
         turns = self._turns(board, choice.session_timeout)
@@ -432,15 +434,15 @@ def _replay_policy(
     last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
     owners = nothing
     for turn in turns:
-        scene = turn.scene
-        if turn.afresh:
+        scene = turn.snapshot
+        if turn.starts_new_life:
             owners = nothing
         happens = scene is not None and (
-            turn.needed or choice.protocol is not PolicyProtocol.CONSUMER
+            turn.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
         )
         counted = (0, 0, 0)
         if scene is not None and happens:
-            last, counted = rebalance((*turn.on_the_way, scene), owners, place)
+            last, counted = rebalance((*turn.earlier_snapshots, scene), owners, place)
             owners = last.owners
         yield _PolicyOutcome(turn, happens, last, counted)
 
@@ -479,12 +481,12 @@ def _rebalance_eager(
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """Everything that a living member has is given up."""
     scene = scenes[-1]
-    previous = scene.previous(owners)
+    previous = scene.previous_positions(owners)
     placed = place(scene, previous)
     return placed, (
         count_moves(previous, placed.positions),
-        scene.fewest(previous),
-        scene.living(owners),
+        scene.fewest_moves(previous),
+        scene.count_present(owners),
     )
 
 
@@ -493,11 +495,11 @@ def _rebalance_consumer(
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """The broker makes a new target, and members give up only what is not in theirs."""
     scene = scenes[-1]
-    previous = scene.previous(owners)
+    previous = scene.previous_positions(owners)
     placed = place(scene, previous)
     moves = count_moves(previous, placed.positions)
-    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, scene.fewest(previous), moves + unwanted)
+    unwanted = scene.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    return placed, (moves, scene.fewest_moves(previous), moves + unwanted)
 
 
 #: A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off.
@@ -518,8 +520,8 @@ def _rebalance_cooperative(
         stopped += taken + unwanted
         if not taken:
             break
-    previous = scene.previous(owners)
-    return placed, (count_moves(previous, placed.positions), scene.fewest(previous), stopped)
+    previous = scene.previous_positions(owners)
+    return placed, (count_moves(previous, placed.positions), scene.fewest_moves(previous), stopped)
 
 
 def _run_cooperative_round(
@@ -528,12 +530,12 @@ def _run_cooperative_round(
     """Who has what after one round, what all shall have, and how much was given up: taken, for
     which another round is due, and no longer wanted.
     """
-    previous = scene.previous(owners)
+    previous = scene.previous_positions(owners)
     placed = place(scene, previous)
     withheld = (previous != UNASSIGNED) & (previous != placed.positions)
     taken = int(np.count_nonzero(withheld))
-    unwanted = scene.living(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    held = scene.everyone(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    unwanted = scene.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    held = scene.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
     return held, placed, taken, unwanted
 
 
@@ -561,7 +563,7 @@ def list_advised_ownership(
     """
     if advice.verdict != CHANGE:
         return []
-    board, course = HistoryReplay(generations, steps, causes, topic_ids).owners(
+    board, course = HistoryReplay(generations, steps, causes, topic_ids).owners_under(
         parse_policy(advice.policy)
     )
     ledger = _AdvisedOwnershipTracker(board)

@@ -39,15 +39,15 @@ class WhatIfRebalance(NamedTuple):
     #: When the journal has it; rows of one generation are told apart by it.
     at: int
     #: The group after it; None: nothing happens.
-    scene: GroupSnapshot | None
+    snapshot: GroupSnapshot | None
     #: Someone came, went or asked for something else, or partitions were added: a group whose
     #: broker assigns does not rebalance for less.
-    needed: bool = True
+    is_needed: bool = True
     #: Nothing of what was before is known or counts any more.
-    afresh: bool = False
+    starts_new_life: bool = False
     #: The group in earlier rounds of the same rebalance, where that was another: a cooperative one
     #: may meet with others between its rounds.
-    on_the_way: tuple[GroupSnapshot, ...] = ()
+    earlier_snapshots: tuple[GroupSnapshot, ...] = ()
     #: No rebalance: where the evidence finds the group, for what follows to begin from.
     is_start: bool = False
     #: When it comes about, where a session has to end first.
@@ -143,7 +143,7 @@ def _rebalance_at(generation: Generation, at: int, scene: GroupSnapshot) -> What
 
 def _starting_point(generation: Generation, scene: GroupSnapshot) -> WhatIfRebalance:
     turn = _rebalance_at(generation, generation.at, scene)
-    return turn._replace(afresh=True, is_start=True)
+    return turn._replace(starts_new_life=True, is_start=True)
 
 
 def _distinct_snapshots(
@@ -161,7 +161,7 @@ def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozense
 def _take_snapshot(
     board: HistoryIndex, members: Iterable[GenerationMember], counts: Mapping[str, int]
 ) -> GroupSnapshot:
-    return board.scene(
+    return board.snapshot(
         (
             SnapshotMember(board.number(member.member_id), member.member_id, None, member.topics)
             for member in members
@@ -229,7 +229,7 @@ class _StaticMembership:
     turns: list[WhatIfRebalance] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._before = {one.back: one.gone for one in self.known}
+        self._before = {one.new_member_id: one.old_member_id for one in self.known}
         #: By member id.
         self._people: dict[str, _Application] = {}
         #: Whom the coordinator counts, by name: also those whose session is not over yet.
@@ -338,7 +338,7 @@ class _StaticMembership:
                     self._turn(one.pending, None)
 
     def _current(self) -> GroupSnapshot:
-        return self.board.scene(
+        return self.board.snapshot(
             (
                 SnapshotMember(
                     self.board.number(f"person {person.name}"),
@@ -386,4 +386,4 @@ class _StaticMembership:
 
 def only_happening(turns: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
     """Those that are rebalances."""
-    return (turn for turn in turns if turn.scene is not None)
+    return (turn for turn in turns if turn.snapshot is not None)

@@ -106,24 +106,24 @@ class Joiner:
         report: ErrorReporter,
     ) -> None:
         self.session = session
-        self.watch = watch
+        self.subscription = watch
         self.assignors = {assignor.name: assignor for assignor in assignors}
-        self.report = report
+        self.report_error = report
         #: The assignment that a poll will put into effect.
-        self.received: bytes | None = None
+        self.received_assignment: bytes | None = None
         #: Refused for good: not tried again before the application has heard of it.
-        self.halted = False
-        self._election: PendingAssignment | None = None
-        self._making: RunningAssignment | None = None
+        self.is_halted = False
+        self._pending_assignment: PendingAssignment | None = None
+        self._running_assignment: RunningAssignment | None = None
         #: Asks what strategy the group has, if not one of this member's.
-        self._question: int | None = None
+        self._describe_request_id: int | None = None
 
     @property
     def is_pending(self) -> bool:
         """A join or sync is under way, or about to be sent."""
-        leads = self._election is not None or self._making is not None
-        asks = self._question is not None
-        return leads or asks or self.session.rebalance_request is not None
+        leads = self._pending_assignment is not None or self._running_assignment is not None
+        asks = self._describe_request_id is not None
+        return leads or asks or self.session.rebalance_request_id is not None
 
     # Joining
 
@@ -133,13 +133,13 @@ class Joiner:
         try:
             protocols = self._protocols(owned)
         except StrategyFailed as error:
-            self._refuse(error)
+            self._stop_with_error(error)
             return
-        self.watch.note_join()
-        self.watch.end_lead()
-        session.move(MemberState.JOINING)
+        self.subscription.record_join()
+        self.subscription.stop_leading()
+        session.transition_to(MemberState.JOINING)
         session.request_rejoin(reason)
-        session.rebalance_request = session.send(
+        session.rebalance_request_id = session.send(
             JoinGroup(
                 group=config.group,
                 member_id=session.identity.member_id,
@@ -154,7 +154,7 @@ class Joiner:
         )
 
     def _protocols(self, owned: Sequence[TopicPartition]) -> tuple[JoinGroupProtocol, ...]:
-        topics, generation = self.watch.topics, self.session.identity.generation
+        topics, generation = self.subscription.topics, self.session.identity.generation
         partitions = Partitions.of(owned)
         found = []
         for name, assignor in self.assignors.items():
@@ -171,19 +171,19 @@ class Joiner:
                 raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
         return tuple(found)
 
-    def joined(self, reply: JoinGroupResult) -> None:
+    def handle_join_response(self, reply: JoinGroupResult) -> None:
         """The join that is waited for is answered."""
         session, code = self.session, reply.code
-        session.rebalance_request = None
+        session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._enter(reply)
+                self._enter_generation(reply)
             case Code.MEMBER_ID_REQUIRED if reply.member_id:
                 # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
                 session.identity = MemberIdentity(member_id=reply.member_id)
                 session.request_rejoin("the member has been given its id")
             case Code.UNKNOWN_MEMBER_ID:
-                session.reset(f"join refused with {format_code(code)}")
+                session.reset_generation(f"join refused with {format_code(code)}")
             case Code.REBALANCE_IN_PROGRESS:
                 session.request_rejoin(f"join refused with {format_code(code)}")
             case (
@@ -195,128 +195,146 @@ class Joiner:
             case Code.FENCED_INSTANCE_ID:
                 session.fence("join refused")
             case Code.INCONSISTENT_GROUP_PROTOCOL:
-                self._ask_why()
+                self._request_description()
             case _:
-                self._refuse(self._refusal("join", code))
+                self._stop_with_error(self._make_error("join", code))
 
-    def _enter(self, reply: JoinGroupResult) -> None:
+    def _enter_generation(self, reply: JoinGroupResult) -> None:
         if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
-            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+            self._stop_with_error(
+                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+            )
             return
         if reply.generation < 0 or not reply.member_id:
-            self._refuse(self._refusal("join without an id or generation", Code.UNKNOWN))
+            self._stop_with_error(
+                self._make_error("join without an id or generation", Code.UNKNOWN)
+            )
             return
         session = self.session
-        session.succeeded()
-        session.enter(MemberIdentity(reply.generation, reply.member_id, reply.protocol or ""))
-        session.outbox.put(MemberNote(f"{_describe_join(reply)} ({session.rejoin_reason})"))
+        session.reset_backoff()
+        session.enter_generation(
+            MemberIdentity(reply.generation, reply.member_id, reply.protocol or "")
+        )
+        session.commands.add(MemberNote(f"{_describe_join(reply)} ({session.rejoin_reason})"))
         assignor = self.assignors.get(reply.protocol or "")
         if assignor is None:
-            error = self._mismatch(f"it elected {reply.protocol!r}")
-            self.withdraw(error, "an unknown strategy was elected")
+            error = self._make_protocol_error(f"it elected {reply.protocol!r}")
+            self.leave_with_error(error, "an unknown strategy was elected")
         elif reply.leader == reply.member_id:
-            self._elect(assignor, reply)
+            self._start_leading(assignor, reply)
         else:
             self._send_sync(())
 
     # Leading
 
-    def _elect(self, assignor: Assignor, reply: JoinGroupResult) -> None:
+    def _start_leading(self, assignor: Assignor, reply: JoinGroupResult) -> None:
         listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in reply.members]
         try:
             group, notes = decode_subscriptions(listed)
         except RotaError as error:
-            self.withdraw(error, "the group could not be read")
+            self.leave_with_error(error, "the group could not be read")
             return
-        self.watch.begin_lead(topic for member in group.values() for topic in member.topics)
-        now = self.session.outbox.now
-        self._election = PendingAssignment(
+        self.subscription.start_leading(
+            topic for member in group.values() for topic in member.topics
+        )
+        now = self.session.commands.now
+        self._pending_assignment = PendingAssignment(
             assignor, group, tuple(notes), reply.skip_assignment, now
         )
-        self.lead()
+        self.request_assignment_if_ready()
 
-    def lead(self) -> None:
+    def request_assignment_if_ready(self) -> None:
         """Starts the strategy for the whole group, once the metadata of its topics is known."""
-        election = self._election
-        if election is None or not self.watch.is_fresh:
+        election = self._pending_assignment
+        if election is None or not self.subscription.is_metadata_fresh:
             return
-        self._election = None
+        self._pending_assignment = None
         # of what is known now: what changes while the strategy is at work comes after it
-        self.watch.note_assignment()
+        self.subscription.record_assignment()
         if election.skips:
             # KIP-814: a static leader is back; the assignment stays, the watch goes on
             self._send_sync(())
             return
-        assignor, outbox = election.assignor, self.session.outbox
-        self._making = RunningAssignment(outbox.number(), assignor.name, election.since)
-        outbox.start(MemberTimer.ASSIGN, election.since + self.session.config.max_poll_interval)
-        outbox.put(
+        assignor, outbox = election.assignor, self.session.commands
+        self._running_assignment = RunningAssignment(
+            outbox.next_id(), assignor.name, election.since
+        )
+        outbox.start_timer(
+            MemberTimer.ASSIGN, election.since + self.session.config.max_poll_interval
+        )
+        outbox.add(
             ComputeAssignment(
-                self._making.number, assignor, self.watch.cluster, election.group, election.notes
+                self._running_assignment.number,
+                assignor,
+                self.subscription.cluster,
+                election.group,
+                election.notes,
             )
         )
 
-    def made(self, event: AssignmentComputed) -> None:
+    def handle_assignment_computed(self, event: AssignmentComputed) -> None:
         """The strategy is done; what it made for a generation that is over is dropped."""
-        making = self._making
-        if making is None or making.number != event.number:
+        making = self._running_assignment
+        if making is None or making.number != event.assignment_id:
             return
-        self._stop_making()
+        self._stop_assignment()
         if event.error is not None:
-            self.withdraw(event.error, "the leader's strategy failed")
+            self.leave_with_error(event.error, "the leader's strategy failed")
             return
-        self.session.outbox.put(*map(MemberNote, event.notes))
+        self.session.commands.add(*map(MemberNote, event.notes))
         self._send_sync(tuple(sorted(event.assignments.items())))
 
-    def strategy_is_late(self) -> None:
+    def handle_strategy_timeout(self) -> None:
         """The coordinator gives up a leader that takes longer than the rebalance may."""
-        making = self._making
+        making = self._running_assignment
         if making is None:
             return
-        self._stop_making()
+        self._stop_assignment()
         config = self.session.config
         error = StrategyFailed(
             f"group {config.group!r}: strategy {making.strategy!r} has made no assignment for "
-            f"{format_seconds(self.session.outbox.now - making.since)}, and the group waits "
+            f"{format_seconds(self.session.commands.now - making.since)}, and the group waits "
             "no longer "
             f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
             "faster, or max.poll.interval.ms higher"
         )
-        self.withdraw(error, "the leader's strategy takes too long")
+        self.leave_with_error(error, "the leader's strategy takes too long")
 
-    def _stop_making(self) -> None:
-        self._making = None
-        self.session.outbox.stop(MemberTimer.ASSIGN)
+    def _stop_assignment(self) -> None:
+        self._running_assignment = None
+        self.session.commands.stop_timer(MemberTimer.ASSIGN)
 
-    def withdraw(self, error: Exception, reason: str) -> None:
+    def leave_with_error(self, error: Exception, reason: str) -> None:
         """Leaves the group and reports the error, so that the other members do not wait for this
         one.
 
         Java's leader only raises, and its group is stuck until the rebalance times out.
         """
-        self.session.leave(reason, even_static=True)
-        self.forget()
-        self._refuse(error)
+        self.session.leave_group(reason, even_static=True)
+        self.drop_outdated_work()
+        self._stop_with_error(error)
 
-    def forget(self) -> None:
+    def drop_outdated_work(self) -> None:
         """What was under way is of no more use once the member is nobody."""
         if self.session.state is not MemberState.SYNCING:
-            self._election = None
-            self._forget_making()
+            self._pending_assignment = None
+            self._abandon_assignment()
         if self.session.state is not MemberState.JOINING:
-            self._question = None
+            self._describe_request_id = None
         if self.session.state is not MemberState.STABLE:
-            self.received = None
+            self.received_assignment = None
 
-    def _forget_making(self) -> None:
-        making, session = self._making, self.session
+    def _abandon_assignment(self) -> None:
+        making, session = self._running_assignment, self.session
         if making is None:
             return
-        self._stop_making()
-        time = format_seconds(session.outbox.now - making.since)
+        self._stop_assignment()
+        time = format_seconds(session.commands.now - making.since)
         text = f"strategy {making.strategy!r} was at work for {time}, in vain"
         against_will = session.loss is not None and not session.loss.left
-        session.outbox.put(MemberNote(f"{text}: {session.rejoin_reason}", warns=against_will))
+        session.commands.add(
+            MemberNote(f"{text}: {session.rejoin_reason}", is_warning=against_will)
+        )
 
     # Syncing
 
@@ -326,7 +344,7 @@ class Joiner:
             self._try_later("sync", Code.COORDINATOR_NOT_AVAILABLE)
             return
         generation, member_id, protocol = session.identity
-        session.rebalance_request = session.send(
+        session.rebalance_request_id = session.send(
             SyncGroup(
                 group=session.config.group,
                 generation=generation,
@@ -338,18 +356,18 @@ class Joiner:
             )
         )
 
-    def synced(self, reply: SyncGroupResult) -> None:
+    def handle_sync_response(self, reply: SyncGroupResult) -> None:
         """The sync that is waited for is answered."""
         session, code = self.session, reply.code
-        session.rebalance_request = None
+        session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._settle(reply)
+                self._accept_assignment(reply)
             case Code.REBALANCE_IN_PROGRESS:
                 session.request_rejoin("another rebalance overtook the sync")
             case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 keep = code == Code.ILLEGAL_GENERATION
-                session.reset(f"sync refused with {format_code(code)}", keep_id=keep)
+                session.reset_generation(f"sync refused with {format_code(code)}", keep_id=keep)
             case (
                 Code.COORDINATOR_LOAD_IN_PROGRESS
                 | Code.COORDINATOR_NOT_AVAILABLE
@@ -359,46 +377,50 @@ class Joiner:
             case Code.FENCED_INSTANCE_ID:
                 session.fence("sync refused")
             case _:
-                self._refuse(self._refusal("sync", code))
+                self._stop_with_error(self._make_error("sync", code))
 
-    def _settle(self, reply: SyncGroupResult) -> None:
+    def _accept_assignment(self, reply: SyncGroupResult) -> None:
         session = self.session
         if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
-            self._refuse(self._mismatch(f"its protocol type is {reply.protocol_type!r}"))
+            self._stop_with_error(
+                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+            )
         elif reply.protocol not in {None, session.identity.protocol}:
-            self._refuse(self._mismatch(f"it elected {reply.protocol!r}"))
+            self._stop_with_error(self._make_protocol_error(f"it elected {reply.protocol!r}"))
         else:
-            session.succeeded()
+            session.reset_backoff()
             session.rejoin_reason = None
-            self.received = reply.assignment
-            session.move(MemberState.STABLE)
+            self.received_assignment = reply.assignment
+            session.transition_to(MemberState.STABLE)
 
     # Without a common strategy
 
-    def _ask_why(self) -> None:
+    def _request_description(self) -> None:
         """The error should name the group's strategy too, which another request tells."""
         self.session.request_rejoin("no strategy is common to all members")
-        self._question = self.session.send(DescribeGroups(groups=(self.session.config.group,)))
+        self._describe_request_id = self.session.send(
+            DescribeGroups(groups=(self.session.config.group,))
+        )
 
-    def described(self, number: int, reply: DescribeGroupsResult | None) -> None:
+    def handle_describe_response(self, number: int, reply: DescribeGroupsResult | None) -> None:
         """The group is as it says; None: there was no answer."""
-        if number != self._question:
+        if number != self._describe_request_id:
             return
-        self._question = None
+        self._describe_request_id = None
         found = reply.groups[0] if reply is not None and reply.groups else None
         why = "no strategy is common to this member and the group"
-        self._refuse(self._mismatch(why, _describe_group_strategy(found)))
+        self._stop_with_error(self._make_protocol_error(why, _describe_group_strategy(found)))
 
     # Failing
 
-    def refused(self, error: Exception) -> None:
+    def handle_request_refused(self, error: Exception) -> None:
         """The join or sync that is waited for cannot be sent, now or later."""
-        self.session.rebalance_request = None
-        self._refuse(error)
+        self.session.rebalance_request_id = None
+        self._stop_with_error(error)
 
-    def failed(self) -> None:
+    def handle_no_response(self) -> None:
         """The join or sync that is waited for will not be answered."""
-        self.session.rebalance_request = None
+        self.session.rebalance_request_id = None
         self.session.request_rejoin("the coordinator did not answer")
         self.session.back_off()
 
@@ -409,18 +431,18 @@ class Joiner:
         session.request_rejoin(f"{what} refused with {format_code(code)}")
         session.back_off()
 
-    def _refuse(self, error: Exception) -> None:
+    def _stop_with_error(self, error: Exception) -> None:
         """The application must know; the next poll after that tries again."""
-        self.halted = True
+        self.is_halted = True
         self.session.request_rejoin(type(error).__name__)
-        self.report(error)
+        self.report_error(error)
 
-    def _refusal(self, what: str, code: int) -> RotaError:
+    def _make_error(self, what: str, code: int) -> RotaError:
         if code == Code.INCONSISTENT_GROUP_PROTOCOL:
-            return self._mismatch(f"{what} refused with {format_code(code)}")
+            return self._make_protocol_error(f"{what} refused with {format_code(code)}")
         return make_fatal_error(self.session.config, what, code)
 
-    def _mismatch(self, why: str, others: str = "") -> InconsistentProtocol:
+    def _make_protocol_error(self, why: str, others: str = "") -> InconsistentProtocol:
         return InconsistentProtocol(
             f"group {self.session.config.group!r}: {why}; this member's strategies "
             f"(partition.assignment.strategy) are {', '.join(self.assignors)}{others}",
@@ -430,14 +452,18 @@ class Joiner:
     def check_invariants(self) -> None:
         """What must be true of every member after every event."""
         state = self.session.state
-        assert self._election is None or state is MemberState.SYNCING
-        assert self.received is None or state is MemberState.STABLE
-        assert self._election is None or self.session.rebalance_request is None
-        assert self._making is None or (self._election is None and state is MemberState.SYNCING)
-        assert self._making is None or self.session.rebalance_request is None
-        limited = MemberTimer.ASSIGN in self.session.outbox.timers
-        assert limited == (self._making is not None), "a strategy at work has a limit"
-        assert self._question is None or self._question in self.session.open
+        assert self._pending_assignment is None or state is MemberState.SYNCING
+        assert self.received_assignment is None or state is MemberState.STABLE
+        assert self._pending_assignment is None or self.session.rebalance_request_id is None
+        assert self._running_assignment is None or (
+            self._pending_assignment is None and state is MemberState.SYNCING
+        )
+        assert self._running_assignment is None or self.session.rebalance_request_id is None
+        limited = MemberTimer.ASSIGN in self.session.commands.timers
+        assert limited == (self._running_assignment is not None), "a strategy at work has a limit"
+        assert (
+            self._describe_request_id is None or self._describe_request_id in self.session.in_flight
+        )
         done = state not in {MemberState.JOINING, MemberState.SYNCING} or self.is_pending
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
 
@@ -510,8 +536,8 @@ def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
     try:
         outcome = assign_group(command.assignor, command.cluster, command.group, command.notes)
     except RotaError as error:
-        return AssignmentComputed(command.number, error=error)
-    return AssignmentComputed(command.number, outcome.assignments, outcome.notes)
+        return AssignmentComputed(command.assignment_id, error=error)
+    return AssignmentComputed(command.assignment_id, outcome.assignments, outcome.notes)
 
 
 def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
@@ -569,163 +595,177 @@ class AssignmentManager:
         may_call: WaitCondition,
     ) -> None:
         self.session = session
-        self.outbox = session.outbox
-        self.watch = watch
+        self.commands = session.commands
+        self.subscription = watch
         self.commits = commits
         self.protocol = protocol
         #: Listeners run only while the application is inside poll, or says good-bye.
-        self.may_call = may_call
+        self.may_call_listener = may_call
         self.owned: tuple[TopicPartition, ...] = ()
         #: The deadline of what is waited for has passed.
-        self.is_late = False
-        self._calling: int | None = None
+        self.deadline_passed = False
+        self._listener_call_id: int | None = None
         self._error: Exception | None = None
 
     @property
-    def unwanted(self) -> tuple[TopicPartition, ...]:
+    def unsubscribed_partitions(self) -> tuple[TopicPartition, ...]:
         """Owned, but no longer subscribed to: it must not be joined with."""
-        topics = set(self.watch.topics)
+        topics = set(self.subscription.topics)
         return tuple(one for one in self.owned if one.topic not in topics)
 
     # Procedures
 
-    def prepare(self) -> Procedure:
+    def prepare_join(self) -> Procedure:
         """Before each join: commits, then revokes what the rebalance protocol does not allow
         to keep.
         """
         eager = self.protocol is RebalanceProtocol.EAGER
-        yield from self._commit(self.owned if eager else (), self._patience())
-        yield self.may_call
+        yield from self._commit_before_revocation(
+            self.owned if eager else (), self._commit_deadline()
+        )
+        yield self.may_call_listener
         if self.session.identity.is_lost:
             if self.owned:
-                yield from self._give_up(ListenerMethod.LOST, self.owned)
+                yield from self._release_partitions(ListenerMethod.LOST, self.owned)
         elif eager:
             # also with nothing to give up: Kafka's listeners hear of every rebalance
-            yield from self._give_up(ListenerMethod.REVOKED, self.owned)
-        elif self.unwanted:
-            yield from self._give_up(ListenerMethod.REVOKED, self.unwanted)
+            yield from self._release_partitions(ListenerMethod.REVOKED, self.owned)
+        elif self.unsubscribed_partitions:
+            yield from self._release_partitions(
+                ListenerMethod.REVOKED, self.unsubscribed_partitions
+            )
 
-    def complete(self, joiner: Joiner) -> Procedure:
+    def complete_join(self, joiner: Joiner) -> Procedure:
         """After each SyncGroup: revokes removed partitions, then takes the new assignment and
         calls the listener.
         """
-        data, joiner.received = joiner.received, None
+        data, joiner.received_assignment = joiner.received_assignment, None
         assert data is not None
-        self.session.prepared = False
+        self.session.is_join_prepared = False
         try:
             given = consumer_protocol.decode_assignment(data)
         except FormatError as error:
-            joiner.withdraw(error, "the assignment could not be read")
+            joiner.leave_with_error(error, "the assignment could not be read")
             return
         new = tuple(sorted(given.partitions))
-        if not self.watch.allows(new):
+        if not self.subscription.allows_assignment(new):
             self.session.request_rejoin("the subscription changed while joining")
             return
         me = self.session.identity
         held = set(self.owned)
         added = tuple(one for one in new if one not in held)
         if self.protocol is RebalanceProtocol.COOPERATIVE:
-            yield from self._give_up_taken(new)
-            if self.session.identity != me or not self.watch.allows(new):
+            yield from self._revoke_removed_partitions(new)
+            if self.session.identity != me or not self.subscription.allows_assignment(new):
                 return  # lost or unwanted meanwhile, which the next join sets right
-        self.watch.accept(new)
-        self._tell_assignor(joiner.assignors, given, me)
-        self.commits.start_interval()
-        self.outbox.put(
+        self.subscription.add_assigned_topics(new)
+        self._call_on_assignment(joiner.assignors, given, me)
+        self.commits.restart_auto_commit()
+        self.commands.add(
             MemberNote(f"assigned {_format_partitions(new)}{_format_added(new, added)}")
         )
-        self._assign(new)
-        yield from self._call(ListenerMethod.ASSIGNED, added)
+        self._set_assignment(new)
+        yield from self._call_listener(ListenerMethod.ASSIGNED, added)
 
-    def _give_up_taken(self, new: Iterable[TopicPartition]) -> Procedure:
+    def _revoke_removed_partitions(self, new: Iterable[TopicPartition]) -> Procedure:
         kept = set(new)
         taken = tuple(one for one in self.owned if one not in kept)
         if not taken:
             return
         self.session.request_rejoin("partitions were taken away")
         me = self.session.identity
-        yield from self._commit(taken, self._patience())
-        yield self.may_call
+        yield from self._commit_before_revocation(taken, self._commit_deadline())
+        yield self.may_call_listener
         if self.session.identity == me:
-            yield from self._give_up(ListenerMethod.REVOKED, taken)
+            yield from self._release_partitions(ListenerMethod.REVOKED, taken)
 
-    def lose(self) -> Procedure:
+    def lose_partitions(self) -> Procedure:
         """Drops all partitions as lost."""
-        yield self.may_call
-        yield from self._give_up(ListenerMethod.LOST, self.owned)
+        yield self.may_call_listener
+        yield from self._release_partitions(ListenerMethod.LOST, self.owned)
 
-    def depart(self, until: int | None) -> Procedure:
+    def prepare_leave(self, until: int | None) -> Procedure:
         """Before the member leaves: commits and gives up all partitions."""
-        self.is_late = False
-        yield from self._commit(self.owned, until)
+        self.deadline_passed = False
+        yield from self._commit_before_revocation(self.owned, until)
         if self.owned:
             rebalancing = self.session.state in {MemberState.JOINING, MemberState.SYNCING}
             lost = self.session.identity.is_lost or rebalancing
-            yield from self._give_up(
+            yield from self._release_partitions(
                 ListenerMethod.LOST if lost else ListenerMethod.REVOKED, self.owned
             )
 
     # Steps
 
-    def _commit(self, going: tuple[TopicPartition, ...], until: int | None) -> Procedure:
+    def _commit_before_revocation(
+        self, going: tuple[TopicPartition, ...], until: int | None
+    ) -> Procedure:
         """The automatic commit before a revocation: tried until a deadline, if there is one."""
         session = self.session
-        offsets = self.commits.consumed() if session.config.auto_commit else {}
+        offsets = self.commits.get_consumed_offsets() if session.config.auto_commit else {}
         if not offsets or session.state is not MemberState.STABLE:
             return
         if not session.coordinator_known and until is None:
-            why = session.trouble or "the coordinator is not known just now"
-            self.outbox.put(MemberNote(f"no commit before the revocation: {why}", warns=True))
+            why = session.coordinator_problem or "the coordinator is not known just now"
+            self.commands.add(
+                MemberNote(f"no commit before the revocation: {why}", is_warning=True)
+            )
             return
         if going:
-            self.outbox.put(MarkPendingRevocation(going))
-        self.is_late = False
+            self.commands.add(MarkPendingRevocation(going))
+        self.deadline_passed = False
         if until is not None:
-            self.outbox.start(MemberTimer.DEADLINE, until)
+            self.commands.start_timer(MemberTimer.DEADLINE, until)
         while True:
             commit = self.commits.commit_before_revocation(offsets)
             yield partial(self._is_over, commit)
-            if not commit.may_pass or until is None or self.is_late:
+            if not commit.is_retriable or until is None or self.deadline_passed:
                 break
             session.back_off()
             yield self._may_retry
-        self.commits.give_up(commit)  # else it would be refused for what comes next
-        self.outbox.stop(MemberTimer.DEADLINE)
+        self.commits.time_out_commits(commit)  # else it would be refused for what comes next
+        self.commands.stop_timer(MemberTimer.DEADLINE)
 
     def _is_over(self, commit: PendingCommit) -> bool:
-        return commit.is_done or self.is_late
+        return commit.is_done or self.deadline_passed
 
     def _may_retry(self) -> bool:
-        return not self.session.backs_off or self.is_late
+        return not self.session.is_backing_off or self.deadline_passed
 
-    def _patience(self) -> int:
+    def _commit_deadline(self) -> int:
         """A member that has not joined again within this time is dropped from the group."""
-        return self.outbox.now + self.session.config.max_poll_interval
+        return self.commands.now + self.session.config.max_poll_interval
 
-    def _give_up(self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> Procedure:
+    def _release_partitions(
+        self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+    ) -> Procedure:
         """The listener hears of it while the partitions are still the member's."""
-        yield from self._call(call, partitions)
+        yield from self._call_listener(call, partitions)
         gone = set(partitions)
         if gone:
-            self.outbox.put(MemberNote(f"{_NOTE_VERBS[call]} {_format_partitions(partitions)}"))
-            self._assign(tuple(one for one in self.owned if one not in gone))
+            self.commands.add(MemberNote(f"{_NOTE_VERBS[call]} {_format_partitions(partitions)}"))
+            self._set_assignment(tuple(one for one in self.owned if one not in gone))
 
-    def _call(self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]) -> Procedure:
-        self._calling = self.outbox.number()
-        self.outbox.put(CallListener(self._calling, call, partitions))
+    def _call_listener(
+        self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
+    ) -> Procedure:
+        self._listener_call_id = self.commands.next_id()
+        self.commands.add(CallListener(self._listener_call_id, call, partitions))
         # a listener that takes longer than a poll may is as dead as an application that does
-        self.outbox.start(MemberTimer.POLL, self.outbox.now + self.session.config.max_poll_interval)
-        self.session.presence.leave_poll(self.outbox.now)
+        self.commands.start_timer(
+            MemberTimer.POLL, self.commands.now + self.session.config.max_poll_interval
+        )
+        self.session.liveness.leave_poll(self.commands.now)
         yield self._has_returned
 
     def _has_returned(self) -> bool:
-        return self._calling is None
+        return self._listener_call_id is None
 
-    def _assign(self, partitions: tuple[TopicPartition, ...]) -> None:
+    def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:
         self.owned = partitions
-        self.outbox.put(SetAssignment(partitions, self.session.identity.generation))
+        self.commands.add(SetAssignment(partitions, self.session.identity.generation))
 
-    def _tell_assignor(
+    def _call_on_assignment(
         self, assignors: Mapping[str, Assignor], given: Assignment, me: MemberIdentity
     ) -> None:
         assignor = assignors[me.protocol or ""]
@@ -734,25 +774,25 @@ class AssignmentManager:
         except Exception as error:  # noqa: BLE001 (a custom strategy may raise anything)
             failed = StrategyFailed(f"strategy {assignor.name!r}: on_assignment raised {error!r}")
             failed.__cause__ = error
-            self._remember(failed)
+            self._keep_first_error(failed)
 
     # The listener's answer
 
     @property
     def is_calling(self) -> bool:
         """The application's listener is at work."""
-        return self._calling is not None
+        return self._listener_call_id is not None
 
-    def returned(self, call_id: int, error: Exception | None) -> bool:
+    def handle_listener_returned(self, call_id: int, error: Exception | None) -> bool:
         """The listener is done; False if it is not the call that is waited for."""
-        if call_id != self._calling:
+        if call_id != self._listener_call_id:
             return False
-        self._calling = None
+        self._listener_call_id = None
         if error is not None:
-            self._remember(error)
+            self._keep_first_error(error)
         return True
 
-    def _remember(self, error: Exception) -> None:
+    def _keep_first_error(self, error: Exception) -> None:
         """The first error of a procedure is told when it is complete."""
         self._error = self._error or error
 

@@ -74,20 +74,20 @@ class PendingCommit:
     """A commit, from the call until it is done."""
 
     #: Its place among those that were asked for.
-    number: int
+    sequence_number: int
     kind: CommitKind
     offsets: PartitionOffsets
     commit_id: int = 0
-    waits_until: int = 0
+    deadline: int = 0
     #: The request under way.
-    request: int | None = None
+    request_id: int | None = None
     retry_at: int | None = None
     failures: int = 0
     is_done: bool = False
     error: Exception | None = None
 
     @property
-    def may_pass(self) -> bool:
+    def is_retriable(self) -> bool:
         """It failed, and may be tried again."""
         return isinstance(self.error, RetriableCommitFailed)
 
@@ -102,94 +102,94 @@ class CommitManager:
         consumed: Callable[[], PartitionOffsets],
     ) -> None:
         self.session = session
-        self.outbox = session.outbox
-        self.watch = watch
-        self.consumed = consumed
+        self.commands = session.commands
+        self.subscription = watch
+        self.get_consumed_offsets = consumed
         #: The interval is over; the next poll commits.
-        self.automatic_due = False
+        self.is_auto_commit_due = False
         #: Neither done nor given up, in the order they were asked for.
         self._active: list[PendingCommit] = []
         #: Synchronous ones that are done, but not those before them.
-        self._held: list[PendingCommit] = []
+        self._waiting_for_earlier: list[PendingCommit] = []
         #: Asynchronous ones whose callback has not run, in the order they were completed.
-        self._completed: list[PendingCommit] = []
+        self._pending_callbacks: list[PendingCommit] = []
 
     # Asking
 
-    def ask(self, asked: CommitRequested) -> None:
+    def start_requested_commit(self, asked: CommitRequested) -> None:
         """The application commits."""
         self.run_callbacks()
-        offsets = self.consumed() if asked.offsets is None else asked.offsets
-        kind = CommitKind.ASYNC if asked.waits_until is None else CommitKind.SYNC
-        self._begin(kind, offsets, asked.commit_id, asked.waits_until or 0)
+        offsets = self.get_consumed_offsets() if asked.offsets is None else asked.offsets
+        kind = CommitKind.ASYNC if asked.deadline is None else CommitKind.SYNC
+        self._start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
         """The interval is over, and the application polls."""
-        self.automatic_due = False
-        self._start_interval(self.session.config.auto_commit_interval)
-        offsets = self.consumed()
+        self.is_auto_commit_due = False
+        self._start_auto_commit_timer(self.session.config.auto_commit_interval)
+        offsets = self.get_consumed_offsets()
         if offsets:
-            self._begin(CommitKind.AUTOMATIC, offsets)
+            self._start_commit(CommitKind.AUTOMATIC, offsets)
 
     def commit_before_revocation(self, offsets: PartitionOffsets) -> PendingCommit:
         """Commits what is about to be revoked; the caller watches what comes of it."""
-        return self._begin(CommitKind.REVOCATION, offsets)
+        return self._start_commit(CommitKind.REVOCATION, offsets)
 
-    def start_interval(self) -> None:
+    def restart_auto_commit(self) -> None:
         """The automatic commit comes an interval from now."""
-        self.automatic_due = False
+        self.is_auto_commit_due = False
         if self.session.config.auto_commit:
-            self._start_interval(self.session.config.auto_commit_interval)
+            self._start_auto_commit_timer(self.session.config.auto_commit_interval)
 
     @property
     def is_idle(self) -> bool:
         """No commit is under way."""
-        return not self._active and not self._held
+        return not self._active and not self._waiting_for_earlier
 
     @property
     def wants_coordinator(self) -> bool:
         """A commit waits for the coordinator to be found."""
-        return any(one.request is None and one.retry_at is None for one in self._active)
+        return any(one.request_id is None and one.retry_at is None for one in self._active)
 
     @property
     def has_callbacks(self) -> bool:
         """Callbacks wait for the application to come by."""
-        return bool(self._completed)
+        return bool(self._pending_callbacks)
 
     def run_callbacks(self) -> None:
         """The application is here: callbacks of what is completed run now."""
-        for done in self._completed:
-            self.outbox.put(RunCommitCallback(done.commit_id, done.offsets, done.error))
-        self._completed.clear()
+        for done in self._pending_callbacks:
+            self.commands.add(RunCommitCallback(done.commit_id, done.offsets, done.error))
+        self._pending_callbacks.clear()
 
-    def _start_interval(self, delay: int) -> None:
+    def _start_auto_commit_timer(self, delay: int) -> None:
         # not at once where it is 0: a timer due again and again would never let the poll go on
-        self.outbox.start(MemberTimer.COMMIT, self.outbox.now + max(delay, 1))
+        self.commands.start_timer(MemberTimer.COMMIT, self.commands.now + max(delay, 1))
 
     # Sending
 
-    def _begin(
+    def _start_commit(
         self, kind: CommitKind, offsets: PartitionOffsets, commit_id: int = 0, waits_until: int = 0
     ) -> PendingCommit:
-        commit = PendingCommit(self.outbox.number(), kind, dict(offsets), commit_id, waits_until)
+        commit = PendingCommit(self.commands.next_id(), kind, dict(offsets), commit_id, waits_until)
         self._active.append(commit)
-        self._try(commit)
+        self._try_to_send(commit)
         self._set_timer()
         return commit
 
-    def _try(self, commit: PendingCommit) -> None:
+    def _try_to_send(self, commit: PendingCommit) -> None:
         commit.retry_at = None
-        refusal = self.session.refuse_commit(self.watch.subscribed)
+        refusal = self.session.find_commit_problem(self.subscription.is_subscribed)
         if not commit.offsets:
-            self._finish(commit, None)
+            self._finish_commit(commit, None)
         elif refusal is not None:
-            self._finish(commit, refusal)
+            self._finish_commit(commit, refusal)
         elif self.session.coordinator_known:
-            commit.request = self.session.send(self._request(commit.offsets))
+            commit.request_id = self.session.send(self._request(commit.offsets))
 
     def _request(self, offsets: PartitionOffsets) -> OffsetCommit:
         config = self.session.config
-        if not self.watch.subscribed:
+        if not self.subscription.is_subscribed:
             return OffsetCommit(group=config.group, offsets=offsets)
         generation, member_id, _ = self.session.identity
         return OffsetCommit(
@@ -200,38 +200,41 @@ class CommitManager:
             offsets=offsets,
         )
 
-    def send_waiting(self) -> None:
+    def send_unsent_commits(self) -> None:
         """The coordinator is found: what waited for it goes out."""
         for commit in list(self._active):
-            if commit.request is None and commit.retry_at is None:
-                self._try(commit)
+            if commit.request_id is None and commit.retry_at is None:
+                self._try_to_send(commit)
         self._set_timer()
 
-    def fail_waiting(self, error: Exception | None = None) -> None:
+    def fail_unsent_commits(self, error: Exception | None = None) -> None:
         """The coordinator was not found: only a synchronous commit is tried again.
 
         If the others were, a later commit could be overtaken by an earlier one. With an error, it
         will not be found, and none is tried again.
         """
         for commit in list(self._active):
-            if commit.request is None and (commit.retry_at is None or error is not None):
+            if commit.request_id is None and (commit.retry_at is None or error is not None):
                 missing = RetriableCommitFailed(
-                    self._said("the coordinator was not found"), Code.COORDINATOR_NOT_AVAILABLE
+                    self._add_group_prefix("the coordinator was not found"),
+                    Code.COORDINATOR_NOT_AVAILABLE,
                 )
-                self._finish(commit, error or missing)
+                self._finish_commit(commit, error or missing)
         self._set_timer()
 
     # Answers
 
-    def answered(self, number: int, reply: OffsetCommitResult, sender: MemberIdentity) -> None:
+    def handle_response(
+        self, number: int, reply: OffsetCommitResult, sender: MemberIdentity
+    ) -> None:
         """A commit is answered."""
-        commit = self._of(number)
+        commit = self._find_by_request(number)
         if commit is not None:
-            commit.request = None
+            commit.request_id = None
             codes = reply.codes
             if commit.kind is CommitKind.REVOCATION:
                 codes = self._without_deleted(codes)
-            self._finish(commit, self._judge(codes, sender))
+            self._finish_commit(commit, self._find_error(codes, sender))
             self._set_timer()
 
     def _without_deleted(
@@ -244,30 +247,30 @@ class CommitManager:
         if gone:
             names = list_first_names([str(at) for at in sorted(gone)])
             text = f"no offset is committed for {names}: there is no such partition any more"
-            self.outbox.put(MemberNote(text, warns=True))
+            self.commands.add(MemberNote(text, is_warning=True))
         return {at: code for at, code in codes.items() if at not in set(gone)}
 
-    def failed(self, number: int) -> None:
+    def handle_no_response(self, number: int) -> None:
         """A commit will not be answered; it may be stored nevertheless."""
-        commit = self._of(number)
+        commit = self._find_by_request(number)
         if commit is not None:
-            commit.request = None
-            text = self._said("the coordinator did not answer")
-            self._finish(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
+            commit.request_id = None
+            text = self._add_group_prefix("the coordinator did not answer")
+            self._finish_commit(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
             self._set_timer()
 
-    def refused(self, number: int, error: Exception) -> None:
+    def handle_request_refused(self, number: int, error: Exception) -> None:
         """A commit cannot be sent, now or later."""
-        commit = self._of(number)
+        commit = self._find_by_request(number)
         if commit is not None:
-            commit.request = None
-            self._finish(commit, error)
+            commit.request_id = None
+            self._finish_commit(commit, error)
             self._set_timer()
 
-    def _of(self, number: int) -> PendingCommit | None:
-        return next((one for one in self._active if one.request == number), None)
+    def _find_by_request(self, number: int) -> PendingCommit | None:
+        return next((one for one in self._active if one.request_id == number), None)
 
-    def _judge(self, codes: PartitionCodes, sender: MemberIdentity) -> RotaError | None:
+    def _find_error(self, codes: PartitionCodes, sender: MemberIdentity) -> RotaError | None:
         """The first partition that was refused decides, as in Kafka."""
         refused = {at: code for at, code in sorted(codes.items()) if code != Code.NONE}
         forbidden = sorted(
@@ -275,19 +278,19 @@ class CommitManager:
         )
         for at, code in refused.items():
             if code != Code.TOPIC_AUTHORIZATION_FAILED:
-                return self._error(at, code, sender)
+                return self._make_error(at, code, sender)
         if forbidden:
             return AuthorizationFailed(
                 Code.TOPIC_AUTHORIZATION_FAILED,
-                self._said(f"no permission to commit for {', '.join(forbidden)}"),
+                self._add_group_prefix(f"no permission to commit for {', '.join(forbidden)}"),
             )
-        self.session.succeeded()
+        self.session.reset_backoff()
         return None
 
-    def _error(self, at: TopicPartition, code: int, sender: MemberIdentity) -> RotaError:
+    def _make_error(self, at: TopicPartition, code: int, sender: MemberIdentity) -> RotaError:
         session = self.session
         why = f"commit of {at} refused with {format_code(code)}"
-        said = self._said(why)
+        said = self._add_group_prefix(why)
         same = sender == session.identity and sender != NO_IDENTITY
         match code:
             case _ if code in RETRIABLE_CODES:
@@ -303,17 +306,17 @@ class CommitManager:
                     session.request_rejoin("a commit met a rebalance")
                 return RebalanceInProgress(f"{said}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
-                return self._outdated(why, code, sender)
+                return self._make_outdated_error(why, code, sender)
             case _:
                 return make_fatal_error(session.config, f"commit of {at}", code)
 
-    def _outdated(self, why: str, code: int, sender: MemberIdentity) -> GroupError:
+    def _make_outdated_error(self, why: str, code: int, sender: MemberIdentity) -> GroupError:
         """The generation of the commit is over.
 
         If the member is on its way into the next one, or there already, that one is not touched:
         the answer was meant for who the member was. (Java gives the new one up, too.)
         """
-        session, said = self.session, self._said(why)
+        session, said = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
             return RebalanceInProgress(f"{said}: poll, then commit again", code)
         if (
@@ -321,7 +324,7 @@ class CommitManager:
             and sender != NO_IDENTITY
             and session.state is MemberState.STABLE
         ):
-            session.reset(why, keep_id=code == Code.ILLEGAL_GENERATION)
+            session.reset_generation(why, keep_id=code == Code.ILLEGAL_GENERATION)
         if session.identity.generation > sender.generation >= 0:
             return CommitFailed(
                 f"{said}: it was sent as of generation {sender.generation}, and this member is in "
@@ -332,28 +335,28 @@ class CommitManager:
             return CommitFailed(f"{said}: the group has members, and this is none of them", code)
         explained = session.explain_loss()
         if why in explained:  # this very commit brought it to light
-            return CommitFailed(self._said(explained), code)
+            return CommitFailed(self._add_group_prefix(explained), code)
         return CommitFailed(f"{said}: {explained}", code)
 
     # Ends
 
-    def _finish(self, commit: PendingCommit, error: Exception | None) -> None:
-        if isinstance(error, RetriableCommitFailed) and self._has_time(commit):
-            self._try_later(commit, error)
+    def _finish_commit(self, commit: PendingCommit, error: Exception | None) -> None:
+        if isinstance(error, RetriableCommitFailed) and self._may_retry(commit):
+            self._schedule_retry(commit, error)
             return
         self._active.remove(commit)
         commit.is_done, commit.error = True, error
         if error is None and (commit.offsets or commit.kind is CommitKind.ASYNC):
-            self.outbox.put(CallInterceptors(commit.offsets))
+            self.commands.add(CallInterceptors(commit.offsets))
         match commit.kind:
             case CommitKind.SYNC:
-                self._held.append(commit)
+                self._waiting_for_earlier.append(commit)
             case CommitKind.ASYNC:
-                self._completed.append(commit)
+                self._pending_callbacks.append(commit)
             case CommitKind.AUTOMATIC if error is not None:
                 self._note("automatic commit failed", error)
                 if isinstance(error, RetriableCommitFailed):
-                    self._start_interval(self.session.config.retry_backoff)
+                    self._start_auto_commit_timer(self.session.config.retry_backoff)
             case CommitKind.REVOCATION if error is not None:
                 self._note("commit before the revocation failed", error)
             case CommitKind.AUTOMATIC | CommitKind.REVOCATION:
@@ -361,105 +364,110 @@ class CommitManager:
             case _:
                 assert_never(commit.kind)
 
-    def _has_time(self, commit: PendingCommit) -> bool:
-        return commit.kind is CommitKind.SYNC and self.outbox.now < commit.waits_until
+    def _may_retry(self, commit: PendingCommit) -> bool:
+        return commit.kind is CommitKind.SYNC and self.commands.now < commit.deadline
 
-    def _try_later(self, commit: PendingCommit, error: RetriableCommitFailed) -> None:
+    def _schedule_retry(self, commit: PendingCommit, error: RetriableCommitFailed) -> None:
         if commit.failures == 0:
             self._note("commit is tried again until its time is over", error)
-        commit.retry_at = self.outbox.now + self.session.delay(commit.failures)
+        commit.retry_at = self.commands.now + self.session.retry_delay(commit.failures)
         commit.failures += 1
         commit.error = error
 
-    def timer_fired(self) -> None:
+    def handle_sync_commit_timer(self) -> None:
         """A synchronous commit is to be tried again, or its time is over."""
-        now = self.outbox.now
+        now = self.commands.now
         for commit in [one for one in self._active if one.kind is CommitKind.SYNC]:
-            if commit.waits_until <= now:
-                self._finish(commit, self._late(commit))
+            if commit.deadline <= now:
+                self._finish_commit(commit, self._make_timeout_error(commit))
             elif commit.retry_at is not None and commit.retry_at <= now:
-                self._try(commit)
+                self._try_to_send(commit)
         self._set_timer()
 
-    def end(self) -> None:
+    def finish_all_commits(self) -> None:
         """The application goes, and what is not done by now has failed."""
-        self.give_up(*self._active)
-        for commit in self._held:
-            commit.waits_until = self.outbox.now
-        self.settle()
+        self.time_out_commits(*self._active)
+        for commit in self._waiting_for_earlier:
+            commit.deadline = self.commands.now
+        self.finish_sync_commits()
         self.run_callbacks()
 
-    def give_up(self, *commits: PendingCommit) -> None:
+    def time_out_commits(self, *commits: PendingCommit) -> None:
         """The time for these is over."""
         for commit in commits:
             if not commit.is_done:
-                self._finish(commit, self._late(commit))
+                self._finish_commit(commit, self._make_timeout_error(commit))
         self._set_timer()
 
-    def give_up_waiting(self) -> None:
+    def time_out_unsent_commits(self) -> None:
         """The time is over, and the coordinator has not been found."""
-        self.give_up(*(one for one in self._active if one.request is None))
+        self.time_out_commits(*(one for one in self._active if one.request_id is None))
 
-    def _late(self, commit: PendingCommit) -> TimedOut:
-        told = None if commit.error is None else self._plain(commit.error)
-        known = "; ".join(why for why in (told, self.session.trouble) if why)
+    def _make_timeout_error(self, commit: PendingCommit) -> TimedOut:
+        told = None if commit.error is None else self._remove_group_prefix(commit.error)
+        known = "; ".join(why for why in (told, self.session.coordinator_problem) if why)
         return TimedOut(
-            self._said(f"the commit could not be stored in time{known and f': {known}'}")
+            self._add_group_prefix(
+                f"the commit could not be stored in time{known and f': {known}'}"
+            )
         )
 
     def _note(self, what: str, error: Exception) -> None:
-        self.outbox.put(MemberNote(f"{what}: {self._plain(error)}", warns=True))
+        self.commands.add(
+            MemberNote(f"{what}: {self._remove_group_prefix(error)}", is_warning=True)
+        )
 
     @property
-    def _group(self) -> str:
+    def _group_prefix(self) -> str:
         return f"group {self.session.config.group!r}: "
 
-    def _said(self, text: str) -> str:
+    def _add_group_prefix(self, text: str) -> str:
         """For the application, which may have more consumers than one."""
-        return self._group + text
+        return self._group_prefix + text
 
-    def _plain(self, error: Exception) -> str:
+    def _remove_group_prefix(self, error: Exception) -> str:
         """For a place that names the group by itself."""
-        return str(error).removeprefix(self._group)
+        return str(error).removeprefix(self._group_prefix)
 
-    def settle(self) -> None:
+    def finish_sync_commits(self) -> None:
         """Finishes synchronous commits whose earlier asynchronous commits are complete;
         callbacks run first.
         """
         if self.session.fenced is not None:
-            self.send_waiting()  # that is, they are refused
-        for commit in list(self._held):
+            self.send_unsent_commits()  # that is, they are refused
+        for commit in list(self._waiting_for_earlier):
             earlier = any(
-                one.kind is CommitKind.ASYNC and one.number < commit.number for one in self._active
+                one.kind is CommitKind.ASYNC and one.sequence_number < commit.sequence_number
+                for one in self._active
             )
-            if not earlier or commit.waits_until <= self.outbox.now:
-                self._held.remove(commit)
+            if not earlier or commit.deadline <= self.commands.now:
+                self._waiting_for_earlier.remove(commit)
                 self.run_callbacks()
-                self.outbox.put(FinishSyncCommit(commit.commit_id, commit.error))
+                self.commands.add(FinishSyncCommit(commit.commit_id, commit.error))
                 self._set_timer()
 
     def _set_timer(self) -> None:
         due = self._next_due()
         if due is None:
-            self.outbox.stop(MemberTimer.SYNC_COMMIT)
+            self.commands.stop_timer(MemberTimer.SYNC_COMMIT)
         else:
-            self.outbox.start(MemberTimer.SYNC_COMMIT, due)
+            self.commands.start_timer(MemberTimer.SYNC_COMMIT, due)
 
     def _next_due(self) -> int | None:
         """The first retry or deadline of all synchronous commits."""
         waiting = [one for one in self._active if one.kind is CommitKind.SYNC]
-        times = [one.waits_until for one in (*waiting, *self._held)]
+        times = [one.deadline for one in (*waiting, *self._waiting_for_earlier)]
         times += [one.retry_at for one in waiting if one.retry_at is not None]
         return min(times, default=None)
 
     def check_invariants(self) -> None:
         """What must be true after every event."""
-        timers = self.outbox.timers
+        timers = self.commands.timers
         assert timers.get(MemberTimer.SYNC_COMMIT) == self._next_due(), (
             "commits without their timer"
         )
         for commit in self._active:
             assert not commit.is_done
-            assert commit.request is None or commit.request in self.session.open
-            assert commit.request is None or commit.retry_at is None
+            assert commit.request_id is None or commit.request_id in self.session.in_flight
+            assert commit.request_id is None or commit.retry_at is None
         assert MemberTimer.COMMIT not in timers or self.session.config.auto_commit

@@ -92,7 +92,7 @@ class ResponseReceived:
     """The reply to a :class:`Send`."""
 
     request_id: int
-    reply: GroupResponse
+    response: GroupResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class ListenerReturned:
 class AssignmentComputed:
     """A :class:`MakeAssignment` is done."""
 
-    number: int
+    assignment_id: int
     #: For each member.
     assignments: Mapping[str, bytes] = field(default_factory=dict)
     #: What a person should know of it.
@@ -145,7 +145,7 @@ class CommitRequested:
     commit_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     #: For a synchronous commit, until when it may be tried.
-    waits_until: int | None = None
+    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class CloseRequested:
     """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
 
     #: Until when to try to commit, to leave and to hear of it; None: each once.
-    waits_until: int | None = None
+    deadline: int | None = None
 
 
 MemberEvent: TypeAlias = (
@@ -208,7 +208,7 @@ class StartMemberTimer:
     """Send :class:`TimerFired` at this time; the same timer, if it runs, is moved."""
 
     timer: MemberTimer
-    at: int
+    due_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class CallListener:
     """Call the application's rebalance listener, then say :class:`ListenerReturned`."""
 
     call_id: int
-    call: ListenerMethod
+    method: ListenerMethod
     partitions: tuple[TopicPartition, ...]
 
 
@@ -243,7 +243,7 @@ class ComputeAssignment:
     time, because strategies keep state. See :func:`rota.engine.member.classic.compute_assignment`.
     """
 
-    number: int
+    assignment_id: int
     assignor: Assignor
     cluster: Cluster
     group: GroupSubscription
@@ -322,7 +322,7 @@ class MemberNote:
 
     text: str
     #: Somebody should look at it.
-    warns: bool = False
+    is_warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,42 +361,42 @@ class CommandBuffer:
         self._commands: list[MemberCommand] = []
         self._last_number = 0
 
-    def open(self, now_ms: int) -> None:
+    def start_event(self, now_ms: int) -> None:
         """Starts an event at this time."""
         self.now = now_ms
 
-    def close(self) -> list[MemberCommand]:
+    def take_commands(self) -> list[MemberCommand]:
         """Returns the commands, also those of an earlier event that Ctrl-C interrupted."""
         commands, self._commands = self._commands, []
         return commands
 
-    def put(self, *commands: MemberCommand) -> None:
+    def add(self, *commands: MemberCommand) -> None:
         """Adds commands."""
         self._commands.extend(commands)
 
-    def number(self) -> int:
+    def next_id(self) -> int:
         """Returns a new number."""
         self._last_number += 1
         return self._last_number
 
-    def send(self, request: GroupRequest) -> int:
+    def send_request(self, request: GroupRequest) -> int:
         """Sends a request and returns its number."""
-        number = self.number()
-        self.put(SendRequest(number, request))
+        number = self.next_id()
+        self.add(SendRequest(number, request))
         return number
 
-    def start(self, timer: MemberTimer, at: int) -> None:
+    def start_timer(self, timer: MemberTimer, at: int) -> None:
         """Starts a timer, or moves it."""
         if self.timers.get(timer) != at:
             self.timers[timer] = at
-            self.put(StartMemberTimer(timer, at))
+            self.add(StartMemberTimer(timer, at))
 
-    def stop(self, timer: MemberTimer) -> None:
+    def stop_timer(self, timer: MemberTimer) -> None:
         """Stops a timer, if it runs."""
         if self.timers.pop(timer, None) is not None:
-            self.put(StopMemberTimer(timer))
+            self.add(StopMemberTimer(timer))
 
-    def fired(self, timer: MemberTimer) -> int | None:
+    def take_fired_timer(self, timer: MemberTimer) -> int | None:
         """Removes a timer that fired. Returns when it was due, or None if it does not run any
         more.
         """

@@ -91,24 +91,28 @@ class MemberStateMachine:
                     f"{assignor!r} is no rota.Assignor: see rota.engine.assignors.registry"
                 )
         check_unique_names(assignors)
-        self._outbox = CommandBuffer()
-        self._session = MemberSession(config, self._outbox, self._report, spread)
-        self._watch = SubscriptionTracker(
-            self._outbox, config.rack, matches_internal=not config.exclude_internal
+        self._commands = CommandBuffer()
+        self._session = MemberSession(config, self._commands, self._report_error, spread)
+        self._subscription = SubscriptionTracker(
+            self._commands, config.rack, matches_internal=not config.exclude_internal
         )
-        self._commits = CommitManager(self._session, self._watch, consumed)
-        self._joiner = Joiner(self._session, self._watch, assignors, self._report)
-        self._inbox = ResponseRouter(self._session, self._joiner, self._commits)
-        self._handover = AssignmentManager(
-            self._session, self._watch, self._commits, common_protocol(assignors), self._may_call
+        self._commits = CommitManager(self._session, self._subscription, consumed)
+        self._joiner = Joiner(self._session, self._subscription, assignors, self._report_error)
+        self._response_router = ResponseRouter(self._session, self._joiner, self._commits)
+        self._assignment_manager = AssignmentManager(
+            self._session,
+            self._subscription,
+            self._commits,
+            common_protocol(assignors),
+            self._may_call_listener,
         )
         self._in_poll = False
         self._unsubscribing = False
         self._closing: CloseRequested | None = None
         self._is_finished = False
         #: The procedure that runs, and what it waits for.
-        self._steps: Procedure | None = None
-        self._waits_for: WaitCondition = self._may_call
+        self._procedure: Procedure | None = None
+        self._waits_for: WaitCondition = self._may_call_listener
         #: What the application has to be told, by one poll each.
         self._errors: deque[Exception] = deque()
         self._has_raised = False
@@ -131,12 +135,12 @@ class MemberStateMachine:
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """What the member has been told to read."""
-        return self._handover.owned
+        return self._assignment_manager.owned
 
     @property
     def topics(self) -> tuple[str, ...]:
         """What the member subscribes to; those that its pattern matches."""
-        return self._watch.topics
+        return self._subscription.topics
 
     @property
     def is_unsubscribing(self) -> bool:
@@ -144,39 +148,41 @@ class MemberStateMachine:
         return self._unsubscribing
 
     @property
-    def is_calm(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether a poll that begins or ends now would change nothing but the deadline of the
         next poll.
         """
         session, joiner, commits = self._session, self._joiner, self._commits
-        if self._steps is not None or self._unsubscribing or self._closing is not None:
+        if self._procedure is not None or self._unsubscribing or self._closing is not None:
             return False
-        if commits.automatic_due or commits.has_callbacks or self._errors:
+        if commits.is_auto_commit_due or commits.has_callbacks or self._errors:
             return False
-        if not self._watch.subscribed:
+        if not self._subscription.is_subscribed:
             return True
-        settled = session.state is MemberState.STABLE and joiner.received is None
-        return settled and session.rejoin_reason is None and self._watch.reason is None
+        settled = session.state is MemberState.STABLE and joiner.received_assignment is None
+        return (
+            settled and session.rejoin_reason is None and self._subscription.rejoin_reason is None
+        )
 
     def handle(self, event: MemberEvent, now_ms: int) -> list[MemberCommand]:
         """What is to be done about an event."""
-        self._outbox.open(now_ms)
+        self._commands.start_event(now_ms)
         if not self._is_finished:
-            self._react(event)
-            self._advance()
-        return self._outbox.close()
+            self._handle_event(event)
+            self._run_pending_work()
+        return self._commands.take_commands()
 
     # Events
 
-    def _react(self, event: MemberEvent) -> None:  # noqa: C901, PLR0912 (one line for each event)
+    def _handle_event(self, event: MemberEvent) -> None:  # noqa: C901, PLR0912 (one line for each event)
         match event:
             case ResponseReceived(request_id, reply):
-                self._inbox.answered(request_id, reply)
+                self._response_router.route_response(request_id, reply)
             case MemberTimerFired(timer):
-                self._fired(timer)
+                self._handle_timer(timer)
             case RequestFailed(request_id, error, why):
-                self._session.trouble = why or self._session.trouble
-                self._inbox.failed(request_id, error)
+                self._session.coordinator_problem = why or self._session.coordinator_problem
+                self._response_router.route_failure(request_id, error)
             case PollBegan():
                 self._begin_poll()
             case PollEnded():
@@ -184,22 +190,22 @@ class MemberStateMachine:
             case ListenerReturned(call_id, error):
                 self._listener_returned(call_id, error)
             case AssignmentComputed():
-                self._joiner.made(event)
+                self._joiner.handle_assignment_computed(event)
             case CoordinatorFound():
-                self._session.found()
-                self._commits.send_waiting()
+                self._session.set_coordinator_found()
+                self._commits.send_unsent_commits()
             case CoordinatorNotFound(error, why):
-                self._session.trouble = why or self._session.trouble
-                self._miss_coordinator(error)
+                self._session.coordinator_problem = why or self._session.coordinator_problem
+                self._handle_coordinator_not_found(error)
             case MetadataUpdated(cluster):
-                self._watch.update(cluster)
-                self._joiner.lead()
+                self._subscription.update_metadata(cluster)
+                self._joiner.request_assignment_if_ready()
             case Subscribed():
                 self._subscribe(event)
             case Unsubscribed():
                 self._unsubscribe()
             case CommitRequested():
-                self._commits.ask(event)
+                self._commits.start_requested_commit(event)
             case RejoinRequested(reason):
                 if self.state is MemberState.STABLE:
                     self._session.request_rejoin(reason)
@@ -208,25 +214,25 @@ class MemberStateMachine:
             case _:
                 raise InputError(f"not an event of a member: {event!r}")
 
-    def _fired(self, timer: MemberTimer) -> None:
-        due = self._outbox.fired(timer)
+    def _handle_timer(self, timer: MemberTimer) -> None:
+        due = self._commands.take_fired_timer(timer)
         if due is None:
             return
         match timer:
             case MemberTimer.HEARTBEAT:
-                self._session.beat(due)
+                self._session.send_heartbeat(due)
             case MemberTimer.SESSION:
-                self._session.session_ended()
+                self._session.handle_session_timeout()
             case MemberTimer.POLL:
-                self._poll_is_late()
+                self._handle_poll_timeout()
             case MemberTimer.COMMIT:
-                self._commits.automatic_due = True
+                self._commits.is_auto_commit_due = True
             case MemberTimer.SYNC_COMMIT:
-                self._commits.timer_fired()
+                self._commits.handle_sync_commit_timer()
             case MemberTimer.DEADLINE:
-                self._handover.is_late = True
+                self._assignment_manager.deadline_passed = True
             case MemberTimer.ASSIGN:
-                self._joiner.strategy_is_late()
+                self._joiner.handle_strategy_timeout()
             case MemberTimer.RETRY:
                 pass  # what waited for it goes on by itself
             case _:
@@ -235,226 +241,240 @@ class MemberStateMachine:
     def _begin_poll(self) -> None:
         self._in_poll = True
         self._has_raised = False
-        self._session.presence.enter_poll(self._outbox.now)
-        if not self._handover.is_calling:
-            self._outbox.stop(MemberTimer.POLL)
+        self._session.liveness.enter_poll(self._commands.now)
+        if not self._assignment_manager.is_calling:
+            self._commands.stop_timer(MemberTimer.POLL)
         self._commits.run_callbacks()
 
     def _end_poll(self) -> None:
         self._in_poll = False
-        self._session.presence.leave_poll(self._outbox.now)
-        self._expect_poll()
-        self._joiner.halted = False
+        self._session.liveness.leave_poll(self._commands.now)
+        self._start_poll_timer()
+        self._joiner.is_halted = False
         if not self._errors:  # it has been told
-            self._session.refusal = None
+            self._session.fatal_error = None
 
-    def _expect_poll(self) -> None:
-        if self._watch.subscribed and self.state not in INACTIVE_STATES:
-            at = self._outbox.now + self._session.config.max_poll_interval
-            self._outbox.start(MemberTimer.POLL, at)
+    def _start_poll_timer(self) -> None:
+        if self._subscription.is_subscribed and self.state not in INACTIVE_STATES:
+            at = self._commands.now + self._session.config.max_poll_interval
+            self._commands.start_timer(MemberTimer.POLL, at)
 
-    def _poll_is_late(self) -> None:
+    def _handle_poll_timeout(self) -> None:
         """A dynamic member leaves, a static one falls silent: its session will end by itself."""
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
-            self._session.presence.polled_late = True
-            self._session.leave("the application has not polled in time")
-            self._outbox.put(MemberNote(self._session.explain_loss(), warns=True))
+            self._session.liveness.polled_late = True
+            self._session.leave_group("the application has not polled in time")
+            self._commands.add(MemberNote(self._session.explain_loss(), is_warning=True))
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
-        if self._handover.returned(call_id, error):
-            self._outbox.stop(MemberTimer.POLL)
+        if self._assignment_manager.handle_listener_returned(call_id, error):
+            self._commands.stop_timer(MemberTimer.POLL)
             if self._in_poll:
-                self._session.presence.enter_poll(self._outbox.now)
+                self._session.liveness.enter_poll(self._commands.now)
             else:
-                self._expect_poll()
+                self._start_poll_timer()
 
-    def _miss_coordinator(self, error: Exception | None) -> None:
-        if not self._session.missed():
+    def _handle_coordinator_not_found(self, error: Exception | None) -> None:
+        if not self._session.set_coordinator_not_found():
             return
-        self._commits.fail_waiting(error)
-        if error is not None and self._watch.subscribed:
-            self._session.refuse(error)
+        self._commits.fail_unsent_commits(error)
+        if error is not None and self._subscription.is_subscribed:
+            self._session.set_fatal_error(error)
 
     def _subscribe(self, event: Subscribed) -> None:
         if not event.topics and event.pattern is None:
             self._unsubscribe()
         elif self.state not in INACTIVE_STATES and self._closing is None:
-            self._watch.subscribe(event.topics, event.pattern)
+            self._subscription.subscribe(event.topics, event.pattern)
             self._unsubscribing = False
 
     def _unsubscribe(self) -> None:
-        if self._watch.subscribed and self._closing is None:
+        if self._subscription.is_subscribed and self._closing is None:
             self._unsubscribing = True
-            self._drop_steps()
+            self._cancel_procedure()
 
     def _close(self, event: CloseRequested) -> None:
         if self._closing is None:
             self._closing = event
             self._commits.run_callbacks()
-            self._drop_steps()
+            self._cancel_procedure()
 
     # Procedures
 
-    def _may_call(self) -> bool:
+    def _may_call_listener(self) -> bool:
         return self._in_poll or self._unsubscribing or self._closing is not None
 
-    def _run(self, steps: Procedure) -> bool:
-        self._steps = steps
-        self._resume()
+    def _start_procedure(self, steps: Procedure) -> bool:
+        self._procedure = steps
+        self._resume_procedure()
         return True
 
-    def _resume(self) -> None:
-        assert self._steps is not None
+    def _resume_procedure(self) -> None:
+        assert self._procedure is not None
         try:
-            self._waits_for = next(self._steps)
+            self._waits_for = next(self._procedure)
         except StopIteration:
-            self._steps = None
-            error = self._handover.take_error()
+            self._procedure = None
+            error = self._assignment_manager.take_error()
             if error is not None:
-                self._report(error)
+                self._report_error(error)
 
-    def _drop_steps(self) -> None:
+    def _cancel_procedure(self) -> None:
         """What waits is given up; what has called the listener runs to its end."""
-        if self._steps is not None and not self._handover.is_calling:
-            self._steps.close()
-            self._steps = None
-            self._outbox.stop(MemberTimer.DEADLINE)
+        if self._procedure is not None and not self._assignment_manager.is_calling:
+            self._procedure.close()
+            self._procedure = None
+            self._commands.stop_timer(MemberTimer.DEADLINE)
 
-    def _advance(self) -> None:
+    def _run_pending_work(self) -> None:
         """Does all that can be done now."""
         while True:
-            self._joiner.forget()
-            self._inbox.tell_given_up()
-            self._commits.settle()
+            self._joiner.drop_outdated_work()
+            self._response_router.fail_abandoned_requests()
+            self._commits.finish_sync_commits()
             if self._in_poll:
                 self._commits.run_callbacks()
-            if self._steps is not None:
+            if self._procedure is not None:
                 if not self._waits_for():
                     break
-                self._resume()
-            elif not self._begin():
+                self._resume_procedure()
+            elif not self._start_due_procedure():
                 break
         if not self._session.coordinator_known and self._wants_coordinator():
-            self._session.find()
-        if self._in_poll and self._steps is None and not self._has_raised:
-            self._raise_one()
+            self._session.find_coordinator()
+        if self._in_poll and self._procedure is None and not self._has_raised:
+            self._raise_next_error()
 
     def _wants_coordinator(self) -> bool:
         if self._commits.wants_coordinator or self.state in GENERATION_STATES:
             return True
-        polls = self._in_poll and self._watch.subscribed
+        polls = self._in_poll and self._subscription.is_subscribed
         return polls and self.state not in INACTIVE_STATES and self._closing is None
 
-    def _begin(self) -> bool:
+    def _start_due_procedure(self) -> bool:
         """Begins what is due, if anything."""
         if self._is_finished:
             return False
         if self._closing is not None:
-            return self._run(self._say_goodbye(self._closing.waits_until))
+            return self._start_procedure(self._close_procedure(self._closing.deadline))
         if self._unsubscribing:
-            return self._run(self._drop_subscription())
+            return self._start_procedure(self._unsubscribe_procedure())
         if self.state is MemberState.FENCED:
-            owned = bool(self._handover.owned)
-            return owned and self._in_poll and self._run(self._handover.lose())
-        return self._in_poll and self._watch.subscribed and self._begin_in_poll()
+            owned = bool(self._assignment_manager.owned)
+            return (
+                owned
+                and self._in_poll
+                and self._start_procedure(self._assignment_manager.lose_partitions())
+            )
+        return (
+            self._in_poll
+            and self._subscription.is_subscribed
+            and self._start_due_procedure_in_poll()
+        )
 
-    def _begin_in_poll(self) -> bool:
-        if self._joiner.received is not None:
-            return self._run(self._handover.complete(self._joiner))
-        reason = self._session.rejoin_reason or self._watch.reason
+    def _start_due_procedure_in_poll(self) -> bool:
+        if self._joiner.received_assignment is not None:
+            return self._start_procedure(self._assignment_manager.complete_join(self._joiner))
+        reason = self._session.rejoin_reason or self._subscription.rejoin_reason
         if reason is not None:
             return self._join(reason)
-        if self._commits.automatic_due and self.state is MemberState.STABLE:
+        if self._commits.is_auto_commit_due and self.state is MemberState.STABLE:
             self._commits.commit_automatically()
         return False
 
     def _join(self, reason: str) -> bool:
         session, joiner = self._session, self._joiner
-        if joiner.is_pending or joiner.halted or session.backs_off:
+        if joiner.is_pending or joiner.is_halted or session.is_backing_off:
             return False
-        if not (session.coordinator_known and self._watch.is_ready()):
+        if not (session.coordinator_known and self._subscription.is_ready_to_join()):
             return False
-        if session.prepared and not self._handover.unwanted:
-            joiner.send_join(self._handover.owned, reason)
+        if session.is_join_prepared and not self._assignment_manager.unsubscribed_partitions:
+            joiner.send_join(self._assignment_manager.owned, reason)
             return True
         # at once, for what a listener raised in it is not to be asked for again
-        session.prepared = True
-        return self._run(self._handover.prepare())
+        session.is_join_prepared = True
+        return self._start_procedure(self._assignment_manager.prepare_join())
 
-    def _drop_subscription(self) -> Procedure:
-        yield from self._handover.depart(None)
-        self._session.leave("the application unsubscribed")
+    def _unsubscribe_procedure(self) -> Procedure:
+        yield from self._assignment_manager.prepare_leave(None)
+        self._session.leave_group("the application unsubscribed")
         if self._unsubscribing:  # it may have subscribed to something else meanwhile
-            self._watch.unsubscribe()
+            self._subscription.unsubscribe()
         self._unsubscribing = False
-        self._outbox.stop(MemberTimer.POLL)
-        self._outbox.stop(MemberTimer.COMMIT)
-        self._raise_all()
+        self._commands.stop_timer(MemberTimer.POLL)
+        self._commands.stop_timer(MemberTimer.COMMIT)
+        self._raise_procedure_error()
 
-    def _say_goodbye(self, until: int | None) -> Procedure:
-        session, handover = self._session, self._handover
+    def _close_procedure(self, until: int | None) -> Procedure:
+        session, handover = self._session, self._assignment_manager
         if until is not None and self._commits.wants_coordinator:
             # as a member still: what one who left commits is refused
-            handover.is_late = False
-            self._outbox.start(MemberTimer.DEADLINE, until)
-            yield lambda: handover.is_late or not self._commits.wants_coordinator
-        yield from handover.depart(until)
-        if until is not None and until <= self._outbox.now:
-            self._commits.give_up_waiting()  # not refused because it leaves: nobody was reached
-        number = session.leave("the application closes", target=MemberState.LEFT)
+            handover.deadline_passed = False
+            self._commands.start_timer(MemberTimer.DEADLINE, until)
+            yield lambda: handover.deadline_passed or not self._commits.wants_coordinator
+        yield from handover.prepare_leave(until)
+        if until is not None and until <= self._commands.now:
+            # not refused because it leaves: nobody was reached
+            self._commits.time_out_unsent_commits()
+        number = session.leave_group("the application closes", target=MemberState.LEFT)
         if until is None:
-            self._commits.fail_waiting()
+            self._commits.fail_unsent_commits()
         else:
-            self._outbox.start(MemberTimer.DEADLINE, until)
-        self._commits.send_waiting()
-        yield lambda: handover.is_late or (number not in session.open and self._commits.is_idle)
-        self._commits.end()
-        for timer in list(self._outbox.timers):
-            self._outbox.stop(timer)
-        self._raise_all()
-        self._outbox.put(
+            self._commands.start_timer(MemberTimer.DEADLINE, until)
+        self._commits.send_unsent_commits()
+        yield (
+            lambda: (
+                handover.deadline_passed
+                or (number not in session.in_flight and self._commits.is_idle)
+            )
+        )
+        self._commits.finish_all_commits()
+        for timer in list(self._commands.timers):
+            self._commands.stop_timer(timer)
+        self._raise_procedure_error()
+        self._commands.add(
             *(MemberNote(f"not told before the close: {error}") for error in self._errors)
         )
-        self._outbox.put(FinishClose())
+        self._commands.add(FinishClose())
         self._is_finished = True
 
     # Errors
 
-    def _report(self, error: Exception) -> None:
+    def _report_error(self, error: Exception) -> None:
         self._errors.append(error)
 
-    def _raise_one(self) -> None:
+    def _raise_next_error(self) -> None:
         """What a poll raises; one that is fenced raises it in every poll."""
         if self.state is MemberState.FENCED and not self._errors:
-            self._report(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
+            self._report_error(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
         if self._errors:
             self._has_raised = True
-            self._outbox.put(RaiseError(self._errors.popleft()))
+            self._commands.add(RaiseError(self._errors.popleft()))
 
-    def _raise_all(self) -> None:
+    def _raise_procedure_error(self) -> None:
         """The application waits for the end of this procedure, not for a poll."""
-        error = self._handover.take_error()
+        error = self._assignment_manager.take_error()
         if error is not None:
-            self._outbox.put(RaiseError(error))
+            self._commands.add(RaiseError(error))
 
     def check_invariants(self) -> None:
         """What must be true after every event.
 
         :raises AssertionError: something is not
         """
-        session, handover, timers = self._session, self._handover, self._outbox.timers
+        session, handover, timers = self._session, self._assignment_manager, self._commands.timers
         session.check_invariants()
         self._joiner.check_invariants()
         self._commits.check_invariants()
         calm = self._in_poll and not handover.is_calling
         assert not (calm and MemberTimer.POLL in timers), "the poll deadline runs inside a poll"
-        assert not handover.is_calling or self._steps is not None
-        assert MemberTimer.DEADLINE not in timers or self._steps is not None
+        assert not handover.is_calling or self._procedure is not None
+        assert MemberTimer.DEADLINE not in timers or self._procedure is not None
         assert (self.state is MemberState.FENCED) <= (session.fenced is not None)
         assert self._is_finished <= (self.state is MemberState.LEFT and not timers)
         assert len(set(handover.owned)) == len(handover.owned)
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
-            joined = set(self._watch.joined or ())
+            joined = set(self._subscription.joined_topics or ())
             stray = [one for one in handover.owned if one.topic not in joined]
             assert not stray, f"owned, but not subscribed to: {stray}"
 
@@ -472,74 +492,74 @@ class ResponseRouter:
         self.joiner = joiner
         self.commits = commits
 
-    def answered(self, number: int, reply: GroupResponse) -> None:
+    def route_response(self, number: int, reply: GroupResponse) -> None:
         """A reply has come."""
-        found = self.session.open.pop(number, None)
+        found = self.session.in_flight.pop(number, None)
         if found is None:
             return
-        counts = number == self.session.rebalance_request
+        counts = number == self.session.rebalance_request_id
         match found.request, reply:
             case Heartbeat(), HeartbeatResult(code=code):
-                self.session.heartbeat_answered(code, found.sender)
+                self.session.handle_heartbeat_response(code, found.sender)
             case OffsetCommit(), OffsetCommitResult():
-                self.commits.answered(number, reply, found.sender)
+                self.commits.handle_response(number, reply, found.sender)
             case JoinGroup(), JoinGroupResult():
                 if counts:
-                    self.joiner.joined(reply)
+                    self.joiner.handle_join_response(reply)
             case SyncGroup(), SyncGroupResult():
                 if counts:
-                    self.joiner.synced(reply)
+                    self.joiner.handle_sync_response(reply)
             case LeaveGroup(), LeaveGroupResult():
-                self._left(reply)
+                self._handle_leave_response(reply)
             case DescribeGroups(), DescribeGroupsResult():
-                self.joiner.described(number, reply)
+                self.joiner.handle_describe_response(number, reply)
             case _:
-                self._lose(number, found, "an answer does not fit its request")
+                self._lose_coordinator(number, found, "an answer does not fit its request")
 
-    def failed(self, number: int, error: Exception | None) -> None:
+    def route_failure(self, number: int, error: Exception | None) -> None:
         """No reply will come; with an error, to none like it."""
-        found = self.session.open.pop(number, None)
+        found = self.session.in_flight.pop(number, None)
         if found is None:
             return
         if error is None:
-            self._lose(number, found, "a request failed")
+            self._lose_coordinator(number, found, "a request failed")
         else:
-            self._refuse(number, found, error)
+            self._refuse_request(number, found, error)
 
-    def tell_given_up(self) -> None:
+    def fail_abandoned_requests(self) -> None:
         """The coordinator was lost: what was under way to it has failed."""
-        while self.session.given_up:
-            self._give_up(*self.session.given_up.pop(0))
+        while self.session.abandoned_requests:
+            self._fail_request(*self.session.abandoned_requests.pop(0))
 
-    def _lose(self, number: int, found: SentRequest, why: str) -> None:
+    def _lose_coordinator(self, number: int, found: SentRequest, why: str) -> None:
         self.session.lose_coordinator(why)
-        self._give_up(number, found)
+        self._fail_request(number, found)
 
-    def _give_up(self, number: int, found: SentRequest) -> None:
+    def _fail_request(self, number: int, found: SentRequest) -> None:
         match found.request:
             case JoinGroup() | SyncGroup():
-                if number == self.session.rebalance_request:
-                    self.joiner.failed()
+                if number == self.session.rebalance_request_id:
+                    self.joiner.handle_no_response()
             case Heartbeat():
-                self.session.heartbeat_failed()
+                self.session.retry_heartbeat()
             case OffsetCommit():
-                self.commits.failed(number)
+                self.commits.handle_no_response(number)
             case DescribeGroups():
-                self.joiner.described(number, None)
+                self.joiner.handle_describe_response(number, None)
             case _:
-                self.session.outbox.put(MemberNote("leave not answered"))
+                self.session.commands.add(MemberNote("leave not answered"))
 
-    def _refuse(self, number: int, found: SentRequest, error: Exception) -> None:
+    def _refuse_request(self, number: int, found: SentRequest, error: Exception) -> None:
         match found.request:
-            case JoinGroup() | SyncGroup() if number == self.session.rebalance_request:
-                self.joiner.refused(error)
+            case JoinGroup() | SyncGroup() if number == self.session.rebalance_request_id:
+                self.joiner.handle_request_refused(error)
             case OffsetCommit():
-                self.commits.refused(number, error)
+                self.commits.handle_request_refused(number, error)
             case _:
-                self.session.outbox.put(MemberNote(str(error), warns=True))
-                self._give_up(number, found)
+                self.session.commands.add(MemberNote(str(error), is_warning=True))
+                self._fail_request(number, found)
 
-    def _left(self, reply: LeaveGroupResult) -> None:
+    def _handle_leave_response(self, reply: LeaveGroupResult) -> None:
         codes = {reply.code, *(member.code for member in reply.members)} - {Code.NONE}
         for code in sorted(codes):
-            self.session.outbox.put(MemberNote(f"leave refused with {format_code(code)}"))
+            self.session.commands.add(MemberNote(f"leave refused with {format_code(code)}"))

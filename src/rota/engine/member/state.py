@@ -142,32 +142,32 @@ class Liveness:
     """When the application last polled, and when the coordinator last responded."""
 
     #: None: it is inside one, or has not polled.
-    left_poll: int | None = None
-    heard: int = 0
+    poll_ended_at: int | None = None
+    last_response_at: int = 0
     #: The application did not poll in time; forgotten with the next generation.
     polled_late: bool = False
     #: How long the application had been away when it polled again, if it was late.
-    silence: int = field(default=0, init=False)
+    late_poll_gap: int = field(default=0, init=False)
 
     def enter_poll(self, now: int) -> None:
         """The application polls."""
-        if self.left_poll is not None and self.polled_late and not self.silence:
-            self.silence = now - self.left_poll
-        self.left_poll = None
+        if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
+            self.late_poll_gap = now - self.poll_ended_at
+        self.poll_ended_at = None
 
     def leave_poll(self, now: int) -> None:
         """The application works on what it got."""
-        self.left_poll = now
+        self.poll_ended_at = now
 
-    def renew(self, now: int) -> None:
+    def reset_for_generation(self, now: int) -> None:
         """A new generation: what was missed before does not count any more."""
-        self.heard = now
+        self.last_response_at = now
         self.polled_late = False
-        self.silence = 0
+        self.late_poll_gap = 0
 
-    def absence(self, now: int) -> int:
+    def time_since_poll(self, now: int) -> int:
         """How long the application has not polled, or had not when it was late."""
-        return self.silence or (0 if self.left_poll is None else now - self.left_poll)
+        return self.late_poll_gap or (0 if self.poll_ended_at is None else now - self.poll_ended_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def explain_generation_loss(
     if loss is None:
         return "this member has not joined the group: poll first"
     if presence.polled_late:
-        return _explain_late_poll(presence.absence(now), config.max_poll_interval)
+        return _explain_late_poll(presence.time_since_poll(now), config.max_poll_interval)
     if loss.left:
         return f"this member has left the group: {loss.reason}"
     was = f"generation {loss.generation} of this member is over ({loss.reason})"
@@ -261,29 +261,29 @@ class MemberSession:
     ) -> None:
         self.config = config
         #: Gives a pause its jitter.
-        self.spread = spread
+        self.add_jitter = spread
         #: Tells the application, from its poll.
-        self.report = report
-        self.outbox = outbox
+        self.report_error = report
+        self.commands = outbox
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
         #: Requests under way; an answer to any other is ignored.
-        self.open: dict[int, SentRequest] = {}
+        self.in_flight: dict[int, SentRequest] = {}
         #: Requests that were under way when the coordinator went; their senders are told.
-        self.given_up: list[tuple[int, SentRequest]] = []
+        self.abandoned_requests: list[tuple[int, SentRequest]] = []
         #: The join or sync under way that counts.
-        self.rebalance_request: int | None = None
+        self.rebalance_request_id: int | None = None
         #: Why a join is due; None if none is.
         self.rejoin_reason: str | None = "the member is new"
         #: What has to be done once before a join is done.
-        self.prepared = False
+        self.is_join_prepared = False
         self.fenced: Fenced | None = None
         #: What is known of a coordinator that is not to be reached.
-        self.trouble = ""
+        self.coordinator_problem = ""
         #: What the application has to hear of before the coordinator is looked for again.
-        self.refusal: Exception | None = None
-        self.presence = Liveness()
+        self.fatal_error: Exception | None = None
+        self.liveness = Liveness()
         #: How the last generation was lost.
         self.loss: GenerationLoss | None = None
         self._finding = False
@@ -293,7 +293,7 @@ class MemberSession:
 
     # State and identity
 
-    def move(self, target: MemberState) -> None:
+    def transition_to(self, target: MemberState) -> None:
         """The one place where the state changes."""
         if target is self.state:
             return
@@ -309,14 +309,14 @@ class MemberSession:
         """The next poll joins again."""
         self.rejoin_reason = reason
 
-    def enter(self, identity: MemberIdentity) -> None:
+    def enter_generation(self, identity: MemberIdentity) -> None:
         """Enters the generation that the coordinator assigned."""
         self.identity = identity
         self.loss = None
-        self.presence.renew(self.outbox.now)
-        self.move(MemberState.SYNCING)
+        self.liveness.reset_for_generation(self.commands.now)
+        self.transition_to(MemberState.SYNCING)
 
-    def reset(
+    def reset_generation(
         self,
         reason: str,
         *,
@@ -329,20 +329,20 @@ class MemberSession:
         With ``keep_id`` the member keeps its id, which may still be valid after ILLEGAL_GENERATION.
         Otherwise the group would wait for the old id until its session times out.
         """
-        self.rebalance_request = None
+        self.rebalance_request_id = None
         if not self.identity.is_lost:
-            silence = self.outbox.now - self.presence.heard
+            silence = self.commands.now - self.liveness.last_response_at
             self.loss = GenerationLoss(reason, self.identity.generation, silence, left)
             if not left:
-                self.outbox.put(
+                self.commands.add(
                     MemberNote(f"generation {self.identity.generation} given up: {reason}")
                 )
-        self.move(target)
+        self.transition_to(target)
         self.identity = (
             NO_IDENTITY._replace(member_id=self.identity.member_id) if keep_id else NO_IDENTITY
         )
         self.request_rejoin(reason)
-        self.prepared = False
+        self.is_join_prepared = False
 
     def fence(self, what: str) -> None:
         """Stops all requests: another process uses the member's static id."""
@@ -351,13 +351,13 @@ class MemberSession:
             f"group.instance.id = {self.config.static_id!r}, which must be one process's alone",
             Code.FENCED_INSTANCE_ID,
         )
-        self.rebalance_request = None
-        self.move(MemberState.FENCED)
+        self.rebalance_request_id = None
+        self.transition_to(MemberState.FENCED)
         self.identity = NO_IDENTITY
         for timer in (MemberTimer.RETRY, MemberTimer.POLL, MemberTimer.COMMIT):
-            self.outbox.stop(timer)
+            self.commands.stop_timer(timer)
 
-    def leave(
+    def leave_group(
         self, reason: str, *, even_static: bool = False, target: MemberState = MemberState.UNJOINED
     ) -> int | None:
         """Leaves the group, and sends LeaveGroup if the coordinator is known.
@@ -374,12 +374,12 @@ class MemberSession:
             )
             number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
         if not self.identity.is_lost:
-            self.outbox.put(MemberNote(self._farewell(reason, told, number)))
+            self.commands.add(MemberNote(self._describe_leave(reason, told, number)))
         if self.state not in INACTIVE_STATES or target is MemberState.LEFT:
-            self.reset(reason, left=True, target=target)
+            self.reset_generation(reason, left=True, target=target)
         return number
 
-    def _farewell(self, reason: str, told: bool, number: int | None) -> str:
+    def _describe_leave(self, reason: str, told: bool, number: int | None) -> str:
         was = f"generation {self.identity.generation}"
         if not told:
             return f"gone from {was} for now, as {self.config.static_id!r} may be back: {reason}"
@@ -387,10 +387,10 @@ class MemberSession:
             return f"left {was}, but could not tell the coordinator: {reason}"
         return f"left {was}: {reason}"
 
-    def refuse_commit(self, subscribed: bool) -> Exception | None:
+    def find_commit_problem(self, subscribed: bool) -> Exception | None:
         """Returns the error for a commit that cannot be sent now, or None if it can."""
-        if self.refusal is not None:
-            return self.refusal
+        if self.fatal_error is not None:
+            return self.fatal_error
         if self.fenced is not None:
             return Fenced(str(self.fenced), Code.FENCED_INSTANCE_ID)
         if not subscribed or self.state is MemberState.STABLE:
@@ -406,62 +406,62 @@ class MemberSession:
 
     def explain_loss(self) -> str:
         """Why the member is of no generation, and what to do about it."""
-        return explain_generation_loss(self.loss, self.presence, self.config, self.outbox.now)
+        return explain_generation_loss(self.loss, self.liveness, self.config, self.commands.now)
 
     # Requests
 
     def send(self, request: GroupRequest) -> int:
         """Sends to the coordinator, which must be known."""
         assert self.coordinator_known
-        number = self.outbox.send(request)
-        self.open[number] = SentRequest(request, self.identity)
+        number = self.commands.send_request(request)
+        self.in_flight[number] = SentRequest(request, self.identity)
         return number
 
     def back_off(self) -> None:
         """Nothing is tried again before the retry timer fires."""
-        if self.backs_off:
+        if self.is_backing_off:
             return
-        delay = self.delay(self._failures)
+        delay = self.retry_delay(self._failures)
         self._failures += 1
-        self.outbox.start(MemberTimer.RETRY, self.outbox.now + delay)
+        self.commands.start_timer(MemberTimer.RETRY, self.commands.now + delay)
 
-    def delay(self, failures: int) -> int:
+    def retry_delay(self, failures: int) -> int:
         """How long to wait after so many failures."""
         longest = self.config.retry_backoff_max
         planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
-        return min(self.spread(planned), longest)
+        return min(self.add_jitter(planned), longest)
 
     @property
-    def backs_off(self) -> bool:
+    def is_backing_off(self) -> bool:
         """Something failed, and it is not time to try again."""
-        return MemberTimer.RETRY in self.outbox.timers
+        return MemberTimer.RETRY in self.commands.timers
 
-    def succeeded(self) -> None:
+    def reset_backoff(self) -> None:
         """Resets the backoff after a success."""
         self._failures = 0
 
     # The coordinator
 
-    def find(self) -> None:
+    def find_coordinator(self) -> None:
         """Looks for the coordinator, unless it is known or being looked for."""
-        waits = self.backs_off or self.refusal is not None
+        waits = self.is_backing_off or self.fatal_error is not None
         if not (self.coordinator_known or self._finding or waits):
             self._finding = True
-            self.outbox.put(FindCoordinator())
+            self.commands.add(FindCoordinator())
 
-    def found(self) -> None:
+    def set_coordinator_found(self) -> None:
         """The coordinator is there: a heartbeat that could not be sent is sent at once."""
         if not self._finding:
             return
         self._finding = False
         self.coordinator_known = True
-        self.trouble = ""
+        self.coordinator_problem = ""
         if self.state in GENERATION_STATES:
-            self._expect_answer()
+            self._restart_session_timer()
             if self._heartbeat_due:
-                self.beat(self.outbox.now)
+                self.send_heartbeat(self.commands.now)
 
-    def missed(self) -> bool:
+    def set_coordinator_not_found(self) -> bool:
         """Backs off after the coordinator was not found. Returns False if no lookup was in
         progress.
         """
@@ -471,11 +471,11 @@ class MemberSession:
             self.back_off()
         return was_finding
 
-    def refuse(self, error: Exception) -> None:
+    def set_fatal_error(self, error: Exception) -> None:
         """The coordinator, or the way to it, is refused; the application is told once a poll."""
-        if self.refusal is None:
-            self.refusal = error
-            self.report(error)
+        if self.fatal_error is None:
+            self.fatal_error = error
+            self.report_error(error)
 
     def lose_coordinator(self, why: str) -> None:
         """Marks the coordinator as unknown, and abandons all requests in flight.
@@ -484,13 +484,13 @@ class MemberSession:
         """
         if self.coordinator_known:
             self.coordinator_known = False
-            self.outbox.put(MemberNote(f"coordinator lost: {why}"))
-            self.given_up += self.open.items()
-            self.open.clear()
+            self.commands.add(MemberNote(f"coordinator lost: {why}"))
+            self.abandoned_requests += self.in_flight.items()
+            self.in_flight.clear()
 
     # Heartbeats
 
-    def beat(self, due: int) -> None:
+    def send_heartbeat(self, due: int) -> None:
         """Sends a heartbeat; the next one is due an interval after this one was."""
         self._heartbeat_due = not self.coordinator_known
         if not self.coordinator_known:
@@ -504,21 +504,21 @@ class MemberSession:
                 static_id=self.config.static_id,
             )
         )
-        now, interval = self.outbox.now, self.config.heartbeat_interval
+        now, interval = self.commands.now, self.config.heartbeat_interval
         # counted from when it was due, or a driver that is late each time would drift; but after
         # a long standstill not all that were missed are made up for
         next_due = due + interval if due + interval > now else now + interval
-        self.outbox.start(MemberTimer.HEARTBEAT, next_due)
+        self.commands.start_timer(MemberTimer.HEARTBEAT, next_due)
 
-    def heartbeat_answered(self, code: int, sender: MemberIdentity) -> None:
+    def handle_heartbeat_response(self, code: int, sender: MemberIdentity) -> None:
         """Handles a Heartbeat response."""
         same = sender == self.identity and self.state not in INACTIVE_STATES
         match code:
             case Code.NONE:
-                self._heard()
+                self._record_heartbeat_response()
             case Code.REBALANCE_IN_PROGRESS:
                 # the member stays, and goes on with heartbeats until the next poll joins
-                self._heard()
+                self._record_heartbeat_response()
                 if same and self.state is MemberState.STABLE:
                     self.request_rejoin("the group rebalances")
             case Code.FENCED_INSTANCE_ID if same:
@@ -527,7 +527,9 @@ class MemberSession:
                 # while joining, the answer to the join will say how things stand
                 if self.state in GENERATION_STATES:
                     keep = code == Code.ILLEGAL_GENERATION
-                    self.reset(f"heartbeat refused with {format_code(code)}", keep_id=keep)
+                    self.reset_generation(
+                        f"heartbeat refused with {format_code(code)}", keep_id=keep
+                    )
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
                 pass  # meant for who the member was
             case _:
@@ -535,46 +537,50 @@ class MemberSession:
                 if code in NO_COORDINATOR_CODES:
                     self.lose_coordinator(why)
                 elif code == Code.GROUP_AUTHORIZATION_FAILED:
-                    self.refuse(make_fatal_error(self.config, "heartbeat", code))
+                    self.set_fatal_error(make_fatal_error(self.config, "heartbeat", code))
                 else:
-                    self.outbox.put(MemberNote(f"{why}; tried again"))
-                self.heartbeat_failed()
+                    self.commands.add(MemberNote(f"{why}; tried again"))
+                self.retry_heartbeat()
 
-    def heartbeat_failed(self) -> None:
+    def retry_heartbeat(self) -> None:
         """Tries again sooner than the interval says."""
         if self.state in GENERATION_STATES and not self._heartbeat_due:
-            delay = self.delay(self._heartbeat_failures)
+            delay = self.retry_delay(self._heartbeat_failures)
             self._heartbeat_failures += 1
-            self.outbox.start(MemberTimer.HEARTBEAT, self.outbox.now + delay)
+            self.commands.start_timer(MemberTimer.HEARTBEAT, self.commands.now + delay)
 
-    def session_ended(self) -> None:
+    def handle_session_timeout(self) -> None:
         """No heartbeat was answered for a whole session."""
         self.lose_coordinator("no heartbeat was answered for a session")
 
-    def _heard(self) -> None:
+    def _record_heartbeat_response(self) -> None:
         self._heartbeat_failures = 0
-        self.presence.heard = self.outbox.now
-        self.succeeded()
+        self.liveness.last_response_at = self.commands.now
+        self.reset_backoff()
         if self.state in GENERATION_STATES:
-            self._expect_answer()
+            self._restart_session_timer()
 
-    def _expect_answer(self) -> None:
-        self.outbox.start(MemberTimer.SESSION, self.outbox.now + self.config.session_timeout)
+    def _restart_session_timer(self) -> None:
+        self.commands.start_timer(
+            MemberTimer.SESSION, self.commands.now + self.config.session_timeout
+        )
 
     def _start_heartbeats(self) -> None:
         self._heartbeat_due = False
         self._heartbeat_failures = 0
-        self.outbox.start(MemberTimer.HEARTBEAT, self.outbox.now + self.config.heartbeat_interval)
-        self._expect_answer()
+        self.commands.start_timer(
+            MemberTimer.HEARTBEAT, self.commands.now + self.config.heartbeat_interval
+        )
+        self._restart_session_timer()
 
     def _stop_heartbeats(self) -> None:
         self._heartbeat_due = False
-        self.outbox.stop(MemberTimer.HEARTBEAT)
-        self.outbox.stop(MemberTimer.SESSION)
+        self.commands.stop_timer(MemberTimer.HEARTBEAT)
+        self.commands.stop_timer(MemberTimer.SESSION)
 
     def check_invariants(self) -> None:
         """What must be true of every session after every event."""
-        timers, state = self.outbox.timers, self.state
+        timers, state = self.commands.timers, self.state
         beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
         assert beats == (state in GENERATION_STATES), "heartbeats do not fit the state"
         assert MemberTimer.SESSION not in timers or state in GENERATION_STATES
@@ -583,9 +589,11 @@ class MemberSession:
         )
         assert state not in GENERATION_STATES or self.identity.protocol is not None
         assert not self._heartbeat_due or not self.coordinator_known
-        assert self.rebalance_request is None or self.rebalance_request in self.open
+        assert self.rebalance_request_id is None or self.rebalance_request_id in self.in_flight
         waits = {MemberState.JOINING, MemberState.SYNCING}
-        assert self.rebalance_request is None or state in waits, "a join or sync of the past counts"
+        assert self.rebalance_request_id is None or state in waits, (
+            "a join or sync of the past counts"
+        )
         assert not (self.coordinator_known and self._finding)
-        assert self.coordinator_known or not self.open, "requests are under way to nobody"
-        assert not self.given_up, "requests were given up, and their senders not told"
+        assert self.coordinator_known or not self.in_flight, "requests are under way to nobody"
+        assert not self.abandoned_requests, "requests were given up, and their senders not told"

@@ -33,23 +33,23 @@ class SubscriptionTracker:
     def __init__(
         self, outbox: CommandBuffer, rack: str | None, *, matches_internal: bool = False
     ) -> None:
-        self.outbox = outbox
+        self.commands = outbox
         self.rack = rack
         self.matches_internal = matches_internal
         self.cluster = Cluster({})
         self.topics: tuple[str, ...] = ()
         #: The topics that the last join named.
-        self.joined: tuple[str, ...] | None = None
-        self.subscribed = False
+        self.joined_topics: tuple[str, ...] | None = None
+        self.is_subscribed = False
         #: No metadata is waited for.
-        self.is_fresh = True
+        self.is_metadata_fresh = True
         self._pattern: re.Pattern[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
-        self._asked: frozenset[str] = frozenset()
-        self._assigned_by: MetadataSnapshot | None = None
+        self._requested_topics: frozenset[str] = frozenset()
+        self._assignment_snapshot: MetadataSnapshot | None = None
         self._is_refreshed = False
-        self._reason: str | None = None
-        self._looked = True
+        self._rejoin_reason: str | None = None
+        self._is_reason_current = True
 
     # Subscription
 
@@ -57,41 +57,41 @@ class SubscriptionTracker:
         """Wants these topics, or those that match, from now on."""
         if pattern is not None:
             self._pattern = compile_pattern(pattern)
-            self.topics = self._matches()
+            self.topics = self._find_matching_topics()
         else:
             wanted = tuple(sorted(set(topics)))
             _check_topic_names(wanted)
             self._pattern = None
             self.topics = wanted
-        self.subscribed = True
+        self.is_subscribed = True
         self._is_refreshed = True
-        self._looked = False
-        self.request()
+        self._is_reason_current = False
+        self.request_metadata()
 
     def unsubscribe(self) -> None:
         """Wants nothing from now on."""
         self._pattern = None
         self.topics = ()
-        self.joined = None
-        self.subscribed = False
-        self.is_fresh = True
-        self.end_lead()
+        self.joined_topics = None
+        self.is_subscribed = False
+        self.is_metadata_fresh = True
+        self.stop_leading()
 
     @property
     def has_pattern(self) -> bool:
         """The topics are those that match a pattern."""
         return self._pattern is not None
 
-    def allows(self, partitions: Iterable[TopicPartition]) -> bool:
+    def allows_assignment(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the assigned topics are still subscribed and were part of the join, or
         match the pattern.
         """
         topics = {partition.topic for partition in partitions}
         if self._pattern is None:
-            return topics <= set(self.topics).intersection(self.joined or ())
-        return all(map(self._fits, topics))
+            return topics <= set(self.topics).intersection(self.joined_topics or ())
+        return all(map(self._matches_pattern, topics))
 
-    def is_ready(self) -> bool:
+    def is_ready_to_join(self) -> bool:
         """The topics to join with are known.
 
         A pattern is matched anew before each join: a new topic would otherwise set off one
@@ -99,84 +99,86 @@ class SubscriptionTracker:
         """
         if self.has_pattern and not self._is_refreshed:
             self._is_refreshed = True
-            self.request()
-        return self.is_fresh or not self.has_pattern
+            self.request_metadata()
+        return self.is_metadata_fresh or not self.has_pattern
 
-    def note_join(self) -> None:
+    def record_join(self) -> None:
         """A join names the topics as they are now."""
         self._is_refreshed = False
-        self.joined = self.topics
-        self._looked = False
+        self.joined_topics = self.topics
+        self._is_reason_current = False
 
-    def accept(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_assigned_topics(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds assigned topics that match the pattern but that this member's metadata did not
         have yet.
         """
-        assert self.joined is not None
-        new = {partition.topic for partition in partitions} - set(self.joined)
+        assert self.joined_topics is not None
+        new = {partition.topic for partition in partitions} - set(self.joined_topics)
         if new and self._pattern is not None:
             self.topics = tuple(sorted(new.union(self.topics)))
-            self.joined = tuple(sorted(new.union(self.joined)))
-            self._looked = False
-            self.request()
+            self.joined_topics = tuple(sorted(new.union(self.joined_topics)))
+            self._is_reason_current = False
+            self.request_metadata()
 
-    def _fits(self, topic: str) -> bool:
+    def _matches_pattern(self, topic: str) -> bool:
         assert self._pattern is not None
         if topic in INTERNAL_TOPICS and not self.matches_internal:
             return False
         return self._pattern.fullmatch(topic) is not None and find_string_problem(topic) is None
 
-    def _matches(self) -> tuple[str, ...]:
-        return tuple(sorted(filter(self._fits, self.cluster.partitions)))
+    def _find_matching_topics(self) -> tuple[str, ...]:
+        return tuple(sorted(filter(self._matches_pattern, self.cluster.partitions)))
 
     # Metadata
 
-    def request(self) -> None:
+    def request_metadata(self) -> None:
         """Asks for the metadata of all topics that matter."""
-        self.is_fresh = False
-        self._asked = self._group_topics.union(self.topics)
-        self.outbox.put(RequestMetadata(None if self.has_pattern else tuple(sorted(self._asked))))
+        self.is_metadata_fresh = False
+        self._requested_topics = self._group_topics.union(self.topics)
+        self.commands.add(
+            RequestMetadata(None if self.has_pattern else tuple(sorted(self._requested_topics)))
+        )
 
-    def update(self, cluster: Cluster) -> None:
+    def update_metadata(self, cluster: Cluster) -> None:
         """The metadata is this now."""
         self.cluster = cluster
-        self._looked = False
-        self.is_fresh = True
+        self._is_reason_current = False
+        self.is_metadata_fresh = True
         if self.has_pattern:
-            self.topics = self._matches()
+            self.topics = self._find_matching_topics()
 
     # The leader's watch
 
-    def begin_lead(self, group_topics: Iterable[str]) -> None:
+    def start_leading(self, group_topics: Iterable[str]) -> None:
         """The member leads: what any member subscribes to matters, and must be known."""
         self._group_topics = frozenset(group_topics)
-        self._looked = False
-        if not self.has_pattern and not self._group_topics <= self._asked:
-            self.request()
+        self._is_reason_current = False
+        if not self.has_pattern and not self._group_topics <= self._requested_topics:
+            self.request_metadata()
 
-    def note_assignment(self) -> None:
+    def record_assignment(self) -> None:
         """The assignment was made, or kept, for the metadata as it is now."""
-        self._assigned_by = self._snapshot()
-        self._looked = False
+        self._assignment_snapshot = self._snapshot()
+        self._is_reason_current = False
 
-    def end_lead(self) -> None:
+    def stop_leading(self) -> None:
         """The member leads no more, so the watch over others' topics ends."""
         self._group_topics = frozenset()
-        self._assigned_by = None
-        self._looked = False
+        self._assignment_snapshot = None
+        self._is_reason_current = False
 
     @property
-    def reason(self) -> str | None:
+    def rejoin_reason(self) -> str | None:
         """Why the member must rejoin (subscription or metadata changed), or None."""
-        if not self._looked:
-            self._looked = True
-            self._reason = self._look()
-        return self._reason
+        if not self._is_reason_current:
+            self._is_reason_current = True
+            self._rejoin_reason = self._find_rejoin_reason()
+        return self._rejoin_reason
 
-    def _look(self) -> str | None:
-        if self.joined is not None and self.joined != self.topics:
+    def _find_rejoin_reason(self) -> str | None:
+        if self.joined_topics is not None and self.joined_topics != self.topics:
             return "the subscription changed"
-        if self._assigned_by is not None and self._assigned_by != self._snapshot():
+        if self._assignment_snapshot is not None and self._assignment_snapshot != self._snapshot():
             return "the topics' metadata changed"
         return None
 

@@ -140,10 +140,10 @@ class TopicConfig:
         "max.compaction.lag.ms", MAX_LONG, least=1, most=MAX_LONG
     )
     max_message_bytes: int = number_field("max.message.bytes", 1_048_588)
-    timestamps_after: int = number_field(
+    timestamp_after_max: int = number_field(
         "message.timestamp.after.max.ms", 60 * MINUTE, most=MAX_LONG
     )
-    timestamps_before: int = number_field(
+    timestamp_before_max: int = number_field(
         "message.timestamp.before.max.ms", MAX_LONG, most=MAX_LONG
     )
     timestamp_type: str = choice_field("message.timestamp.type", "CreateTime", "LogAppendTime")
@@ -154,18 +154,18 @@ class TopicConfig:
     #: A topic's own may not be under 1 MiB, but for tests (``internal.segment.bytes``).
     segment_bytes: int = number_field("segment.bytes", 1 << 30, least=1)
     segment_index_bytes: int = number_field("segment.index.bytes", 10 << 20, least=4)
-    segment_age: int = number_field("segment.ms", 7 * DAY, least=1, most=MAX_LONG)
+    segment_ms: int = number_field("segment.ms", 7 * DAY, least=1, most=MAX_LONG)
 
     def __post_init__(self) -> None:
         check_config(self)
 
     @property
-    def compacted(self) -> bool:
+    def is_compacted(self) -> bool:
         """Whether old values of a key are removed."""
         return "compact" in self.cleanup_policy
 
     @property
-    def deleted(self) -> bool:
+    def deletes_old_segments(self) -> bool:
         """Whether old segments are deleted."""
         return "delete" in self.cleanup_policy
 
@@ -184,7 +184,9 @@ class BrokerConfig:
     max_connections: int = number_field("max.connections", MAX_INT)
     idle_connection: int = number_field("connections.max.idle.ms", 10 * MINUTE, most=MAX_LONG)
     #: Who has failed to log in waits so long for the answer: guessing takes its time.
-    login_pause: int = number_field("connection.failed.authentication.delay.ms", 100)
+    failed_authentication_delay: int = number_field(
+        "connection.failed.authentication.delay.ms", 100
+    )
     retention_check: int = number_field("log.retention.check.interval.ms", 5 * MINUTE, least=1)
     checkpoint_interval: int = number_field(
         "log.flush.offset.checkpoint.interval.ms", MINUTE, least=1
@@ -240,21 +242,21 @@ class TlsConfig:
     """TLS configuration. Certificates and keys are given as PEM text or as files."""
 
     #: Whom to trust (``ssl.truststore.certificates``), in PEM; None: what the machine trusts.
-    authorities: str | None = None
+    truststore_certificates: str | None = None
     #: ``ssl.truststore.location``, of type PEM.
-    authorities_file: str | None = None
+    truststore_location: str | None = None
     #: ``ssl.keystore.certificate.chain``: who this client is.
-    chain: str | None = None
+    keystore_certificate_chain: str | None = None
     #: ``ssl.keystore.key``.
-    key: str | None = field(default=None, repr=False)
+    keystore_key: str | None = field(default=None, repr=False)
     #: ``ssl.keystore.location``, of type PEM: certificate and key in one file.
-    identity_file: str | None = None
+    keystore_location: str | None = None
     #: ``ssl.key.password``.
-    password: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
     #: ``ssl.endpoint.identification.algorithm`` is ``https``, not empty.
-    checks_name: bool = True
+    verifies_host_name: bool = True
     #: ``ssl.enabled.protocols``: some of :data:`TLS_VERSIONS`.
-    versions: tuple[str, ...] = TLS_VERSIONS
+    enabled_protocols: tuple[str, ...] = TLS_VERSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,12 +273,12 @@ class SaslConfig:
 class ClientConfig:
     """Client configuration for connections and metadata. Times are in milliseconds."""
 
-    bootstrap: tuple[Address, ...] = field(metadata={"key": "bootstrap.servers"})
+    bootstrap_servers: tuple[Address, ...] = field(metadata={"key": "bootstrap.servers"})
     client_id: str = field(default="rota", metadata={"key": "client.id"})
     #: None: without TLS (``security.protocol``).
     tls: TlsConfig | None = None
     #: None: nobody logs in (``security.protocol``, ``sasl.mechanism``, ``sasl.jaas.config``).
-    login: SaslConfig | None = None
+    sasl: SaslConfig | None = None
     request_timeout: int = number_field("request.timeout.ms", 30_000)
     api_timeout: int = number_field("default.api.timeout.ms", 60_000)
     retry_backoff: int = number_field("retry.backoff.ms", 100, most=MAX_LONG)
@@ -292,9 +294,11 @@ class ClientConfig:
     )
     metadata_max_age: int = number_field("metadata.max.age.ms", 5 * MINUTE, most=MAX_LONG)
     #: Whether ``bootstrap`` is tried again once no known broker can be reached.
-    recovery: str = choice_field("metadata.recovery.strategy", "rebootstrap", "none")
+    metadata_recovery_strategy: str = choice_field(
+        "metadata.recovery.strategy", "rebootstrap", "none"
+    )
     #: How long no broker gave metadata before ``bootstrap`` is tried again.
-    recovery_trigger: int = number_field(
+    rebootstrap_trigger: int = number_field(
         "metadata.recovery.rebootstrap.trigger.ms", 5 * MINUTE, most=MAX_LONG
     )
     create_topics: bool = field(default=True, metadata={"key": "allow.auto.create.topics"})
@@ -304,7 +308,7 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
-        if not self.bootstrap:
+        if not self.bootstrap_servers:
             raise InputError("bootstrap.servers: at least one host:port is needed")
 
 
@@ -317,8 +321,10 @@ class FetchConfig:
     fetch_max_bytes: int = number_field("fetch.max.bytes", 50 << 20)
     fetch_max_wait: int = number_field("fetch.max.wait.ms", 500)
     max_partition_bytes: int = number_field("max.partition.fetch.bytes", 4 << 20)
-    max_records: int = number_field("max.poll.records", 500, least=1, most=MAX_INT)
-    reset: str = choice_field("auto.offset.reset", LATEST, EARLIEST, NO_RESET, BY_DURATION)
+    max_poll_records: int = number_field("max.poll.records", 500, least=1, most=MAX_INT)
+    auto_offset_reset: str = choice_field(
+        "auto.offset.reset", LATEST, EARLIEST, NO_RESET, BY_DURATION
+    )
     #: How long before now reading starts where ``reset`` is ``by_duration`` (KIP-1106).
     reset_duration: int = number_field(None, 0, most=MAX_LONG)
     isolation: str = choice_field("isolation.level", "read_uncommitted", "read_committed")
@@ -360,13 +366,13 @@ class TopicConfigKey:
     """A topic configuration key: its type, default and allowed values."""
 
     key: str
-    kind: ConfigType
+    config_type: ConfigType
     default: ConfigValue
-    about: str
+    description: str
     #: Of :class:`TopicConfig`; None if Rota has nothing to do for it.
     field: str | None = None
     #: The broker's settings it is taken from where the topic has none of its own, best first.
-    broker: tuple[str, ...] = ()
+    broker_keys: tuple[str, ...] = ()
     least: float = 0
     most: float = MAX_LONG
     choices: tuple[str, ...] = ()
@@ -375,7 +381,7 @@ class TopicConfigKey:
     #: What a list must look like, its items between commas.
     pattern: re.Pattern[str] | None = None
     #: That in words.
-    wanted: str = ""
+    pattern_description: str = ""
     #: Kafka does not show it unless it is set.
     hidden: bool = False
 
@@ -385,7 +391,7 @@ class TopicConfigKey:
         :raises InputError: the text is not a value of this type, or is out of bounds
         """
         text = text.strip()
-        match self.kind:
+        match self.config_type:
             case ConfigType.BOOLEAN:
                 value: ConfigValue = self._choice(text.lower(), ("true", "false")) == "true"
             case ConfigType.LIST:
@@ -400,12 +406,12 @@ class TopicConfigKey:
 
     def _number(self, text: str) -> float | int:
         try:
-            value = float(text) if self.kind is ConfigType.DOUBLE else int(text)
+            value = float(text) if self.config_type is ConfigType.DOUBLE else int(text)
             if "_" not in text and self.least <= value <= self.most:
                 return value
         except ValueError:
             pass
-        kind = "a" if self.kind is ConfigType.DOUBLE else "a whole"
+        kind = "a" if self.config_type is ConfigType.DOUBLE else "a whole"
         raise InputError(
             f"{self.key}: {quote_shortened(text)} is not {kind} number from {self.least} to "
             f"{self.most}"
@@ -424,7 +430,9 @@ class TopicConfigKey:
             for item in items:
                 self._choice(item, self.choices)
         if self.pattern is not None and self.pattern.fullmatch(",".join(items)) is None:
-            raise InputError(f"{self.key}: {quote_shortened(text)} is not {self.wanted}")
+            raise InputError(
+                f"{self.key}: {quote_shortened(text)} is not {self.pattern_description}"
+            )
         return list(dict.fromkeys(items))
 
 
@@ -524,15 +532,17 @@ def _supported_topic_keys() -> Iterable[TopicConfigKey]:
         common = {
             "key": key,
             "field": each.name,
-            "about": _TOPIC_KEY_DESCRIPTIONS[key],
-            "broker": _BROKER_KEYS[key],
+            "description": _TOPIC_KEY_DESCRIPTIONS[key],
+            "broker_keys": _BROKER_KEYS[key],
         }
         if key == "cleanup.policy":
             choices = ("compact", "delete")
-            yield TopicConfigKey(kind=ConfigType.LIST, default=default, choices=choices, **common)
+            yield TopicConfigKey(
+                config_type=ConfigType.LIST, default=default, choices=choices, **common
+            )
         elif "choices" in about:
             yield TopicConfigKey(
-                kind=ConfigType.STRING, default=default, choices=about["choices"], **common
+                config_type=ConfigType.STRING, default=default, choices=about["choices"], **common
             )
         else:
             kind = (
@@ -544,7 +554,7 @@ def _supported_topic_keys() -> Iterable[TopicConfigKey]:
             )
             least = 1 << 20 if key == "segment.bytes" else about["least"]
             yield TopicConfigKey(
-                kind=kind, default=default, least=least, most=about["most"], **common
+                config_type=kind, default=default, least=least, most=about["most"], **common
             )
 
 
@@ -552,12 +562,12 @@ def _ignored_topic_keys() -> Iterable[TopicConfigKey]:
     """Yields the keys that have no effect in Rota."""
     yield TopicConfigKey(
         key="compression.type",
-        kind=ConfigType.STRING,
+        config_type=ConfigType.STRING,
         default="producer",
         choices=("producer",),
         reason="Rota keeps batches as their producers packed them",
-        broker=("compression.type",),
-        about="How batches are compressed: as their producers did.",
+        broker_keys=("compression.type",),
+        description="How batches are compressed: as their producers did.",
     )
     for codec, default, least, most in (
         ("gzip", -1, -1, 9),
@@ -567,97 +577,97 @@ def _ignored_topic_keys() -> Iterable[TopicConfigKey]:
         key = f"compression.{codec}.level"
         yield TopicConfigKey(
             key=key,
-            kind=ConfigType.INT,
+            config_type=ConfigType.INT,
             default=default,
             least=least,
             most=most,
-            broker=(key,),
-            about=f"Of no effect while compression.type is not {codec}.",
+            broker_keys=(key,),
+            description=f"Of no effect while compression.type is not {codec}.",
         )
     yield TopicConfigKey(
         key="file.delete.delay.ms",
-        kind=ConfigType.LONG,
+        config_type=ConfigType.LONG,
         default=60_000,
-        broker=_log_keys("segment.delete.delay.ms"),
-        about="Of no effect: the files of a deleted segment are removed at once.",
+        broker_keys=_log_keys("segment.delete.delay.ms"),
+        description="Of no effect: the files of a deleted segment are removed at once.",
     )
     for side in ("follower", "leader"):
         yield TopicConfigKey(
             key=f"{side}.replication.throttled.replicas",
-            kind=ConfigType.LIST,
+            config_type=ConfigType.LIST,
             default="",
             pattern=_THROTTLED_REPLICAS,
-            wanted="'*', or a list of partition:broker",
-            about="Of no effect: one node has nothing to replicate.",
+            pattern_description="'*', or a list of partition:broker",
+            description="Of no effect: one node has nothing to replicate.",
         )
     for key in ("local.retention.bytes", "local.retention.ms"):
         yield TopicConfigKey(
             key=key,
-            kind=ConfigType.LONG,
+            config_type=ConfigType.LONG,
             default=-2,
             least=-2,
-            broker=_log_keys(key),
-            about="Of no effect without remote storage.",
+            broker_keys=_log_keys(key),
+            description="Of no effect without remote storage.",
         )
     yield TopicConfigKey(
         key="min.insync.replicas",
-        kind=ConfigType.INT,
+        config_type=ConfigType.INT,
         default=1,
         least=1,
         most=MAX_INT,
         choices=("1",),
         reason=_ONE_NODE_REASON,
-        broker=("min.insync.replicas",),
-        about="How many replicas must have a record before it is acknowledged to acks=all.",
+        broker_keys=("min.insync.replicas",),
+        description="How many replicas must have a record before it is acknowledged to acks=all.",
     )
     yield TopicConfigKey(
         key="preallocate",
-        kind=ConfigType.BOOLEAN,
+        config_type=ConfigType.BOOLEAN,
         default=False,
         choices=("false",),
         reason="Rota's segments grow as they are written",
-        broker=_log_keys("preallocate"),
-        about="Whether a segment's file has its full size from the start.",
+        broker_keys=_log_keys("preallocate"),
+        description="Whether a segment's file has its full size from the start.",
     )
     for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         yield TopicConfigKey(
             key=key,
-            kind=ConfigType.BOOLEAN,
+            config_type=ConfigType.BOOLEAN,
             default=False,
-            about="Of no effect without remote storage.",
+            description="Of no effect without remote storage.",
         )
     yield TopicConfigKey(
         key="remote.storage.enable",
-        kind=ConfigType.BOOLEAN,
+        config_type=ConfigType.BOOLEAN,
         default=False,
         choices=("false",),
         reason=_NO_REMOTE_STORAGE_REASON,
-        about="Whether old segments are moved to remote storage.",
+        description="Whether old segments are moved to remote storage.",
     )
     yield TopicConfigKey(
         key="segment.jitter.ms",
-        kind=ConfigType.LONG,
+        config_type=ConfigType.LONG,
         default=0,
         choices=("0",),
         reason="Rota rolls segments when they are due",
-        broker=_log_keys("roll.jitter.ms", "roll.jitter.hours"),
-        about="How much sooner than segment.ms a segment may end, at random.",
+        broker_keys=_log_keys("roll.jitter.ms", "roll.jitter.hours"),
+        description="How much sooner than segment.ms a segment may end, at random.",
     )
     yield TopicConfigKey(
         key="unclean.leader.election.enable",
-        kind=ConfigType.BOOLEAN,
+        config_type=ConfigType.BOOLEAN,
         default=False,
-        broker=("unclean.leader.election.enable",),
-        about="Of no effect: one node has one replica to elect.",
+        broker_keys=("unclean.leader.election.enable",),
+        description="Of no effect: one node has one replica to elect.",
     )
     yield TopicConfigKey(
         key="internal.segment.bytes",
-        kind=ConfigType.INT,
+        config_type=ConfigType.INT,
         default=0,
         least=1,
         most=MAX_INT,
         hidden=True,
-        about="In place of segment.bytes, without its lower bound; for tests.",
+        description="In place of segment.bytes, without its lower bound; for tests.",
     )
 
 

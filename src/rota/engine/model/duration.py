@@ -71,8 +71,8 @@ _UNIT_SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}
 def parse_iso_duration(text: str, key: str) -> int:
     """Parses an ISO 8601 duration like Java's ``Duration.parse``, rounded up to milliseconds.
 
-    :param key: the setting, for errors :raises InputError: it is not a duration, is negative, or is
-    too long
+    :param key: the setting, for errors
+    :raises InputError: it is not a duration, is negative, or is too long
     """
     found = _DURATION_FORM.fullmatch(text)
     if found is None or not any(found[unit] for unit in _UNIT_SECONDS):

@@ -180,7 +180,7 @@ class Placement:
         return np.bincount(self.owners[self.owners >= 0], minlength=len(self.members))
 
     @cached_property
-    def by_member(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    def numbers_by_member(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
         """All partition numbers, sorted by member, and the bounds between members. Unassigned
         partitions come before the first bound.
         """
@@ -194,7 +194,7 @@ class Placement:
 
     def numbers_of(self, member: int) -> npt.NDArray[np.intp]:
         """The numbers of this member's partitions, ascending."""
-        order, bounds = self.by_member
+        order, bounds = self.numbers_by_member
         return order[bounds[member] : bounds[member + 1]]
 
 
@@ -231,7 +231,7 @@ class GroupAssignment(Mapping[str, Assignment]):
         if self.placement is None:
             return self._written[member]
         numbers = self.placement.numbers_of(self.placement.index[member])
-        return Assignment(self.placement.layout.pick(numbers))
+        return Assignment(self.placement.layout.partitions_at(numbers))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.members)

@@ -44,9 +44,9 @@ class JoinGroup:
     client_host: str
     reason: str | None = None
     #: v4 on: a new dynamic member is sent its id first, and joins with it.
-    knows_id_first: bool = True
+    supports_member_id_required: bool = True
     #: v9 on: a leader can be told to skip the assignment (KIP-814).
-    knows_skip: bool = True
+    supports_skip_assignment: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class OffsetCommit:
     #: v2-4: how long the client wants its offsets kept, in milliseconds.
     retention: int | None = None
     #: v9 on: an unknown group is 69; before, 22.
-    knows_missing_group: bool = True
+    supports_group_id_not_found: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class OffsetFetch:
     partitions: tuple[TopicPartition, ...] | None = None
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     #: v7 on: offsets that a transaction is about to commit are refused with 88 until it ends.
-    stable: bool = False
+    require_stable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class DescribeGroups:
 
     groups: tuple[str, ...]
     #: v6 on: an unknown group is 69; before, a Dead one without error.
-    knows_missing_group: bool = True
+    supports_group_id_not_found: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

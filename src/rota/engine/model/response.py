@@ -156,7 +156,7 @@ class ListedGroup:
     #: Empty where the broker is too old to tell.
     state: str
     #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty where the broker does not tell.
-    kind: str = "classic"
+    group_type: str = "classic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,7 +181,7 @@ class PartitionNumbering:
         positions.setflags(write=False)
         return positions
 
-    def numbers(self, partitions: Partitions) -> npt.NDArray[np.int64]:
+    def numbers_of(self, partitions: Partitions) -> npt.NDArray[np.int64]:
         """Returns the numbers of these partitions, without those that do not exist."""
         places = [self.index.get(name, -1) for name in partitions.names]
         topic = np.array(places, dtype=np.int32)[partitions.topic]
@@ -190,12 +190,12 @@ class PartitionNumbering:
         exists = (numbers >= 0) & (numbers < self.counts[topic])
         return self.starts[topic[exists]] + numbers[exists]
 
-    def at(self, number: int) -> TopicPartition:
+    def partition_at(self, number: int) -> TopicPartition:
         """The partition with this number."""
         topic = int(np.searchsorted(self.starts, number, side="right")) - 1
         return TopicPartition(self.topics[topic], int(number - self.starts[topic]))
 
-    def pick(self, numbers: npt.NDArray[np.integer]) -> Partitions:
+    def partitions_at(self, numbers: npt.NDArray[np.integer]) -> Partitions:
         """The partitions with these numbers, in this order."""
         topic = np.searchsorted(self.starts, numbers, side="right").astype(np.int32) - np.int32(1)
         return Partitions(self.topics, topic, (numbers - self.starts[topic]).astype(np.int32))

@@ -53,7 +53,7 @@ class CrashPoint(enum.Enum):
 class ReplyReceiver(Protocol):
     """Receives the reply to a request."""
 
-    def answered(self, reply: GroupResponse) -> None:
+    def receive_reply(self, reply: GroupResponse) -> None:
         """The coordinator has answered."""
         ...
 
@@ -91,11 +91,11 @@ class SimulatedBroker:
         assert self.coordinator is None, "the coordinator runs already"
         self.coordinator = Coordinator(self._config, self._new_id)
         self._life += 1
-        self._stage.tell(TraceEventType.COORDINATOR, "", "loading")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._carry_out(self.coordinator.handle(JournalLoadStarted(), self._stage.now))
         if load_time:
             due = self._stage.now + load_time
-            self._stage.agenda.add(due, self._load, self._life)
+            self._stage.scheduler.add(due, self._load, self._life)
         else:
             self._load(self._life)
 
@@ -105,7 +105,7 @@ class SimulatedBroker:
         now = self._stage.now
         for entry in self.journal:
             self.coordinator.replay(entry)
-        self._stage.tell(TraceEventType.COORDINATOR, "", "loaded")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "loaded")
         self._carry_out(self.coordinator.handle(JournalLoaded(), now))
 
     def stop(self) -> None:
@@ -113,14 +113,14 @@ class SimulatedBroker:
         if self.coordinator is None:
             return
         self._forget()
-        self._stage.tell(TraceEventType.COORDINATOR, "", "stopped")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "stopped")
         self.on_stop()
 
-    def hand_over(self, load_time: int = 0) -> None:
+    def move_coordinator(self, load_time: int = 0) -> None:
         """Moves the coordinator to another broker in an orderly way: no connection breaks."""
         if self.coordinator is None:
             return
-        self._stage.tell(TraceEventType.COORDINATOR, "", "unloaded")
+        self._stage.add_record(TraceEventType.COORDINATOR, "", "unloaded")
         self._carry_out(self.coordinator.handle(JournalUnloaded(), self._stage.now))
         self._forget()
         self.start(load_time)
@@ -135,7 +135,7 @@ class SimulatedBroker:
         _, downtime, load_time = self._crash
         self._crash = None
         self.stop()
-        self._stage.agenda.add(self._stage.now + downtime, self._restart, load_time)
+        self._stage.scheduler.add(self._stage.now + downtime, self._restart, load_time)
         return True
 
     def _restart(self, load_time: int) -> None:
@@ -146,7 +146,7 @@ class SimulatedBroker:
         self.coordinator = None
         self._life += 1
         for entry in self.timers.values():
-            self._stage.agenda.cancel(entry)
+            self._stage.scheduler.cancel(entry)
         self.timers.clear()
         self._callers.clear()
 
@@ -177,18 +177,18 @@ class SimulatedBroker:
             return
         now = self._stage.now
         if code is not Code.NONE:
-            self._carry_out(self.coordinator.handle(AppendFailed(append.ticket, code), now))
+            self._carry_out(self.coordinator.handle(AppendFailed(append.append_id, code), now))
             return
         self.journal += append.entries
         news = not _is_commit_append(append)
         for entry in append.entries:
-            self._stage.tell(TraceEventType.JOURNAL, entry.group, entry, news=news)
+            self._stage.add_record(TraceEventType.JOURNAL, entry.group, entry, news=news)
             if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
         if self._dies_at(CrashPoint.BEFORE_REPLAY):
             return
-        commands = self.coordinator.handle(AppendSucceeded(append.ticket), now)
+        commands = self.coordinator.handle(AppendSucceeded(append.append_id), now)
         if not self._dies_at(CrashPoint.BEFORE_REPLY):
             self._carry_out(commands)
 
@@ -203,16 +203,16 @@ class SimulatedBroker:
                 case StartGroupTimer():
                     self._start_timer(command)
                 case SendResponse():
-                    self._callers.pop(command.token).answered(command.reply)
+                    self._callers.pop(command.token).receive_reply(command.response)
                 case StopGroupTimer():
                     entry = self.timers.pop(command.key, None)
                     if entry is not None:
-                        self._stage.agenda.cancel(entry)
+                        self._stage.scheduler.cancel(entry)
                 case AppendEntries():
                     self._append(command)
                 case GroupNote():
-                    detail = (command.what.value, command.generation, command.text)
-                    self._stage.tell(TraceEventType.NOTE, command.group, detail)
+                    detail = (command.kind.value, command.generation, command.text)
+                    self._stage.add_record(TraceEventType.NOTE, command.group, detail)
                 case _:
                     assert_never(command)
 
@@ -222,19 +222,19 @@ class SimulatedBroker:
             beats = command.key.kind in {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
             entry = ScheduledAction(self._fire, command.key, command.key, beat=beats)
             self.timers[command.key] = entry
-        self._stage.agenda.move(entry, command.at)
+        self._stage.scheduler.reschedule(entry, command.due_at)
 
     def _append(self, append: AppendEntries) -> None:
         stage = self._stage
         beat = _is_commit_append(append)
         if not beat:
-            stage.mark_news()
+            stage.mark_activity()
         if self._dies_at(CrashPoint.BEFORE_APPEND):
             return
-        delay, code = stage.nature.append(stage.now)
+        delay, code = stage.network.deliver_append(stage.now)
         self._written_by = max(self._written_by, stage.now + delay)  # one after another
         given = (self._life, append, code)
-        stage.agenda.add(self._written_by, self._append_ended, given, beat=beat)
+        stage.scheduler.add(self._written_by, self._append_ended, given, beat=beat)
 
 
 def _is_commit_append(append: AppendEntries) -> bool:
@@ -262,11 +262,11 @@ class ConnectionClient(Protocol):
         """Until when it does not notice anything."""
         ...
 
-    def replied(self, request_id: int, reply: GroupResponse) -> None:
+    def receive_reply(self, request_id: int, reply: GroupResponse) -> None:
         """A reply has come."""
         ...
 
-    def broken(self, link: SimulatedConnection, request_ids: list[int]) -> None:
+    def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
         """The link is broken, and no reply to these will come."""
         ...
 
@@ -274,18 +274,18 @@ class ConnectionClient(Protocol):
 class _InFlightRequest:
     """A request in flight; receives the coordinator's reply."""
 
-    __slots__ = ("link", "reply_delay", "request", "request_id")
+    __slots__ = ("connection", "reply_delay", "request", "request_id")
 
     def __init__(
         self, link: SimulatedConnection, request_id: int, request: GroupRequest, reply_delay: int
     ) -> None:
-        self.link = link
+        self.connection = link
         self.request_id = request_id
         self.request = request
         self.reply_delay = reply_delay
 
-    def answered(self, reply: GroupResponse) -> None:
-        self.link.answered(self, reply)
+    def receive_reply(self, reply: GroupResponse) -> None:
+        self.connection.send_reply(self, reply)
 
 
 class _DiscardedReply:
@@ -293,7 +293,7 @@ class _DiscardedReply:
 
     __slots__ = ()
 
-    def answered(self, reply: GroupResponse) -> None:
+    def receive_reply(self, reply: GroupResponse) -> None:
         """Nothing follows."""
 
 
@@ -328,7 +328,7 @@ class SimulatedConnection:
         """Sends a request on its way."""
         stage = self._stage
         now = stage.now
-        fate = stage.nature.request(self._end.name, request, now)
+        fate = stage.network.deliver_request(self._end.name, request, now)
         heartbeat = type(request) is Heartbeat
         beat = heartbeat or type(request) is OffsetCommit
         self._patience[request_id] = None
@@ -338,24 +338,24 @@ class SimulatedConnection:
             self._last_request = max(self._last_request, now + fate.delay)
             call = _InFlightRequest(self, request_id, request, fate.reply_delay)
             holder = self._end if heartbeat else None
-            stage.agenda.add(self._last_request, self._arrive, call, holder=holder, beat=beat)
-        for delay in fate.copies:
-            stage.agenda.add(now + delay, self._arrive_again, request)
-        if fate.cut_after is not None:
-            stage.agenda.add(now + fate.cut_after, self.fail)
+            stage.scheduler.add(self._last_request, self._arrive, call, holder=holder, beat=beat)
+        for delay in fate.duplicate_delays:
+            stage.scheduler.add(now + delay, self._arrive_again, request)
+        if fate.disconnect_after is not None:
+            stage.scheduler.add(now + fate.disconnect_after, self.disconnect)
 
     def _lose_patience_later(self, request_id: int, request: GroupRequest) -> None:
         patience = REQUEST_TIMEOUT
         if isinstance(request, JoinGroup):
             patience = max(patience, request.rebalance_timeout + JOIN_TIMEOUT_MARGIN)
         due = self._stage.now + patience
-        self._patience[request_id] = self._stage.agenda.add(due, self.fail)
+        self._patience[request_id] = self._stage.scheduler.add(due, self.disconnect)
 
     # at the coordinator
 
     def _arrive(self, call: _InFlightRequest) -> None:
         if self._node.coordinator is None:
-            self._stage.agenda.add(self._stage.now + call.reply_delay, self.fail)
+            self._stage.scheduler.add(self._stage.now + call.reply_delay, self.disconnect)
         elif not self._busy:
             self._hand_in(call)
         elif self.is_open:
@@ -371,30 +371,30 @@ class SimulatedConnection:
         self._busy = True
         if type(call.request) is not Heartbeat:
             news = type(call.request) is not OffsetCommit
-            self._stage.tell(TraceEventType.ASKED, self._end.name, call.request, news=news)
+            self._stage.add_record(TraceEventType.ASKED, self._end.name, call.request, news=news)
         self._node.request(call, call.request)
 
-    def answered(self, call: _InFlightRequest, reply: GroupResponse) -> None:
+    def send_reply(self, call: _InFlightRequest, reply: GroupResponse) -> None:
         """Sends the coordinator's reply, and reads the next request."""
         stage = self._stage
         self._busy = False
         heartbeat = type(reply) is HeartbeatResult and reply.code is Code.NONE
         beat = heartbeat or (type(reply) is OffsetCommitResult and not any(reply.codes.values()))
         if not heartbeat:
-            stage.tell(TraceEventType.ANSWERED, self._end.name, reply, news=not beat)
+            stage.add_record(TraceEventType.ANSWERED, self._end.name, reply, news=not beat)
         self._last_reply = max(self._last_reply, stage.now + call.reply_delay)
         given = (call.request_id, reply)
         holder = self._end if heartbeat else None
-        stage.agenda.add(self._last_reply, self._come_back, given, holder=holder, beat=beat)
+        stage.scheduler.add(self._last_reply, self._come_back, given, holder=holder, beat=beat)
         if self._line:
-            stage.agenda.add(stage.now, self._read_on)
+            stage.scheduler.add(stage.now, self._read_on)
 
     def _read_on(self, _: object) -> None:
         if not self._line or self._busy:
             return
         call = self._line.popleft()
         if self._node.coordinator is None:
-            self.fail(None)
+            self.disconnect(None)
         elif self.is_open:
             self._hand_in(call)
 
@@ -404,30 +404,30 @@ class SimulatedConnection:
         if not self.is_open:
             return
         if self._end.frozen_until > self._stage.now:
-            self._stage.agenda.add(self._end.frozen_until, self._come_back, given)
+            self._stage.scheduler.add(self._end.frozen_until, self._come_back, given)
             return
         request_id, reply = given
         patience = self._patience.pop(request_id, None)
         if patience is not None:
-            self._stage.agenda.cancel(patience)
-        self._end.replied(request_id, reply)
+            self._stage.scheduler.cancel(patience)
+        self._end.receive_reply(request_id, reply)
 
-    def fail(self, _: object) -> None:
+    def disconnect(self, _: object) -> None:
         """Breaks the connection; the process notices."""
         if not self.is_open:
             return
         if self._end.frozen_until > self._stage.now:
-            self._stage.agenda.add(self._end.frozen_until, self.fail)
+            self._stage.scheduler.add(self._end.frozen_until, self.disconnect)
             return
         waiting = list(self._patience)
         self.close()
-        self._end.broken(self, waiting)
+        self._end.handle_disconnect(self, waiting)
 
     def close(self) -> None:
         """Closes the connection: no reply comes back, but requests in flight may still arrive."""
         self.is_open = False
         for patience in self._patience.values():
             if patience is not None:
-                self._stage.agenda.cancel(patience)
+                self._stage.scheduler.cancel(patience)
         self._patience.clear()
         self._line.clear()

@@ -107,9 +107,9 @@ class GroupPlan:
     settings: Mapping[str, object] = field(default_factory=dict)
     client_id: str = POD_CLIENT_ID
     #: Minutes between commits; 0: never.
-    commit: int = 5
+    commit_minutes: int = 5
     #: What all members together can handle, in per cent of what comes in on average.
-    headroom: int = 260
+    capacity_percent: int = 260
 
 
 RANGE, ROUNDROBIN, STICKY, COOPERATIVE = (
@@ -251,7 +251,7 @@ GROUP_PLANS = (
             {"at": "16h40m", "stall": "fraud-scoring-2", "for": "8m"},
             {"at": "17h25m", "stall": "fraud-scoring-2", "for": "7m"},
         ),
-        headroom=230,
+        capacity_percent=230,
     ),
     GroupPlan(
         group="pricing-engine",
@@ -314,7 +314,7 @@ GROUP_PLANS = (
             {"at": "7h15m", "crash": "tax-reports-0"},
             {"at": "7h50m", "join": "tax-reports-0"},
         ),
-        commit=0,
+        commit_minutes=0,
         client_id=DEFAULT_CLIENT_ID,
     ),
     # autoscaled
@@ -434,9 +434,15 @@ GROUP_PLANS = (
             {"at": "14h", "leave": "catalog-export"},
         ),
     ),
-    GroupPlan(group="gdpr-erasure", strategy=RANGE, topics=("customers",), count=1, commit=2),
     GroupPlan(
-        group="session-replay", strategy=ROUNDROBIN, topics=("impressions",), count=4, headroom=130
+        group="gdpr-erasure", strategy=RANGE, topics=("customers",), count=1, commit_minutes=2
+    ),
+    GroupPlan(
+        group="session-replay",
+        strategy=ROUNDROBIN,
+        topics=("impressions",),
+        count=4,
+        capacity_percent=130,
     ),
     GroupPlan(
         group="stock-alerts",
@@ -453,7 +459,7 @@ GROUP_PLANS = (
         strategy=DEFAULT_STRATEGIES,
         topics=("returns", "chat"),
         count=2,
-        commit=2,
+        commit_minutes=2,
         client_id=DEFAULT_CLIENT_ID,
     ),
     GroupPlan(
@@ -545,7 +551,7 @@ class GroupDay:
     def journal(self) -> Iterator[tuple[int, ClassicEntry]]:
         """What was written of it, and when."""
         for record in self.trace:
-            if record.what is TraceEventType.JOURNAL:
+            if record.type is TraceEventType.JOURNAL:
                 yield record.at, record.detail  # type: ignore[misc]
 
     def log(self) -> list[SimulatedLogLine]:
@@ -605,7 +611,11 @@ def sample_offsets(*, seed: int, start: int) -> Iterator[OffsetSample]:
             for number in range(count):
                 one = TopicPartition(topic, number)
                 yield OffsetSample(
-                    at, topic, number, traffic.beginning(one, at), traffic.end(one, at)
+                    at,
+                    topic,
+                    number,
+                    traffic.beginning_offset(one, at),
+                    traffic.end_offset(one, at),
                 )
 
 
@@ -628,7 +638,7 @@ def _partition_counts(passed: int) -> dict[str, int]:
 def _build_scenario(plan: GroupPlan, chance: SeededRandom, traffic: Traffic) -> Scenario:
     wanted = _subscribed_topics(plan)
     everything = {topic: count for topic, count in _partition_counts(0).items() if topic in wanted}
-    common = {"auto_commit": plan.commit > 0, **plan.settings}
+    common = {"auto_commit": plan.commit_minutes > 0, **plan.settings}
     common["joins"] = f"{chance.below(START_MINUTES * MINUTE)}ms"
     common["apart"] = f"{chance.between(50, 900)}ms"
     reads = {"pattern": plan.pattern} if plan.pattern else {"topics": list(plan.topics)}
@@ -649,7 +659,7 @@ def _build_scenario(plan: GroupPlan, chance: SeededRandom, traffic: Traffic) -> 
     kept = (
         replace(
             one,
-            commit_interval=max(plan.commit, 1) * MINUTE,
+            commit_interval=max(plan.commit_minutes, 1) * MINUTE,
             capacity=capacity,
             client_id=plan.client_id,
         )
@@ -662,7 +672,7 @@ def _align_join_specs(scenario: Scenario) -> Scenario:
     """Members that join later are configured as those of their name."""
     by_name = {one.name: one for one in scenario.members}
     events = tuple(
-        replace(event, like={name: by_name[like.name] for name, like in event.like.items()})
+        replace(event, specs={name: by_name[like.name] for name, like in event.specs.items()})
         if isinstance(event, JoinEvent)
         else event
         for event in scenario.events
@@ -701,4 +711,4 @@ def _member_capacity(plan: GroupPlan, wanted: set[str]) -> int:
     """Records a second that each member can handle."""
     hourly = sum(count * rate for topic, (count, rate) in SHOP_TOPICS.items() if topic in wanted)
     members = plan.count + sum(int(str(other["count"])) for other in plan.others)
-    return hourly * plan.headroom // (100 * 3_600 * members)
+    return hourly * plan.capacity_percent // (100 * 3_600 * members)

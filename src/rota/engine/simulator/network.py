@@ -27,34 +27,34 @@ class Delivery:
     #: It does not arrive; the member learns of it when its patience ends.
     lost: bool = False
     #: So long after it was sent the connection breaks, whether or not a reply has left by then.
-    cut_after: int | None = None
+    disconnect_after: int | None = None
     #: It arrives again, after these delays, on other connections whose replies nobody reads: a
     #: proxy, or a client library, that tries again by itself.
-    copies: tuple[int, ...] = ()
+    duplicate_delays: tuple[int, ...] = ()
 
 
 class NetworkModel(Protocol):
     """Decides how long messages and appends take and which of them fail."""
 
     @property
-    def steady(self) -> bool:
+    def is_memoryless(self) -> bool:
         """True if delivery depends only on the time and the sender, so that skipping
         heartbeats does not change the delivery of later messages.
         """
         ...
 
     @property
-    def slowest(self) -> int:
+    def max_latency(self) -> int:
         """The longest that a message travels while nothing goes wrong."""
         ...
 
-    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+    def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
         """Returns how a request is delivered; without a request, how a search for the
         coordinator is.
         """
         ...
 
-    def append(self, now: int) -> tuple[int, Code]:
+    def deliver_append(self, now: int) -> tuple[int, Code]:
         """How long an append takes, and how it ends."""
         ...
 
@@ -65,7 +65,7 @@ class ReliableNetwork:
     The jitter of a message depends on seed, sender and time alone.
     """
 
-    steady = True
+    is_memoryless = True
 
     def __init__(
         self, *, latency: int = 1, jitter: int = 0, append: int = 1, seed: int = 0
@@ -78,11 +78,11 @@ class ReliableNetwork:
         self._numbers: dict[str, int] = {}
 
     @property
-    def slowest(self) -> int:
+    def max_latency(self) -> int:
         """Latency and jitter."""
         return self._latency + self._jitter
 
-    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+    def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
         """It arrives, and so does the reply."""
         if not self._jitter:
             return self._always
@@ -93,7 +93,7 @@ class ReliableNetwork:
         spread = self._jitter + 1
         return Delivery(self._latency + bits % spread, self._latency + (bits >> 32) % spread)
 
-    def append(self, now: int) -> tuple[int, Code]:
+    def deliver_append(self, now: int) -> tuple[int, Code]:
         """It succeeds."""
         return self._append, Code.NONE
 
@@ -109,8 +109,8 @@ class FaultRates:
     #: The connection breaks between a request and its reply.
     cut: float = 0.0
     #: An append fails.
-    unwritten: float = 0.0
-    patience: int = 2_000
+    append_failed: float = 0.0
+    max_delay: int = 2_000
 
 
 class FaultyNetwork:
@@ -119,45 +119,45 @@ class FaultyNetwork:
     The rates may be replaced while a world runs: ``FaultRates()`` ends all faults.
     """
 
-    steady = False
+    is_memoryless = False
 
     def __init__(
         self, odds: FaultRates, chance: SeededRandom, *, latency: int = 1, append: int = 1
     ) -> None:
-        self.odds = odds
+        self.rates = odds
         self._chance = chance
         self._latency = latency
         self._append = append
 
     @property
-    def slowest(self) -> int:
+    def max_latency(self) -> int:
         """Twice the latency."""
         return self._latency * 2
 
-    def request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
+    def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
         """Draws the delivery from the fault rates."""
-        chance, odds = self._chance, self.odds
-        cut = chance.between(0, odds.patience) if chance.happens(odds.cut) else None
+        chance, odds = self._chance, self.rates
+        cut = chance.between(0, odds.max_delay) if chance.happens(odds.cut) else None
         copies = chance.between(1, 2) if chance.happens(odds.repeated) else 0
         return Delivery(
             delay=self._delay(),
             reply_delay=self._delay(),
             lost=chance.happens(odds.lost),
-            cut_after=cut,
-            copies=tuple(self._delay() for _ in range(copies)),
+            disconnect_after=cut,
+            duplicate_delays=tuple(self._delay() for _ in range(copies)),
         )
 
     def _delay(self) -> int:
         more = self._chance.below(self._latency + 1)
-        if self._chance.happens(self.odds.slow):
-            more += self._chance.between(0, self.odds.patience)
+        if self._chance.happens(self.rates.slow):
+            more += self._chance.between(0, self.rates.max_delay)
         return self._latency + more
 
-    def append(self, now: int) -> tuple[int, Code]:
+    def deliver_append(self, now: int) -> tuple[int, Code]:
         """Draws the outcome: success, a failed append, or a broker that is no longer the
         coordinator.
         """
-        if not self._chance.happens(self.odds.unwritten):
+        if not self._chance.happens(self.rates.append_failed):
             return self._append, Code.NONE
         failures = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
         return self._append, self._chance.pick(failures)

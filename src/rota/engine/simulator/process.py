@@ -105,7 +105,7 @@ class Traffic:
         #: For each partition its rate, and the work of the day up to its first record.
         self._known: dict[TopicPartition, tuple[int, int]] = {}
 
-    def end(self, partition: TopicPartition, now: int) -> int:
+    def end_offset(self, partition: TopicPartition, now: int) -> int:
         """The offset of the next record to be written."""
         known = self._known.get(partition)
         if known is None:
@@ -113,9 +113,9 @@ class Traffic:
         rate, before = known
         return max(self._work(now) - before, 0) * rate // (HOUR * AVERAGE_PERCENT * AVERAGE_PERCENT)
 
-    def beginning(self, partition: TopicPartition, now: int) -> int:
+    def beginning_offset(self, partition: TopicPartition, now: int) -> int:
         """The offset of the oldest record that is kept."""
-        return self.end(partition, now - RETENTION_TIME)
+        return self.end_offset(partition, now - RETENTION_TIME)
 
     def _look_up(self, partition: TopicPartition) -> tuple[int, int]:
         share = AVERAGE_PERCENT
@@ -157,7 +157,7 @@ class TrafficReader:
         self._positions: dict[TopicPartition, int] = {}
         self._as_of = 0
 
-    def take(self, partitions: Iterable[TopicPartition], now: int) -> None:
+    def set_partitions(self, partitions: Iterable[TopicPartition], now: int) -> None:
         """Sets the partitions. New ones start at the committed offset, or at the end offset
         where the group has committed nothing (``auto.offset.reset``).
         """
@@ -168,11 +168,11 @@ class TrafficReader:
 
     def _start(self, partition: TopicPartition, now: int) -> int:
         committed = self._committed(partition)
-        return self._traffic.end(partition, now) if committed is None else committed
+        return self._traffic.end_offset(partition, now) if committed is None else committed
 
-    def read(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """Advances the positions by what was read since the last call."""
-        positions, end = self._positions, self._traffic.end
+        positions, end = self._positions, self._traffic.end_offset
         if self._capacity is None:
             for partition in positions:
                 positions[partition] = end(partition, now)
@@ -182,7 +182,7 @@ class TrafficReader:
                 positions[partition] = max(position, min(position + most, end(partition, now)))
         self._as_of = now
 
-    def rest(self, now: int) -> None:
+    def skip_to(self, now: int) -> None:
         """Skips the time since the last call: nothing was read."""
         self._as_of = now
 
@@ -257,7 +257,7 @@ class SimulatedProcess:
         self.owned: tuple[TopicPartition, ...] = ()
         self.timers: dict[MemberTimer, ScheduledAction] = {}
         #: The end of the work outside of poll; None while inside.
-        self.loop: ScheduledAction | None = None
+        self.processing_timer: ScheduledAction | None = None
         self._stage = stage
         self._node = node
         self._cluster = cluster
@@ -271,22 +271,22 @@ class SimulatedProcess:
         self._commits = 0
         self._made: AssignmentComputed | None = None
         self._reader = TrafficReader(program.traffic, program.capacity, self._committed)
-        stage.expect_period(program.config.heartbeat_interval)
+        stage.add_period(program.config.heartbeat_interval)
         self._expect_loop()
 
     # what the script does to it
 
     def start(self) -> None:
         """The application subscribes and polls."""
-        self._stage.tell(
+        self._stage.add_record(
             TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
         )
-        self.handle(Subscribed(self.program.topics, self.program.pattern))
-        self.handle(PollBegan())
+        self.handle_event(Subscribed(self.program.topics, self.program.pattern))
+        self.handle_event(PollBegan())
 
     def crash(self) -> None:
         """Ends the process without a LeaveGroup."""
-        self._stage.tell(TraceEventType.CRASHED, self.name)
+        self._stage.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
     def leave(self) -> None:
@@ -294,22 +294,22 @@ class SimulatedProcess:
         if self._closing or not self._ready(lambda _: self.leave()):
             return
         self._closing = True
-        self._stage.tell(TraceEventType.LEAVING, self.name)
-        if self.loop is None:
+        self._stage.add_record(TraceEventType.LEAVING, self.name)
+        if self.processing_timer is None:
             self._close()
 
     def pause(self, time: int) -> None:
         """Freezes the whole process: a long garbage collection, SIGSTOP, a suspended machine."""
         if self.frozen_until <= self._stage.now:
-            self._stage.tell(TraceEventType.PAUSED, self.name)
-            self._stage.agenda.add(self._stage.now + time, self._resume)
+            self._stage.add_record(TraceEventType.PAUSED, self.name)
+            self._stage.scheduler.add(self._stage.now + time, self._resume)
             self._read()
             self._paused = True
         self.frozen_until = max(self.frozen_until, self._stage.now + time)
 
     def _resume(self, _: object) -> None:
         if self._ready(self._resume):
-            self._stage.tell(TraceEventType.RESUMED, self.name)
+            self._stage.add_record(TraceEventType.RESUMED, self.name)
             self._read()
             self._paused = False
 
@@ -325,7 +325,7 @@ class SimulatedProcess:
         """Sets the processing time, from the next poll on."""
         if not self._ready(lambda _: self.slow_down(processing)):
             return
-        self._stage.tell(TraceEventType.SLOWED, self.name, processing)
+        self._stage.add_record(TraceEventType.SLOWED, self.name, processing)
         self.processing = processing
         self._expect_loop()
         self._leave_poll_if_due()
@@ -334,8 +334,8 @@ class SimulatedProcess:
         """The application subscribes to something else."""
         if not self._ready(lambda _: self.subscribe(topics, pattern)):
             return
-        self._stage.tell(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
-        self.handle(Subscribed(topics, pattern))
+        self._stage.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
+        self.handle_event(Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
         """Commits the positions, and waits that long for the result, or not at all."""
@@ -343,7 +343,7 @@ class SimulatedProcess:
             return
         self._commits += 1
         until = None if wait is None else self._stage.now + wait
-        self.handle(CommitRequested(self._commits, None, until))
+        self.handle_event(CommitRequested(self._commits, None, until))
 
     def refresh_metadata(self, after: int) -> None:
         """Schedules a metadata update at the next multiple of ``after`` milliseconds since
@@ -352,11 +352,11 @@ class SimulatedProcess:
         due = self._stage.now
         if after:
             due += after - (due - self._started_at) % after
-        self._stage.agenda.add(due, self._see_cluster)
+        self._stage.scheduler.add(due, self._see_cluster)
 
     # what machine and network tell it
 
-    def handle(self, event: MemberEvent) -> None:
+    def handle_event(self, event: MemberEvent) -> None:
         """Passes an event to the state machine and executes its commands; strategies take no
         time here.
         """
@@ -367,20 +367,20 @@ class SimulatedProcess:
             following, self._made = self._made, None
         self._leave_poll_if_due()
 
-    def replied(self, request_id: int, reply: GroupResponse) -> None:
+    def receive_reply(self, request_id: int, reply: GroupResponse) -> None:
         """A reply has come."""
-        self.handle(ResponseReceived(request_id, reply))
+        self.handle_event(ResponseReceived(request_id, reply))
         if type(reply) is JoinGroupResult and self.machine.member_id != self.member_id:
             self.member_id = self.machine.member_id
-            self._stage.tell(TraceEventType.IDENTITY, self.name, self.member_id)
+            self._stage.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
 
-    def broken(self, link: SimulatedConnection, request_ids: list[int]) -> None:
+    def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
         """The link is broken, and no reply to these will come."""
         if self.link is link:
             self.link = None
         for request_id in request_ids:
-            self._stage.tell(TraceEventType.FAILED, self.name)
-            self.handle(RequestFailed(request_id))
+            self._stage.add_record(TraceEventType.FAILED, self.name)
+            self.handle_event(RequestFailed(request_id))
 
     def _carry_out(self, command: MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
         stage = self._stage
@@ -391,7 +391,7 @@ class SimulatedProcess:
                 if self.link is None or not self.link.is_open:
                     self.link = SimulatedConnection(stage, self._node, self)
                 if not self._recurs(command.request):
-                    stage.mark_news()
+                    stage.mark_activity()
                 request = command.request
                 if type(request) is JoinGroup:
                     request = replace(request, client_host=self.program.host)
@@ -403,39 +403,39 @@ class SimulatedProcess:
             case StopMemberTimer():
                 entry = self.timers.get(command.timer)
                 if entry is not None:
-                    stage.agenda.cancel(entry)
+                    stage.scheduler.cancel(entry)
             case SetAssignment():
                 self._read()
                 self.owned = command.partitions
-                self._reader.take(self.owned, stage.now)
-                stage.tell(
+                self._reader.set_partitions(self.owned, stage.now)
+                stage.add_record(
                     TraceEventType.ASSIGNMENT, self.name, (command.generation, command.partitions)
                 )
             case CallListener():
                 self._call_listener(command)
             case MarkPendingRevocation():
-                stage.tell(TraceEventType.WITHHELD, self.name, command.partitions)
+                stage.add_record(TraceEventType.WITHHELD, self.name, command.partitions)
             case FindCoordinator():
                 self._look_for_coordinator()
             case RequestMetadata():
-                fate = stage.nature.request(self.name, None, stage.now)
-                stage.agenda.add(stage.now + fate.delay + fate.reply_delay, self._see_cluster)
+                fate = stage.network.deliver_request(self.name, None, stage.now)
+                stage.scheduler.add(stage.now + fate.delay + fate.reply_delay, self._see_cluster)
             case FinishSyncCommit() | RunCommitCallback():
                 error = None if command.error is None else type(command.error).__name__
-                stage.tell(TraceEventType.COMMIT, self.name, error)
+                stage.add_record(TraceEventType.COMMIT, self.name, error)
             case CallInterceptors():
                 pass
             case RaiseError():
-                stage.tell(
+                stage.add_record(
                     TraceEventType.RAISED,
                     self.name,
                     f"{type(command.error).__name__}: {command.error}",
                 )
-                stage.agenda.add(stage.now, self._give_up)
+                stage.scheduler.add(stage.now, self._give_up)
             case MemberNote():
-                stage.tell(TraceEventType.SAID, self.name, command.text)
+                stage.add_record(TraceEventType.SAID, self.name, command.text)
             case FinishClose():
-                stage.tell(TraceEventType.GONE, self.name)
+                stage.add_record(TraceEventType.GONE, self.name)
                 self._end()
             case _:
                 assert_never(command)
@@ -452,49 +452,53 @@ class SimulatedProcess:
             beat = command.timer in RECURRING_TIMERS
             entry = ScheduledAction(self._fire, command.timer, self, beat=beat)
             self.timers[command.timer] = entry
-        self._stage.agenda.move(entry, command.at)
+        self._stage.scheduler.reschedule(entry, command.due_at)
 
     def _fire(self, timer: MemberTimer) -> None:
         if self.frozen_until > self._stage.now:
-            self._stage.agenda.move(self.timers[timer], self.frozen_until)
+            self._stage.scheduler.reschedule(self.timers[timer], self.frozen_until)
             return
-        commits = timer is MemberTimer.COMMIT and self.loop is None  # else it does at the next poll
+        commits = (
+            timer is MemberTimer.COMMIT and self.processing_timer is None
+        )  # else it does at the next poll
         if timer is not MemberTimer.HEARTBEAT and not commits:
-            self._stage.mark_news()  # the others are there to be moved, not to fire
-        self.handle(MemberTimerFired(timer))
+            self._stage.mark_activity()  # the others are there to be moved, not to fire
+        self.handle_event(MemberTimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
         stage = self._stage
-        stage.mark_news()
+        stage.mark_activity()
         if self.link is not None:  # what was sent through it has been given up
             self.link.close()
             self.link = None
-        fate = stage.nature.request(self.name, None, stage.now)
-        stage.agenda.add(stage.now + fate.delay + fate.reply_delay, self._found, not fate.lost)
+        fate = stage.network.deliver_request(self.name, None, stage.now)
+        stage.scheduler.add(stage.now + fate.delay + fate.reply_delay, self._found, not fate.lost)
 
     def _found(self, asked: bool) -> None:
         if self._ready(self._found, asked):
             there = asked and self._node.coordinator is not None
-            self.handle(CoordinatorFound() if there else CoordinatorNotFound())
+            self.handle_event(CoordinatorFound() if there else CoordinatorNotFound())
 
     def _see_cluster(self, _: object) -> None:
         if self._ready(self._see_cluster):
-            self.handle(MetadataUpdated(self._cluster()))
+            self.handle_event(MetadataUpdated(self._cluster()))
 
     def _call_listener(self, command: CallListener) -> None:
-        inside = self.loop is None or self._closing
+        inside = self.processing_timer is None or self._closing
         assert inside, f"{self.name}: its listener is called outside of poll"
         stage = self._stage
-        stage.tell(TraceEventType.LISTENER, self.name, (command.call.value, command.partitions))
+        stage.add_record(
+            TraceEventType.LISTENER, self.name, (command.method.value, command.partitions)
+        )
         self._calls += 1
-        error = self.program.listener(command.call, command.partitions)
+        error = self.program.listener(command.method, command.partitions)
         due = stage.now + self.program.listener_time
-        stage.agenda.add(due, self._listener_returned, (command.call_id, error))
+        stage.scheduler.add(due, self._listener_returned, (command.call_id, error))
 
     def _listener_returned(self, given: tuple[int, Exception | None]) -> None:
         if self._ready(self._listener_returned, given):
             self._calls -= 1
-            self.handle(ListenerReturned(*given))
+            self.handle_event(ListenerReturned(*given))
 
     def _give_up(self, _: object) -> None:
         """What an application does with an error out of poll: it closes its consumer."""
@@ -508,7 +512,7 @@ class SimulatedProcess:
         if not self.alive:
             return False
         if self.frozen_until > self._stage.now:
-            self._stage.agenda.add(self.frozen_until, action, given)
+            self._stage.scheduler.add(self.frozen_until, action, given)
             return False
         return True
 
@@ -516,24 +520,24 @@ class SimulatedProcess:
 
     def _leave_poll_if_due(self) -> None:
         """A poll returns as soon as there are records: that is, partitions."""
-        if self.loop is not None or self._calls or self._closing or not self.alive:
+        if self.processing_timer is not None or self._calls or self._closing or not self.alive:
             return
         now = self._stage.now
         stalled = self.stalled_until > now
         if stalled or (self.processing and self.owned):
             due = self.stalled_until if stalled else now + self.processing
-            agenda = self._stage.agenda
+            agenda = self._stage.scheduler
             beat = not stalled and not self._too_slow
-            self.loop = agenda.add(due, self._poll_again, holder=self, beat=beat)
+            self.processing_timer = agenda.add(due, self._poll_again, holder=self, beat=beat)
             if self._too_slow:  # what it works on will not be its own
                 self._set_stalled()
-            self.handle(PollEnded())
+            self.handle_event(PollEnded())
 
     def _set_stalled(self) -> None:
         if not self._stalled:
             self._read()
             self._stalled = True
-            self._stage.tell(TraceEventType.STALLED, self.name)
+            self._stage.add_record(TraceEventType.STALLED, self.name)
 
     @property
     def _too_slow(self) -> bool:
@@ -542,28 +546,28 @@ class SimulatedProcess:
 
     def _expect_loop(self) -> None:
         if not self._too_slow:  # otherwise each turn of its loop is news, and no cycle
-            self._stage.expect_period(self.processing)
+            self._stage.add_period(self.processing)
 
     def _poll_again(self, _: object) -> None:
-        assert self.loop is not None
+        assert self.processing_timer is not None
         now = self._stage.now
         later = max(self.frozen_until, self.stalled_until)
         if later > now:
-            self.loop.beat = False
-            self._stage.agenda.move(self.loop, later)
+            self.processing_timer.is_periodic = False
+            self._stage.scheduler.reschedule(self.processing_timer, later)
             return
         if self._stalled:
             self._read()
             self._stalled = False
-            self._stage.tell(TraceEventType.WOKEN, self.name)
-        self.loop = None
+            self._stage.add_record(TraceEventType.WOKEN, self.name)
+        self.processing_timer = None
         if self._closing:
             self._close()
         else:
-            self.handle(PollBegan())
+            self.handle_event(PollBegan())
 
     def _close(self) -> None:
-        self.handle(CloseRequested(self._stage.now + CLOSE_TIMEOUT))
+        self.handle_event(CloseRequested(self._stage.now + CLOSE_TIMEOUT))
 
     # what it reads
 
@@ -576,22 +580,22 @@ class SimulatedProcess:
         other partitions.
         """
         if self._stalled or self._paused:
-            self._reader.rest(self._stage.now)
+            self._reader.skip_to(self._stage.now)
         else:
-            self._reader.read(self._stage.now)
+            self._reader.advance(self._stage.now)
 
     def _committed(self, partition: TopicPartition) -> int | None:
         return self._node.committed.get((self.program.config.group, partition))
 
     def _end(self) -> None:
-        agenda = self._stage.agenda
+        agenda = self._stage.scheduler
         self.alive = False
         self.owned = ()
         for entry in self.timers.values():
             agenda.cancel(entry)
         self.timers.clear()
-        if self.loop is not None:
-            agenda.cancel(self.loop)
+        if self.processing_timer is not None:
+            agenda.cancel(self.processing_timer)
         if self.link is not None:
             self.link.close()
         self._on_end(self)

@@ -54,25 +54,25 @@ class WaitTracker:
         self._missing: dict[str, None] = {}
         self._last: tuple[int, tuple[str, ...], str] | None = None
 
-    def called(self, now: int, members: Iterable[str]) -> None:
+    def start_join(self, now: int, members: Iterable[str]) -> None:
         """The members are called to join."""
         self._since = now
         self._missing = dict.fromkeys(sorted(members))
         self._last = None
 
-    def came(self, now: int, name: str) -> None:
+    def member_joined(self, now: int, name: str) -> None:
         """A member joins."""
         if name in self._missing:
             del self._missing[name]
             self._last = (now, (name,), "joined late")
 
-    def went(self, now: int, names: tuple[str, ...], why: str) -> None:
+    def members_removed(self, now: int, names: tuple[str, ...], why: str) -> None:
         """Members were taken out of the group."""
         for name in names:
             self._missing.pop(name, None)
         self._last = (now, names, why)
 
-    def joined(self, now: int) -> None:
+    def end_join(self, now: int) -> None:
         """The join phase is over."""
         if self._last is not None and self._last[0] == now:
             self._told(now, *self._last[1:])
@@ -80,12 +80,12 @@ class WaitTracker:
             self._told(now, tuple(self._missing), "did not come back")
         self._since = now
 
-    def assigned(self, now: int) -> None:
+    def end_sync(self, now: int) -> None:
         """The generation is stable."""
         self._told(now, (), "came late")
         self._since = now
 
-    def handed(self, now: int, name: str) -> None:
+    def end_assignment(self, now: int, name: str) -> None:
         """The last of all members has taken its part."""
         self._told(now, (name,), "took its part late")
         self._since = None
@@ -159,7 +159,7 @@ class _StableGeneration:
     names: Mapping[str, str]
 
     @classmethod
-    def of(cls, saved: GroupMetadataEntry, names: Mapping[str, str]) -> _StableGeneration:
+    def from_entry(cls, saved: GroupMetadataEntry, names: Mapping[str, str]) -> _StableGeneration:
         members = saved.members
         keys = [member.static_id or member.member_id for member in members]
         told = consumer_protocol.decode_subscriptions(
@@ -217,40 +217,40 @@ class _TraceReader:
         #: Processes that did not poll in time, and have not joined again.
         self._late: set[str] = set()
 
-    def see(self, record: TraceRecord) -> None:  # noqa: C901, PLR0912 (a case for each)
+    def read_record(self, record: TraceRecord) -> None:  # noqa: C901, PLR0912 (a case for each)
         """Something happened."""
-        match record.what:
+        match record.type:
             case TraceEventType.STARTED:
-                self._running.add(record.who)
+                self._running.add(record.subject)
             case TraceEventType.IDENTITY:
                 member_id = str(record.detail)
-                self._names[member_id] = record.who
+                self._names[member_id] = record.subject
                 self._ids[member_id[-UUID_LENGTH:]] = member_id
             case TraceEventType.TOPICS:
                 assert isinstance(record.detail, tuple)
                 self._counts = dict(record.detail)
             case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
-                self._saved = _StableGeneration.of(record.detail, self._names)
+                self._saved = _StableGeneration.from_entry(record.detail, self._names)
             case TraceEventType.NOTE:
                 self._noted(record)
             case TraceEventType.LISTENER:
                 self._listened(record)
             case TraceEventType.SAID if str(record.detail).startswith(NOT_POLLED_PREFIX):
-                self._late.add(record.who)
+                self._late.add(record.subject)
             case TraceEventType.ASKED if isinstance(record.detail, JoinGroup):
-                self._late.discard(record.who)
+                self._late.discard(record.subject)
                 if self._open is not None:
-                    self._open.watch.came(record.at, record.who)
+                    self._open.watch.member_joined(record.at, record.subject)
             case TraceEventType.ANSWERED if (
                 isinstance(record.detail, JoinGroupResult) and not record.detail.code
             ):
                 # what it joined for was no news: nothing follows
                 if self._stable:
-                    self._owing.discard(record.who)
+                    self._owing.discard(record.subject)
             case TraceEventType.CRASHED | TraceEventType.GONE:
-                self._running.discard(record.who)
-                self._awaited.discard(record.who)
-                self._owing.discard(record.who)
+                self._running.discard(record.subject)
+                self._awaited.discard(record.subject)
+                self._owing.discard(record.subject)
             case _:
                 return
         self._close_if_over(record.at)
@@ -264,11 +264,11 @@ class _TraceReader:
                 self._called(now, text)
             case Happened.JOINED:
                 if self._open is not None:
-                    self._open.watch.joined(now)
+                    self._open.watch.end_join(now)
             case Happened.STABLE:
                 if self._open is not None:
                     self._open.generations.append(generation)
-                    self._open.watch.assigned(now)
+                    self._open.watch.end_sync(now)
                 self._stable = True
                 # a static member that is down is in the group, but not there to take its part
                 self._awaited = self._running.intersection(self._saved.names.values())
@@ -288,7 +288,7 @@ class _TraceReader:
         if self._open is None:
             self._open = _OpenRebalance(now, self._explained(reason), self._saved)
         self._open.attempts += 1
-        self._open.watch.called(now, self._saved.names.values())
+        self._open.watch.start_join(now, self._saved.names.values())
         self._stable = False
         self._owing.clear()
 
@@ -319,7 +319,7 @@ class _TraceReader:
         if self._late.issuperset(names):
             why = "polled too late"
         if self._open is not None:
-            self._open.watch.went(now, names, why)
+            self._open.watch.members_removed(now, names, why)
 
     def _listened(self, record: TraceRecord) -> None:
         assert isinstance(record.detail, tuple)
@@ -327,11 +327,11 @@ class _TraceReader:
         if not self._stable:
             return
         if call == ListenerMethod.ASSIGNED.value:
-            if self._open is not None and self._awaited == {record.who}:
-                self._open.watch.handed(record.at, record.who)
-            self._awaited.discard(record.who)
-        elif record.who in self._awaited:
-            self._owing.add(record.who)
+            if self._open is not None and self._awaited == {record.subject}:
+                self._open.watch.end_assignment(record.at, record.subject)
+            self._awaited.discard(record.subject)
+        elif record.subject in self._awaited:
+            self._owing.add(record.subject)
 
     def _named(self, text: str) -> str:
         """Member ids are long; people know processes."""
@@ -342,9 +342,9 @@ class _TraceReader:
 
     def _close_if_over(self, now: int) -> None:
         if self._stable and self._open is not None and not self._awaited and not self._owing:
-            self.close(now, finished=True)
+            self.close_rebalance(now, finished=True)
 
-    def close(self, now: int, *, finished: bool) -> None:
+    def close_rebalance(self, now: int, *, finished: bool) -> None:
         """The rebalance is over, or the world is."""
         under_way, self._open = self._open, None
         if under_way is None:
@@ -389,12 +389,12 @@ def _count_moves(
             for key, topics in after.topics.items()
         }
     )
-    problem = Problem.of(cluster, group)
+    problem = Problem.from_group(cluster, group)
     previous = find_previous_owners(problem)
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
     for position, key in enumerate(problem.members):
-        owners[problem.layout.numbers(after.owned[key])] = position
-    fewest, _ = FewestMoves(problem).moves(previous, lambda: False)
+        owners[problem.layout.numbers_of(after.owned[key])] = position
+    fewest, _ = FewestMoves(problem).count(previous, lambda: False)
     return count_moves(previous, owners), fewest
 
 
@@ -404,6 +404,6 @@ def find_trace_rebalances(
     """Every rebalance, in order; ``topics`` are the partition counts at the start."""
     reader = _TraceReader(topics)
     for record in trace:
-        reader.see(record)
-    reader.close(end, finished=False)
+        reader.read_record(record)
+    reader.close_rebalance(end, finished=False)
     return tuple(reader.found)

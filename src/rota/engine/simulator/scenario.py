@@ -192,7 +192,7 @@ class ScenarioTable:
         """An error that names the place of a key, or of the table."""
         return self.source.error(self.path if key is None else (*self.path, key), problem)
 
-    def only(self, known: Sequence[str]) -> None:
+    def reject_unknown_keys(self, known: Sequence[str]) -> None:
         """Raises if a key is not among the known ones."""
         for key in self.values:
             if key not in known:
@@ -200,7 +200,7 @@ class ScenarioTable:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
                 raise self.error(key, f"unknown key: {hint}")
 
-    def needed(self, key: str) -> object:
+    def require(self, key: str) -> object:
         """The value of a key that must be there."""
         if key not in self.values:
             raise self.error(None, f"{key} is missing")
@@ -208,14 +208,14 @@ class ScenarioTable:
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty."""
-        value = self.values.get(key, default) if default is not None else self.needed(key)
+        value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"must be a text, not {_describe_value(value)}")
         return self._carried(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """One text, or a list of them."""
-        value = self.needed(key)
+        value = self.require(key)
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple):
             raise self.error(
@@ -243,7 +243,7 @@ class ScenarioTable:
 
     def count(self, key: str, default: int | None = None, least: int = 0) -> int:
         """A whole number."""
-        value = self.values.get(key, default) if default is not None else self.needed(key)
+        value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, f"must be a whole number, not {_describe_value(value)}")
         if value < least:
@@ -260,7 +260,7 @@ class ScenarioTable:
         """A time, in milliseconds."""
         if key not in self.values and default is not None:
             return default
-        value = self.needed(key)
+        value = self.require(key)
         if not isinstance(value, str):
             raise self.error(
                 key, f'must be a time such as "90s" or "5m", not {_describe_value(value)}'
@@ -318,7 +318,7 @@ class MemberSpec:
     strategy: StrategyList | None
     joins: int
     #: How long after each other they join.
-    apart: int
+    join_interval: int
     session: int
     heartbeat: int
     max_poll: int
@@ -340,7 +340,7 @@ class JoinEvent:
     at: int
     names: tuple[str, ...]
     #: For each name: what it is configured like.
-    like: Mapping[str, MemberSpec]
+    specs: Mapping[str, MemberSpec]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ class RestartEvent:
 
     at: int
     names: tuple[str, ...]
-    down: int
+    downtime: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,8 +402,8 @@ class DeployEvent:
 
     at: int
     names: tuple[str, ...]
-    down: int
-    between: int
+    downtime: int
+    interval: int
     #: The new one is started before the old one is told to go.
     surge: bool
     #: What the new ones are configured with; None: as the old ones.
@@ -433,7 +433,7 @@ class CoordinatorDownEvent:
     """The group's broker is down for a while."""
 
     at: int
-    down: int
+    downtime: int
 
 
 ScenarioEvent: TypeAlias = (
@@ -501,7 +501,7 @@ def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -
         origin, values = ScenarioSource(source), given
     else:
         raise _not_a_text_error(source, type(given).__name__)
-    return _ScenarioReader(ScenarioTable(origin, (), values)).scenario()
+    return _ScenarioReader(ScenarioTable(origin, (), values)).read_scenario()
 
 
 def _not_a_text_error(source: str, given: str) -> InputError:
@@ -555,9 +555,9 @@ class _ScenarioReader:
     known: dict[str, MemberSpec] = field(default_factory=dict)
     families: dict[str, list[str]] = field(default_factory=dict)
 
-    def scenario(self) -> Scenario:
+    def read_scenario(self) -> Scenario:
         top = self.top
-        top.only((*TOP_KEYS, *TOP_TABLES))
+        top.reject_unknown_keys((*TOP_KEYS, *TOP_TABLES))
         first = self.first = self._counts(top.table("topics"))
         if not first:
             raise top.error("topics" if "topics" in top else None, "no topics: [topics] is needed")
@@ -567,7 +567,7 @@ class _ScenarioReader:
         self.duration = top.time("duration", least=SECOND)
         strategy = _read_strategy(top) or DEFAULT_STRATEGIES
         network = top.table("network")
-        network.only(("latency", "jitter", "append"))
+        network.reject_unknown_keys(("latency", "jitter", "append"))
         members = tuple(self._members(table) for table in top.tables("members"))
         if not members:
             raise top.error(None, "no members: [[members]] is needed")
@@ -609,7 +609,7 @@ class _ScenarioReader:
     # members
 
     def _members(self, table: ScenarioTable) -> MemberSpec:
-        table.only((*MEMBER_KEYS, *MEMBER_TIMES))
+        table.reject_unknown_keys((*MEMBER_KEYS, *MEMBER_TIMES))
         name = table.text("name")
         count = table.count("count", least=1) if "count" in table else None
         if count is not None and count > MAX_MEMBERS:
@@ -629,7 +629,7 @@ class _ScenarioReader:
             static=table.flag("static"),
             strategy=_read_strategy(table),
             joins=self._moment(table, "joins", 0),
-            apart=table.time("apart", 0),
+            join_interval=table.time("apart", 0),
             session=session,
             heartbeat=heartbeat,
             max_poll=table.time("max_poll", 5 * MINUTE, 1, MAX_INT),
@@ -637,7 +637,7 @@ class _ScenarioReader:
             listener=table.time("listener", 0),
             auto_commit=table.flag("auto_commit"),
         )
-        if members.joins + (len(names) - 1) * members.apart > self.duration:
+        if members.joins + (len(names) - 1) * members.join_interval > self.duration:
             raise table.error(
                 "apart", f"{quote_shortened(names[-1])} would join after the scenario's end"
             )
@@ -670,17 +670,17 @@ class _ScenarioReader:
 
     def _event(self, table: ScenarioTable) -> ScenarioEvent:
         kinds = [key for key in EVENT_KEYS if key in table]
-        table.only(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
+        table.reject_unknown_keys(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
         if len(kinds) != 1:
             said = f"not both {kinds[0]} and {kinds[1]}" if kinds else "none is given"
             raise table.error(None, f"one of {', '.join(EVENT_KEYS)} is needed; {said}")
         kind = kinds[0]
-        table.only(("at", kind, *EVENT_KEYS[kind]))
+        table.reject_unknown_keys(("at", kind, *EVENT_KEYS[kind]))
         at = self._moment(table, "at")
         if kind == "partitions":
             return self._grows(table, at)
         if kind == "coordinator_down":
-            return CoordinatorDownEvent(at=at, down=table.time(kind))
+            return CoordinatorDownEvent(at=at, downtime=table.time(kind))
         if kind == "join":
             return self._joins(table, at)
         return _EVENT_BUILDERS[kind](self, table, at, self._names(table, kind))
@@ -723,7 +723,7 @@ class _ScenarioReader:
                 )
             found[name] = self.known[name] = members
             self.families.setdefault(members.name, list(members.names)).append(name)
-        return JoinEvent(at=at, names=tuple(found), like=found)
+        return JoinEvent(at=at, names=tuple(found), specs=found)
 
     def _like(self, table: ScenarioTable) -> MemberSpec | None:
         if "like" not in table:
@@ -737,9 +737,9 @@ class _ScenarioReader:
             )
         return self.known[name]
 
-    def subscribed(self, table: ScenarioTable) -> tuple[str, ...]:
+    def read_subscription(self, table: ScenarioTable) -> tuple[str, ...]:
         """The topics of an event that changes a subscription."""
-        table.needed("topics")
+        table.require("topics")
         return self._topics(table)
 
 
@@ -759,19 +759,19 @@ _EVENT_BUILDERS: Mapping[str, _EventBuilder] = {
         time=table.time("for") if "for" in table else None,
     ),
     "restart": lambda _, table, at, names: RestartEvent(
-        at=at, names=names, down=table.time("down", 5 * SECOND)
+        at=at, names=names, downtime=table.time("down", 5 * SECOND)
     ),
     "deploy": lambda _, table, at, names: DeployEvent(
         at=at,
         names=names,
-        down=table.time("down", 5 * SECOND),
-        between=table.time("between", 30 * SECOND),
+        downtime=table.time("down", 5 * SECOND),
+        interval=table.time("between", 30 * SECOND),
         surge=table.flag("surge"),
         strategy=_read_strategy(table),
         static=table.flag("static") if "static" in table else None,
     ),
     "subscribe": lambda reader, table, at, names: SubscribeEvent(
-        at=at, names=names, topics=reader.subscribed(table)
+        at=at, names=names, topics=reader.read_subscription(table)
     ),
 }
 

@@ -33,18 +33,27 @@ class ScheduledAction:
     that recur while nothing else happens; only fast forward in ``world.py`` uses both.
     """
 
-    __slots__ = ("action", "at", "beat", "given", "holder", "number", "queued", "set_at")
+    __slots__ = (
+        "action",
+        "argument",
+        "at",
+        "heap_number",
+        "is_periodic",
+        "number",
+        "owner",
+        "set_at",
+    )
 
     def __init__(self, action: Action, given: object, holder: object, *, beat: bool) -> None:
         self.action = action
-        self.given = given
-        self.holder = holder
-        self.beat = beat
+        self.argument = given
+        self.owner = holder
+        self.is_periodic = beat
         self.at = NEVER
         self.set_at = NEVER
         self.number = NEVER
         #: The number of the place in the heap that stands for this entry.
-        self.queued = NEVER
+        self.heap_number = NEVER
 
     @property
     def pending(self) -> bool:
@@ -55,14 +64,14 @@ class ScheduledAction:
 class Scheduler:
     """The virtual clock and all scheduled actions."""
 
-    __slots__ = ("_count", "_heap", "news_at", "now", "steps")
+    __slots__ = ("_count", "_heap", "last_activity_at", "now", "steps")
 
     def __init__(self) -> None:
         self.now = 0
         #: How many entries have been done.
         self.steps = 0
         #: When something last happened that does not recur while nothing happens.
-        self.news_at = 0
+        self.last_activity_at = 0
         self._count = 0
         self._heap: list[tuple[int, int, int, ScheduledAction]] = []
 
@@ -77,18 +86,18 @@ class Scheduler:
     ) -> ScheduledAction:
         """Schedules an action."""
         entry = ScheduledAction(action, given, holder, beat=beat)
-        self.move(entry, at)
+        self.reschedule(entry, at)
         return entry
 
-    def move(self, entry: ScheduledAction, at: int) -> None:
+    def reschedule(self, entry: ScheduledAction, at: int) -> None:
         """Schedules an action for another time; a time in the past means now."""
         now = self.now
-        earlier = entry.queued == NEVER or at < entry.at or entry.at == NEVER
+        earlier = entry.heap_number == NEVER or at < entry.at or entry.at == NEVER
         entry.at = at = max(at, now)
         entry.set_at = now
         self._count = entry.number = self._count + 1
         if earlier:
-            entry.queued = entry.number
+            entry.heap_number = entry.number
             heapq.heappush(self._heap, (at, now, entry.number, entry))
 
     @staticmethod
@@ -101,12 +110,12 @@ class Scheduler:
         heap = self._heap
         while heap:
             at, _, number, entry = heap[0]
-            if entry.queued != number or entry.at == NEVER:
+            if entry.heap_number != number or entry.at == NEVER:
                 heapq.heappop(heap)
-                if entry.queued == number:
-                    entry.queued = NEVER
+                if entry.heap_number == number:
+                    entry.heap_number = NEVER
             elif entry.number != number:
-                entry.queued = entry.number
+                entry.heap_number = entry.number
                 heapq.heapreplace(heap, (entry.at, entry.set_at, entry.number, entry))
             else:
                 return at
@@ -116,25 +125,25 @@ class Scheduler:
         """Moves the clock to the next entry and does it; false if there is none."""
         if self.next_at() is None:
             return False
-        self.do_next()
+        self.run_next()
         return True
 
-    def do_next(self) -> None:
+    def run_next(self) -> None:
         """Runs the action whose time :meth:`next_at` has just returned."""
         at, _, _, entry = heapq.heappop(self._heap)
-        entry.queued = entry.at = NEVER
+        entry.heap_number = entry.at = NEVER
         self.now = at
         self.steps += 1
-        if not entry.beat:
-            self.news_at = at
-        entry.action(entry.given)
+        if not entry.is_periodic:
+            self.last_activity_at = at
+        entry.action(entry.argument)
 
     def pending(self) -> list[ScheduledAction]:
         """Returns all pending actions, in no particular order."""
         return [
             entry
             for _, _, number, entry in self._heap
-            if entry.queued == number and entry.at != NEVER
+            if entry.heap_number == number and entry.at != NEVER
         ]
 
     def shift(self, shifts: Iterable[tuple[ScheduledAction, int]]) -> None:
@@ -144,7 +153,7 @@ class Scheduler:
             entry.set_at += by
         pending = self.pending()
         for entry in pending:
-            entry.queued = entry.number
+            entry.heap_number = entry.number
         self._heap = [(entry.at, entry.set_at, entry.number, entry) for entry in pending]
         heapq.heapify(self._heap)
 
@@ -152,11 +161,11 @@ class Scheduler:
 class WorldState:
     """The state that all parts of a world share: clock, network model and trace."""
 
-    __slots__ = ("agenda", "longest_period", "nature", "trace")
+    __slots__ = ("longest_period", "network", "scheduler", "trace")
 
     def __init__(self, nature: NetworkModel) -> None:
-        self.agenda = Scheduler()
-        self.nature = nature
+        self.scheduler = Scheduler()
+        self.network = nature
         self.trace: list[TraceRecord] = []
         #: The longest heartbeat interval, or work between two polls, of any process so far.
         self.longest_period = 0
@@ -164,29 +173,29 @@ class WorldState:
     @property
     def now(self) -> int:
         """The time, in milliseconds."""
-        return self.agenda.now
+        return self.scheduler.now
 
     @property
-    def window(self) -> int:
+    def quiet_window(self) -> int:
         """Within this time every live process has sent a heartbeat, got its response, and
         polled, if nothing is wrong.
         """
-        return self.longest_period + 2 * self.nature.slowest + 1
+        return self.longest_period + 2 * self.network.max_latency + 1
 
-    def tell(
+    def add_record(
         self, what: TraceEventType, who: str, detail: object = None, *, news: bool = True
     ) -> None:
         """Adds a record to the trace; ``news`` is false for events that recur while nothing
         else happens.
         """
         if news:
-            self.agenda.news_at = self.agenda.now
-        self.trace.append(TraceRecord(self.agenda.now, what, who, detail))
+            self.scheduler.last_activity_at = self.scheduler.now
+        self.trace.append(TraceRecord(self.scheduler.now, what, who, detail))
 
-    def mark_news(self) -> None:
+    def mark_activity(self) -> None:
         """Marks activity that needs no trace record but does not recur by itself."""
-        self.agenda.news_at = self.agenda.now
+        self.scheduler.last_activity_at = self.scheduler.now
 
-    def expect_period(self, period: int) -> None:
+    def add_period(self, period: int) -> None:
         """Registers a period, in milliseconds, at which a process repeats something."""
         self.longest_period = max(self.longest_period, period)

@@ -144,10 +144,10 @@ class ScenarioRunner:
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
-                at = start + members.joins + number * members.apart
-                self.world.at(at, self._starting(name))
+                at = start + members.joins + number * members.join_interval
+                self.world.schedule(at, self._starting(name))
         for event in scenario.events:
-            self.world.at(start + event.at, self._doing(event))
+            self.world.schedule(start + event.at, self._doing(event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
         """Plays it to its end; ``progress`` is told what share of it is over."""
@@ -208,7 +208,7 @@ class ScenarioRunner:
     def _do(self, event: ScenarioEvent) -> None:  # noqa: C901, PLR0912 (one case for each kind)
         match event:
             case JoinEvent():
-                self._members.update(event.like)
+                self._members.update(event.specs)
                 for name in event.names:
                     self._start(name)
             case LeaveEvent():
@@ -224,7 +224,7 @@ class ScenarioRunner:
                 self._each(event.names, "slow down", lambda process: self._slow(process, event))
             case RestartEvent():
                 for name in event.names:
-                    self._restart(name, event.down, lambda: None)
+                    self._restart(name, event.downtime, lambda: None)
             case DeployEvent():
                 self._deploy(event)
             case SubscribeEvent():
@@ -232,7 +232,7 @@ class ScenarioRunner:
             case AddPartitionsEvent():
                 self.world.set_partitions(event.partitions)
             case CoordinatorDownEvent():
-                self._stop_coordinator(event.down)
+                self._stop_coordinator(event.downtime)
             case _:
                 assert_never(event)
 
@@ -260,7 +260,7 @@ class ScenarioRunner:
         self.notes.append(f"at {format_clock(self.world.now - self._start_at)}: {text}")
 
     def _later(self, time: int, action: Callable[[], None]) -> None:
-        self.world.at(self.world.now + time, action)
+        self.world.schedule(self.world.now + time, action)
 
     def _slow(self, process: SimulatedProcess, event: SlowDownEvent) -> None:
         process.slow_down(event.processing)
@@ -285,7 +285,7 @@ class ScenarioRunner:
             self._start(name, process.name)
             then()
 
-        self.world.when_gone(process.name, lambda: self._later(down, start))
+        self.world.on_process_end(process.name, lambda: self._later(down, start))
         process.leave()
 
     # deploys
@@ -298,14 +298,14 @@ class ScenarioRunner:
         self._reconfigure(name, event)
 
         def go_on() -> None:
-            self._later(event.between, lambda: self._deploy(rest))
+            self._later(event.interval, lambda: self._deploy(rest))
 
         if self._is_down(name):
-            self._revive(name, 0 if event.surge else event.down, go_on)
+            self._revive(name, 0 if event.surge else event.downtime, go_on)
         elif event.surge and self._running(name) is not None:
             self._replace(name, event, lambda: self._deploy(rest))
         else:
-            self._restart(name, event.down, go_on if rest.names else lambda: None)
+            self._restart(name, event.downtime, go_on if rest.names else lambda: None)
 
     def _reconfigure(self, name: str, event: DeployEvent) -> None:
         """The next process that is this member has the deploy's settings."""
@@ -340,12 +340,12 @@ class ScenarioRunner:
 
         def retire() -> None:
             if old.alive:
-                self.world.when_gone(old.name, then)
+                self.world.on_process_end(old.name, then)
                 old.leave()
             else:  # fenced by its successor under a static id
                 then()
 
-        self._later(event.between, retire)
+        self._later(event.interval, retire)
 
 
 def _pod_suffix(bits: int, count: int) -> str:
@@ -615,12 +615,12 @@ def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
     """Returns the processes that ended with an error; a fenced process has a successor under
     its static id and does not count.
     """
-    died = (record.who for record in trace if _is_fatal_error(record))
+    died = (record.subject for record in trace if _is_fatal_error(record))
     return tuple(dict.fromkeys(died))
 
 
 def _is_fatal_error(record: TraceRecord) -> bool:
-    return record.what is TraceEventType.RAISED and not str(record.detail).startswith(
+    return record.type is TraceEventType.RAISED and not str(record.detail).startswith(
         Fenced.__name__
     )
 
@@ -638,7 +638,7 @@ def _unread_notes(still: StopReport) -> list[str]:
 def _error_notes(trace: Iterable[TraceRecord]) -> list[str]:
     """What applications would have seen as errors."""
     return [
-        f"at {format_clock(record.at)}: {record.who} raised {record.detail}"
+        f"at {format_clock(record.at)}: {record.subject} raised {record.detail}"
         for record in trace
-        if record.what is TraceEventType.RAISED
+        if record.type is TraceEventType.RAISED
     ]

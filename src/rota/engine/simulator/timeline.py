@@ -77,14 +77,14 @@ class _WantedPartitions:
         self._topics: dict[str, int] = {}
         self._ever: set[str] = set()
 
-    def see(self, record: TraceRecord) -> bool:
+    def read_record(self, record: TraceRecord) -> bool:
         """Something happened; true if these are others now."""
         assert isinstance(record.detail, tuple)
-        if record.what is TraceEventType.TOPICS:
+        if record.type is TraceEventType.TOPICS:
             self._counts = dict(record.detail)
         else:
             topics, pattern = record.detail
-            if not self._wish(record.who, (topics, pattern)):
+            if not self._wish(record.subject, (topics, pattern)):
                 return False
         wanted = {
             topic: count
@@ -149,24 +149,24 @@ class _StopFinder:
         #: Who read it, or does.
         self._last: dict[TopicPartition, str] = {}
 
-    def see(self, record: TraceRecord) -> None:
+    def read_record(self, record: TraceRecord) -> None:
         """Something happened."""
         if self._opened is not None and record.at > self._opened:
             self.open()
-        if record.what in SUBSCRIPTION_EVENTS:
-            if self._first_start is None and record.what is TraceEventType.STARTED:
+        if record.type in SUBSCRIPTION_EVENTS:
+            if self._first_start is None and record.type is TraceEventType.STARTED:
                 self._first_start = record.at
-            if self._wanted.see(record):
+            if self._wanted.read_record(record):
                 self._want(record.at)
         elif self._changed_by(record):
-            name = record.who
+            name = record.subject
             owned = self._owned.get(name, frozenset())
             self._read(name, frozenset() if self._asleep.get(name) else owned, record.at)
 
     def _changed_by(self, record: TraceRecord) -> bool:
         """Whether a process may read others than before."""
-        name = record.who
-        match record.what:
+        name = record.subject
+        match record.type:
             case TraceEventType.ASSIGNMENT:
                 _, partitions = _split_detail(record.detail)
                 self._owned[name] = frozenset(partitions)
@@ -182,9 +182,9 @@ class _StopFinder:
                 self._owned.pop(name, None)
                 self._asleep.pop(name, None)
             case TraceEventType.PAUSED | TraceEventType.STALLED:
-                self._asleep.setdefault(name, set()).add(record.what)
+                self._asleep.setdefault(name, set()).add(record.type)
             case TraceEventType.RESUMED | TraceEventType.WOKEN:
-                self._asleep.get(name, set()).discard(SLEEP_EVENT_OF[record.what])
+                self._asleep.get(name, set()).discard(SLEEP_EVENT_OF[record.type])
             case _:
                 return False
         return True
@@ -251,7 +251,7 @@ def find_stops(
     """
     readers = _StopFinder(topics, opened)
     for record in trace:
-        readers.see(record)
+        readers.read_record(record)
     return readers.end(end)
 
 
@@ -273,7 +273,7 @@ class ProcessStateChange(NamedTuple):
     """From this moment on a process does this."""
 
     at: int
-    doing: ProcessState
+    state: ProcessState
     load: int
 
 
@@ -285,7 +285,7 @@ class _ProcessTimeline:
         self.load = 0
         self.asleep: set[TraceEventType] = set()
 
-    def doing(self) -> ProcessState:
+    def current_state(self) -> ProcessState:
         if not self.running:
             return ProcessState.GONE
         if self.asleep:
@@ -294,10 +294,10 @@ class _ProcessTimeline:
             return ProcessState.READING
         return ProcessState.IDLE if self.settled else ProcessState.JOINING
 
-    def see(self, record: TraceRecord) -> None:
+    def read_record(self, record: TraceRecord) -> None:
         if not self._changed_by(record):
             return
-        change = ProcessStateChange(record.at, self.doing(), self.load)
+        change = ProcessStateChange(record.at, self.current_state(), self.load)
         if self.changes and self.changes[-1][1:] == change[1:]:
             return
         if self.changes and self.changes[-1].at == record.at:
@@ -305,16 +305,16 @@ class _ProcessTimeline:
         self.changes.append(change)
 
     def _changed_by(self, record: TraceRecord) -> bool:
-        match record.what:
+        match record.type:
             case TraceEventType.STARTED:
                 self.running, self.settled, self.load = True, False, 0
             case TraceEventType.CRASHED | TraceEventType.GONE:
                 self.running = False
                 self.asleep.clear()
             case TraceEventType.PAUSED | TraceEventType.STALLED:
-                self.asleep.add(record.what)
+                self.asleep.add(record.type)
             case TraceEventType.RESUMED | TraceEventType.WOKEN:
-                self.asleep.discard(SLEEP_EVENT_OF[record.what])
+                self.asleep.discard(SLEEP_EVENT_OF[record.type])
             case TraceEventType.ASSIGNMENT:
                 assert isinstance(record.detail, tuple)
                 self.load = len(record.detail[1])
@@ -342,9 +342,9 @@ def build_process_timelines(
     """
     found: dict[str, _ProcessTimeline] = {}
     for record in trace:
-        if record.what is TraceEventType.STARTED:
-            found.setdefault(record.who, _ProcessTimeline())
-        lane = found.get(record.who)
+        if record.type is TraceEventType.STARTED:
+            found.setdefault(record.subject, _ProcessTimeline())
+        lane = found.get(record.subject)
         if lane is not None:
-            lane.see(record)
+            lane.read_record(record)
     return {name: tuple(lane.changes) for name, lane in found.items()}

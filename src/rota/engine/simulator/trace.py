@@ -33,20 +33,20 @@ def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
     asked: dict[str, str] = {}
     for record in trace:
         group: str | None = None
-        match record.what:
+        match record.type:
             case TraceEventType.STARTED:
                 continue
             case TraceEventType.ASKED:
-                asked[record.who] = getattr(record.detail, "group", "")
+                asked[record.subject] = getattr(record.detail, "group", "")
                 continue
             case TraceEventType.ANSWERED:
-                group = asked.get(record.who)
+                group = asked.get(record.subject)
             case TraceEventType.NOTE | TraceEventType.JOURNAL:
-                group = record.who
+                group = record.subject
             case TraceEventType.COORDINATOR:
                 if record.detail == "loaded":
                     for name, known in groups.items():
-                        found.append(SimulatedLogLine(record.at, name, known.loaded()))
+                        found.append(SimulatedLogLine(record.at, name, known.log_loaded()))
                 continue
             case _:
                 continue
@@ -60,15 +60,15 @@ def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
 
 def _log_record(group: GroupLog, record: TraceRecord) -> Iterator[str]:
     """The lines for something that happened to a group in a world."""
-    match record.what:
+    match record.type:
         case TraceEventType.NOTE:
             assert isinstance(record.detail, tuple)
             what, generation, text = record.detail
-            yield from group.noted(Happened(what), generation, text)
+            yield from group.log_note(Happened(what), generation, text)
         case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
             group.saved(record.detail)
         case TraceEventType.ANSWERED if isinstance(record.detail, JoinGroupResult):
-            yield from group.answered(record.detail)
+            yield from group.log_join_reply(record.detail)
         case _:
             pass
 
@@ -122,10 +122,10 @@ class TraceRecord(NamedTuple):
     """One event of the trace."""
 
     at: int
-    what: TraceEventType
-    who: str
+    type: TraceEventType
+    subject: str
     detail: object = None
 
     def __str__(self) -> str:
         detail = "" if self.detail is None else self.detail
-        return f"{self.at:>9} {self.what:<11} {self.who:<12} {detail}"
+        return f"{self.at:>9} {self.type:<11} {self.subject:<12} {detail}"

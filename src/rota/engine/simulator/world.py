@@ -48,7 +48,7 @@ from rota.errors import InputError
 
 def required_quiet_time(stage: WorldState) -> int:
     """Returns how long nothing must have happened before fast forward may skip."""
-    return stage.window
+    return stage.quiet_window
 
 
 class _RecurringCycle:
@@ -69,14 +69,14 @@ def fast_forward(
 
     Returns whether anything was moved, and from when on this may be tried again.
     """
-    agenda = stage.agenda
+    agenda = stage.scheduler
     pending = agenda.pending()
     due = min(entry.at for entry in pending)
-    way = 2 * stage.nature.slowest + 1
-    if any(entry.beat and entry.holder is None for entry in pending):  # a commit is under way
+    way = 2 * stage.network.max_latency + 1
+    if any(entry.is_periodic and entry.owner is None for entry in pending):  # a commit is under way
         return False, due + way
     awake = [process for process in processes if process.frozen_until <= due]
-    cycles, hard, soft = _sort_pending(pending, awake, due - stage.window)
+    cycles, hard, soft = _sort_pending(pending, awake, due - stage.quiet_window)
     land = min((entry.at for entry in hard), default=limit + 1)
     land = min(land, limit + 1) - required_quiet_time(stage)
     look, again = min((_played_interval(entry, way) for entry in soft), default=(land, 0))
@@ -96,7 +96,7 @@ def fast_forward(
 
 def _played_interval(entry: ScheduledAction, way: int) -> tuple[int, int]:
     """Returns from when until when the world is played in full because of an action."""
-    commits = entry.given is MemberTimer.COMMIT
+    commits = entry.argument is MemberTimer.COMMIT
     return (entry.at - way, entry.at + way) if commits else (entry.at, entry.at + 1)
 
 
@@ -113,20 +113,19 @@ def _sort_pending(
         if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
             heart = _RecurringCycle(heartbeat, process.program.config.heartbeat_interval)
             hearts[process] = hearts[process.machine.member_id] = heart
-        loop = process.loop
-        if loop is not None and loop.beat and loop.at - loop.set_at == process.processing:
+        loop = process.processing_timer
+        if loop is not None and loop.is_periodic and loop.at - loop.set_at == process.processing:
             loops[process] = _RecurringCycle(loop, process.processing)
     hard: list[ScheduledAction] = []
     soft: list[ScheduledAction] = []
     for entry in pending:
         cycle = _find_cycle(entry, hearts, loops) if entry.set_at >= recent else None
         retention = (
-            isinstance(entry.holder, GroupTimerKey)
-            and entry.holder.kind is GroupTimerKind.RETENTION
+            isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION
         )
-        if retention or entry.given is MemberTimer.COMMIT:
+        if retention or entry.argument is MemberTimer.COMMIT:
             soft.append(entry)
-        elif cycle is None or not entry.beat:
+        elif cycle is None or not entry.is_periodic:
             hard.append(entry)
         elif entry is not cycle.first:
             cycle.entries.append(entry)
@@ -139,11 +138,11 @@ def _find_cycle(
     hearts: dict[object, _RecurringCycle],
     loops: dict[object, _RecurringCycle],
 ) -> _RecurringCycle | None:
-    holder = entry.holder
+    holder = entry.owner
     if isinstance(holder, GroupTimerKey):
-        return hearts.get(holder.member) if holder.kind is GroupTimerKind.SESSION else None
-    if entry.given is MemberTimer.POLL or (
-        isinstance(holder, SimulatedProcess) and entry is holder.loop
+        return hearts.get(holder.member_id) if holder.kind is GroupTimerKind.SESSION else None
+    if entry.argument is MemberTimer.POLL or (
+        isinstance(holder, SimulatedProcess) and entry is holder.processing_timer
     ):
         return loops.get(holder)
     return hearts.get(holder)
@@ -151,19 +150,19 @@ def _find_cycle(
 
 def is_quiet(stage: WorldState) -> bool:
     """Whether only heartbeats and polls are pending."""
-    due = stage.agenda.next_at()
+    due = stage.scheduler.next_at()
     if due is None:
         return True
-    if due <= stage.agenda.news_at + 2 * stage.window:
+    if due <= stage.scheduler.last_activity_at + 2 * stage.quiet_window:
         return False
-    pending = stage.agenda.pending()
-    return all(_is_recurring(entry, due - stage.window) for entry in pending)
+    pending = stage.scheduler.pending()
+    return all(_is_recurring(entry, due - stage.quiet_window) for entry in pending)
 
 
 def _is_recurring(entry: ScheduledAction, recent: int) -> bool:
-    if isinstance(entry.holder, GroupTimerKey) and entry.holder.kind is GroupTimerKind.RETENTION:
+    if isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION:
         return True
-    return entry.beat and entry.set_at >= recent
+    return entry.is_periodic and entry.set_at >= recent
 
 
 class World:
@@ -185,19 +184,19 @@ class World:
         """Starts the coordinator, and nothing else.
 
         :param topics: partition counts
-        :param metadata_age: how often a process looks at the cluster's topics, in milliseconds;
-            0 for at once when they change
+        :param metadata_age: how often a process looks at the cluster's topics, in milliseconds; 0
+            for at once when they change
         :param skip: leave out heartbeats that cannot change anything
         :param now: what the clock shows when the world begins
         """
         self._stage = WorldState(nature or ReliableNetwork(seed=seed))
-        self._stage.agenda.now = now
+        self._stage.scheduler.now = now
         self._node = SimulatedBroker(self._stage, config or GroupConfig(), seed)
         self._node.on_stop = self._break_links
         self._topics = dict(topics)
         self._cluster = Cluster(self._topics)
         self._metadata_age = metadata_age
-        self._skip = skip and self._stage.nature.steady
+        self._skip = skip and self._stage.network.is_memoryless
         self._skip_from = 0
         #: Those that run.
         self.processes: dict[str, SimulatedProcess] = {}
@@ -212,7 +211,7 @@ class World:
     @property
     def steps(self) -> int:
         """How many things have happened so far, heartbeats included."""
-        return self._stage.agenda.steps
+        return self._stage.scheduler.steps
 
     @property
     def trace(self) -> list[TraceRecord]:
@@ -236,17 +235,17 @@ class World:
 
     # time
 
-    def at(self, time: int, action: Callable[[], object]) -> None:
+    def schedule(self, time: int, action: Callable[[], object]) -> None:
         """Does something at a moment to come."""
-        self._stage.agenda.add(time, lambda _: action())
+        self._stage.scheduler.add(time, lambda _: action())
 
     def step(self) -> bool:
         """Lets the next thing happen; false if nothing is to come."""
-        return self._stage.agenda.step()
+        return self._stage.scheduler.step()
 
     def next_at(self) -> int | None:
         """When the next thing is due; None if nothing is to come."""
-        return self._stage.agenda.next_at()
+        return self._stage.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
         """Runs everything that is due up to and including this time.
@@ -255,16 +254,16 @@ class World:
         ``time`` need not be played in full.
         """
         horizon = max(time, horizon)
-        agenda = self._stage.agenda
+        agenda = self._stage.scheduler
         while (due := agenda.next_at()) is not None and due <= time:
             if not (self._skip and due >= self._skip_from and self._wound_on(due, horizon)):
-                agenda.do_next()
+                agenda.run_next()
         agenda.now = max(agenda.now, time)
 
     def _wound_on(self, due: int, limit: int) -> bool:
         """Winds the clocks on, if that may be done now."""
         stage = self._stage
-        quiet_from = stage.agenda.news_at + required_quiet_time(stage)
+        quiet_from = stage.scheduler.last_activity_at + required_quiet_time(stage)
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
@@ -275,7 +274,7 @@ class World:
         """Runs until only heartbeats and polls have happened for a while and nothing else is
         pending; returns false if the limit comes first.
         """
-        agenda = self._stage.agenda
+        agenda = self._stage.scheduler
         while not is_quiet(self._stage):
             due = agenda.next_at()
             if due is None or due > limit:
@@ -296,14 +295,14 @@ class World:
         process.start()
         return process
 
-    def when_gone(self, name: str, action: Callable[[], object]) -> None:
+    def on_process_end(self, name: str, action: Callable[[], object]) -> None:
         """Runs an action once a running process has ended, for whatever reason."""
         self._waiting.setdefault(name, []).append(action)
 
     def _ended(self, process: SimulatedProcess) -> None:
         del self.processes[process.name]
         for action in self._waiting.pop(process.name, ()):
-            self.at(self.now, action)
+            self.schedule(self.now, action)
 
     def __getitem__(self, name: str) -> SimulatedProcess:
         return self.processes[name]
@@ -323,7 +322,7 @@ class World:
 
     def _change_topics(self) -> None:
         self._cluster = Cluster(self._topics)
-        self._stage.tell(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
+        self._stage.add_record(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
         for process in self.processes.values():
             process.refresh_metadata(self._metadata_age)
 
@@ -339,7 +338,7 @@ class World:
 
     def move_coordinator(self, load_time: int = 0) -> None:
         """Another broker takes over, in good order."""
-        self._node.hand_over(load_time)
+        self._node.move_coordinator(load_time)
 
     def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
         """The broker dies at the next append, and comes back after the downtime."""
@@ -349,7 +348,7 @@ class World:
         stage = self._stage
         for process in self.processes.values():
             if process.link is not None:
-                stage.agenda.add(stage.now + stage.nature.slowest, process.link.fail)
+                stage.scheduler.add(stage.now + stage.network.max_latency, process.link.disconnect)
 
     def check_invariants(self) -> None:
         """Checks the invariants of the coordinator and of every member."""

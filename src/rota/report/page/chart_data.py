@@ -3,7 +3,7 @@
 A group's data is one JSON object, deflated and written in base64. Times are whole milliseconds,
 kept once in a rising list; columns hold positions in that list. Names are kept the same way. A page
 of a thousand groups opens at once because a group is unpacked only when somebody opens it, and
-because each table is sorted by group and read once, however many groups there are. chart_data.js
+because each table is sorted by group and read once, however many groups there are. pack.js
 unpacks it.
 """
 
@@ -71,7 +71,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     policies = policy_totals(gold.whatif, names)
     courses = lag_series(story.lag, names, spans)
     for place, group in enumerate(story.groups):
-        yield _ChartBuilder(spans[place]).drawn(
+        yield _ChartBuilder(spans[place]).build(
             group,
             was=ownership[place],
             would=advised[place] if group.verdict == CHANGE else None,
@@ -98,15 +98,15 @@ class _NameTable:
     """A list of names without duplicates; columns hold positions in it."""
 
     def __init__(self) -> None:
-        self.listed: list[Hashable] = []
+        self.names: list[Hashable] = []
         self._places: dict[Hashable, int] = {}
 
-    def place(self, name: Hashable) -> int:
+    def position_of(self, name: Hashable) -> int:
         if name is None:
             return NO_POSITION
         if name not in self._places:
-            self._places[name] = len(self.listed)
-            self.listed.append(name)
+            self._places[name] = len(self.names)
+            self.names.append(name)
         return self._places[name]
 
 
@@ -120,7 +120,7 @@ class _ChartBuilder:
         self._words = _NameTable()
         self._times: dict[int, int] = {}
 
-    def drawn(
+    def build(
         self,
         group: GroupStory,
         *,
@@ -145,11 +145,11 @@ class _ChartBuilder:
             "rebalances": self._rebalances(rebalances),
             "replayed": None if would is None else self._replayed(replayed, rebalances),
             "times": to_deltas(self._times),
-            "members": self._members.listed,
-            "row_topics": [self._topics.place(topic) for topic, _ in rows],
+            "members": self._members.names,
+            "row_topics": [self._topics.position_of(topic) for topic, _ in rows],
             "row_partitions": to_deltas(partition for _, partition in rows),
-            "topics": self._topics.listed,
-            "words": self._words.listed,
+            "topics": self._topics.names,
+            "words": self._words.names,
         }
 
     def _bands(self, table: pa.Table, rows: Sequence[tuple[str, int]]) -> Columns:
@@ -167,7 +167,7 @@ class _ChartBuilder:
                 before, end = row, 0
             counts[row] += 1
             begin = self._times[since]
-            columns["member"].append(self._members.place(member))
+            columns["member"].append(self._members.position_of(member))
             columns["gap"].append(begin - end)
             end = begin if until is None else self._times[until]
             columns["length"].append(NO_POSITION if until is None else end - begin)
@@ -181,7 +181,7 @@ class _ChartBuilder:
         ]
         columns |= {name: table[column].to_pylist() for name, column in COUNT_COLUMNS}
         return columns | {
-            name: [self._words.place(word) for word in table[name].to_pylist()]
+            name: [self._words.position_of(word) for word in table[name].to_pylist()]
             for name in NAME_COLUMNS
         }
 
@@ -193,7 +193,7 @@ class _ChartBuilder:
         return {
             "at": to_deltas(self._times[time] for time in table["at"].to_pylist()),
             "cause": [
-                self._words.place(causes.get(key, RebalanceCause.UNKNOWN))
+                self._words.position_of(causes.get(key, RebalanceCause.UNKNOWN))
                 for key in _rebalance_keys(table)
             ],
             "moved": table["moved"].to_pylist(),
@@ -210,7 +210,7 @@ def _group_fields(group: GroupStory) -> dict[str, Any]:
         "line": group.first_line,
         "verdict": group.verdict,
         "policy": group.policy,
-        "used": group.used,
+        "used": group.policies_text,
         "now": group.policies_used[-1],
         "mark": str(group.mark),
         "known_causes": [[str(how), number] for how, number in group.known_causes.items()],
@@ -279,8 +279,8 @@ def _lag_columns(course: LagSeries | None) -> dict[str, Any] | None:
     return {
         "step": course.step,
         "in_seconds": course.in_seconds,
-        "lengths": course.lengths,
-        "lasts": course.lasts,
+        "lengths": course.run_lengths,
+        "lasts": course.run_ends,
         "at_least": [int(one) for one in course.at_least],
     }
 
@@ -335,9 +335,9 @@ class LagSeries:
     #: False: records, because no ages are known.
     in_seconds: bool
     #: How many buckets each run has.
-    lengths: list[int]
+    run_lengths: list[int]
     #: The lag in the last of them; None: it is not known in any.
-    lasts: list[float | None]
+    run_ends: list[float | None]
     #: Of each run: lag is at least so much, as the record was there before the first sample.
     at_least: list[bool]
 
@@ -403,8 +403,8 @@ def lag_series(
         told[place] = LagSeries(
             step=step,
             in_seconds=in_seconds,
-            lengths=lengths,
-            lasts=lasts,
+            run_lengths=lengths,
+            run_ends=lasts,
             at_least=is_floor[ends].tolist(),
         )
     return told

@@ -1,7 +1,7 @@
 """Writes the report as one HTML file, which loads nothing and works from a folder.
 
 The list of groups is written here and can be read without a script. A group's own view is made by
-the script from the group's packed data (:mod:`rota.report.page.document.chart_data`). No name
+the script from the group's packed data (:mod:`rota.report.page.chart_data`). No name
 becomes markup: here names are escaped, in the packed data they are base64, and the script only ever
 sets text.
 

@@ -1,4 +1,4 @@
-// A group's packed data: see rota.report.chart, which packs it.
+// A group's packed data: see rota.report.page.chart_data, which packs it.
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64);

@@ -106,10 +106,10 @@ def other_type_after_empty(stage: Stage) -> None:
 
 def old_client_joins(stage: Stage) -> None:
     (a,) = members(stage, "a")
-    a.join(knows_id_first=False, knows_skip=False)
+    a.join(supports_member_id_required=False, supports_skip_assignment=False)
     stage.wait(DELAY)
     a.sync(a, protocol=None, protocol_type=None)
-    a.join(knows_id_first=False, knows_skip=False)
+    a.join(supports_member_id_required=False, supports_skip_assignment=False)
 
 
 def given_ids_take_no_room(stage: Stage) -> None:

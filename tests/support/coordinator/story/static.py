@@ -36,7 +36,7 @@ def leader_comes_back(stage: Stage) -> None:
 def leader_comes_back_with_version_8(stage: Stage) -> None:
     group = stable(stage, static=True)
     again = Actor(stage, "again", "i1")
-    again.join(knows_skip=False)
+    again.join(supports_skip_assignment=False)
     again.sync()
     group.b.heartbeat()
 

@@ -16,14 +16,14 @@ class Held:
 
     def __init__(self, broker: Broker, after: int) -> None:
         self.ended = False
-        self._order = InjectedFault(api=Api.FETCH, left=None, client_id=None, delay=86_400_000)
+        self._order = InjectedFault(api=Api.FETCH, remaining=None, client_id=None, delay=86_400_000)
         broker.delay("Fetch", 0.001, times=after)
-        broker._run(lambda node: node.faults.order(self._order))
+        broker._run(lambda node: node.faults.inject(self._order))
 
     def wait(self) -> bool:
         """Wait until a Fetch waits, or `ended` is set; return whether a Fetch waits."""
         until = time.monotonic() + PATIENCE
-        while not (self._order.met or self.ended):
+        while not (self._order.triggered or self.ended):
             assert time.monotonic() < until, "nobody reads"
             time.sleep(0.01)
-        return bool(self._order.met)
+        return bool(self._order.triggered)

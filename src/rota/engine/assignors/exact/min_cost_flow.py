@@ -129,11 +129,13 @@ class MinCostFlow:
         self.new: Shares = [{} for _ in range(members)]
         self.keep_bits = [0] * members
         self.new_bits = [0] * members
-        self.lack = [0] * len(reach)  # members that have less of the pool than they may keep
+        self.lacking_members = [0] * len(
+            reach
+        )  # members that have less of the pool than they may keep
         self.target = [0] * members
         self.excess = [0] * members
-        self.over = 0  # members with excess
-        self.under = 0  # members with room
+        self.members_with_excess = 0  # members with excess
+        self.members_with_room = 0  # members with room
         self.can_rise = 0  # members whose target is low and may be high
         self.can_fall = 0  # the reverse
         self.member_price = [0] * members
@@ -142,7 +144,7 @@ class MinCostFlow:
         self.members_at = {0: (1 << members) - 1}  # by price
         self.pools_at = {0: (1 << len(reach)) - 1}
 
-    def put(self, pool: int, members: list[int], amounts: list[int]) -> None:
+    def add_new(self, pool: int, members: list[int], amounts: list[int]) -> None:
         """Gives partitions of a pool to members, new to them; once for each pool."""
         bit = 1 << pool
         for member, amount in zip(members, amounts, strict=True):
@@ -150,7 +152,7 @@ class MinCostFlow:
             self.new_bits[member] |= bit
             self.excess[member] += amount
 
-    def put_kept(self, pool: int, member: int, amount: int, own: int) -> None:
+    def add_owned(self, pool: int, member: int, amount: int, own: int) -> None:
         """Gives partitions to a member that may keep ``own`` of the pool."""
         self.own[member][pool] = own
         if amount:
@@ -158,17 +160,21 @@ class MinCostFlow:
             self.keep_bits[member] |= 1 << pool
             self.excess[member] += amount
         if amount < own:
-            self.lack[pool] |= 1 << member
+            self.lacking_members[pool] |= 1 << member
 
-    def aim(self, member: int, target: int) -> None:
+    def set_target(self, member: int, target: int) -> None:
         """Sets how many partitions a member is to have."""
         excess = self.excess[member] = self.excess[member] + self.target[member] - target
         self.target[member] = target
         bit = 1 << member
-        self.over = self.over | bit if excess > 0 else self.over & ~bit
-        self.under = self.under | bit if excess < 0 else self.under & ~bit
+        self.members_with_excess = (
+            self.members_with_excess | bit if excess > 0 else self.members_with_excess & ~bit
+        )
+        self.members_with_room = (
+            self.members_with_room | bit if excess < 0 else self.members_with_room & ~bit
+        )
 
-    def shares(self) -> Shares:
+    def total_shares(self) -> Shares:
         """What every member has of every pool."""
         found = [dict(share) for share in self.new]
         for share, kept in zip(found, self.keep, strict=True):
@@ -187,39 +193,39 @@ class MinCostFlow:
         for pool, price in enumerate(pool_price):
             self.pools_at[price] = self.pools_at.get(price, 0) | 1 << pool
 
-    def settle(self, expired: Callable[[], bool]) -> bool:
+    def move_excess(self, expired: Callable[[], bool]) -> bool:
         """Moves all excess at least cost. False if time ran out and some is left."""
-        while self.over:
+        while self.members_with_excess:
             if expired():
                 return False
-            layers, exchange_at = self._layers(self.over)
+            layers, exchange_at = self._build_layers(self.members_with_excess)
             if layers[-1]:
-                self._block(layers, exchange_at)
+                self._push_blocking_flow(layers, exchange_at)
             else:
                 self._adjust_prices()
         return True
 
-    def spread(self, sources: int) -> tuple[int, int]:
+    def move_excess_at_current_prices(self, sources: int) -> tuple[int, int]:
         """Moves what excess of these members can go at the present prices. If some is left:
         the members and pools that it reaches, none of which has room.
         """
         while True:
-            layers, exchange_at = self._layers(self.over & sources)
+            layers, exchange_at = self._build_layers(self.members_with_excess & sources)
             if not layers[-1]:
                 return bitset_union(layers[::2]), bitset_union(layers[1::2])
-            self._block(layers, exchange_at)
+            self._push_blocking_flow(layers, exchange_at)
 
-    def settle_at_any_cost(self) -> None:
+    def move_excess_at_any_cost(self) -> None:
         """Moves all excess that is left by the shortest ways."""
-        self.new = self.shares()
+        self.new = self.total_shares()
         self.new_bits = [
             new | kept for new, kept in zip(self.new_bits, self.keep_bits, strict=True)
         ]
         self.keep = [{} for _ in self.new]
         self.keep_bits = [0] * len(self.new)
-        self.lack = [0] * len(self.reach)
+        self.lacking_members = [0] * len(self.reach)
         self.set_prices([0] * len(self.reach))
-        self.spread(self.over)
+        self.move_excess_at_current_prices(self.members_with_excess)
 
     # -- blocking flow on arcs at zero -------------------------------------------------------------
 
@@ -232,10 +238,10 @@ class MinCostFlow:
     def _members_from(self, pool: int) -> int:
         price = self.pool_price[pool]
         found = self.reach[pool] & self.members_at.get(price, 0)
-        lack = self.lack[pool]
+        lack = self.lacking_members[pool]
         return found | lack & self.members_at.get(price - 1, 0) if lack else found
 
-    def _layers(self, sources: int) -> tuple[list[int], int]:
+    def _build_layers(self, sources: int) -> tuple[list[int], int]:
         """Sets of members and of pools in turn, by distance from the sources, up to the first
         members with room (the last set is empty if there are none); and after which layer the
         exchange stands (-1: nowhere).
@@ -244,7 +250,7 @@ class MinCostFlow:
         exchange_at = -1
         unseen_members, unseen_pools = ~sources, -1
         layers = [sources]
-        while layers[-1] and not layers[-1] & self.under:
+        while layers[-1] and not layers[-1] & self.members_with_room:
             found = 0
             for member in bitset_elements(layers[-1]):
                 found |= self._pools_from(member)
@@ -259,10 +265,10 @@ class MinCostFlow:
             reached &= unseen_members
             unseen_members ^= reached
             layers += [found, reached]
-        layers[-1] &= self.under
+        layers[-1] &= self.members_with_room
         return layers, exchange_at
 
-    def _block(self, layers: list[int], exchange_at: int) -> None:
+    def _push_blocking_flow(self, layers: list[int], exchange_at: int) -> None:
         """Fills the layers: on return no path through them is left. Nodes that lead nowhere leave
         their layer.
         """
@@ -273,8 +279,8 @@ class MinCostFlow:
             while path and self.excess[source]:
                 depth, node = len(path) - 1, path[-1]
                 if depth == last:
-                    self._push(path)
-                    layers[last] &= self.under
+                    self._push_along_path(path)
+                    layers[last] &= self.members_with_room
                     continue
                 if depth % 2 == 0:
                     onward = self._pools_from(node)
@@ -294,12 +300,14 @@ class MinCostFlow:
                     else:
                         layers[depth] &= ~(1 << node)
 
-    def _push(self, path: list[int]) -> None:
+    def _push_along_path(self, path: list[int]) -> None:
         """Moves as much as the path lets through, and cuts the path before its first full arc."""
         source, sink = path[0], path[-1]
         amount = min(self.excess[source], -self.excess[sink])
         for place in range(0, len(path) - 1, 2):
-            amount = min(amount, self._room(path[place], path[place + 1], path[place + 2]))
+            amount = min(
+                amount, self._residual_capacity(path[place], path[place + 1], path[place + 2])
+            )
         full = len(path) - 1
         for place in range(len(path) - 3, -1, -2):
             giver, pool, taker = path[place : place + 3]
@@ -310,19 +318,19 @@ class MinCostFlow:
                 self.target[taker] -= 1
                 full = place
                 continue
-            if self._give(pool, taker, amount):
+            if self._give_to_member(pool, taker, amount):
                 full = place + 1
-            if self._take(pool, giver, amount):
+            if self._take_from_member(pool, giver, amount):
                 full = place
         self.excess[source] -= amount
         self.excess[sink] += amount
         if not self.excess[source]:
-            self.over &= ~(1 << source)
+            self.members_with_excess &= ~(1 << source)
         if not self.excess[sink]:
-            self.under &= ~(1 << sink)
+            self.members_with_room &= ~(1 << sink)
         del path[full + 1 if full < len(path) - 1 else full :]
 
-    def _room(self, giver: int, pool: int, taker: int) -> int:
+    def _residual_capacity(self, giver: int, pool: int, taker: int) -> int:
         """How much can go from one member through a pool to another at the present prices."""
         if pool == EXCHANGE:
             return 1
@@ -333,12 +341,12 @@ class MinCostFlow:
             return room
         return min(room, self.own[taker][pool] - self.keep[taker].get(pool, 0))
 
-    def _take(self, pool: int, member: int, amount: int) -> bool:
+    def _take_from_member(self, pool: int, member: int, amount: int) -> bool:
         """Takes from a member; True if it has no more of that kind."""
         kept = self.member_price[member] != self.pool_price[pool]
         held = (self.keep if kept else self.new)[member]
         if kept:
-            self.lack[pool] |= 1 << member
+            self.lacking_members[pool] |= 1 << member
         held[pool] -= amount
         if held[pool]:
             return False
@@ -346,7 +354,7 @@ class MinCostFlow:
         (self.keep_bits if kept else self.new_bits)[member] ^= 1 << pool
         return True
 
-    def _give(self, pool: int, member: int, amount: int) -> bool:
+    def _give_to_member(self, pool: int, member: int, amount: int) -> bool:
         """Gives to a member; True if it cannot take more at this price."""
         if self.member_price[member] == self.pool_price[pool]:
             new = self.new[member]
@@ -358,7 +366,7 @@ class MinCostFlow:
         self.keep_bits[member] |= 1 << pool
         if kept[pool] < self.own[member][pool]:
             return False
-        self.lack[pool] ^= 1 << member
+        self.lacking_members[pool] ^= 1 << member
         return True
 
     # -- prices ------------------------------------------------------------------------------------
@@ -368,7 +376,7 @@ class MinCostFlow:
         is nearer by the difference, so that the way to it is at zero.
         """
         search = _ShortestPathSearch(self)
-        nearest = search.run()
+        nearest = search.find_nearest_room()
         for distance, (members, pools, exchange) in search.settled:
             if distance >= nearest:
                 continue
@@ -388,9 +396,9 @@ class _ShortestPathSearch:
         self.open = [(1 << len(flow.new)) - 1, (1 << len(flow.reach)) - 1, 1]
         self.settled: list[tuple[int, list[int]]] = []
 
-    def run(self) -> int:
+    def find_nearest_room(self) -> int:
         """The distance of the nearest member with room."""
-        self._wait(0, 0, self.flow.over)
+        self._enqueue(0, 0, self.flow.members_with_excess)
         while True:
             distance = self.distances[0]
             bucket = self.waiting[distance]
@@ -399,29 +407,29 @@ class _ShortestPathSearch:
                 heappop(self.distances)
                 del self.waiting[distance]
                 continue
-            if fresh[0] & self.flow.under:
+            if fresh[0] & self.flow.members_with_room:
                 return distance
             bucket[:] = [0, 0, 0]
             self.open = [still & ~now for still, now in zip(self.open, fresh, strict=True)]
             self.settled.append((distance, fresh))
-            self._expand(distance, *fresh)
+            self._relax_arcs(distance, *fresh)
 
-    def _expand(self, distance: int, members: int, pools: int, exchange: int) -> None:
+    def _relax_arcs(self, distance: int, members: int, pools: int, exchange: int) -> None:
         flow = self.flow
         for member in bitset_elements(members):
             base = distance + flow.member_price[member]
-            self._reach(1, flow.new_bits[member], base)
-            self._reach(1, flow.keep_bits[member], base + 1)
+            self._enqueue_by_price(1, flow.new_bits[member], base)
+            self._enqueue_by_price(1, flow.keep_bits[member], base + 1)
             if self.open[2] and flow.can_rise >> member & 1:
-                self._wait(2, base - flow.exchange_price, 1)
+                self._enqueue(2, base - flow.exchange_price, 1)
         for pool in bitset_elements(pools):
             base = distance + flow.pool_price[pool]
-            self._reach(0, flow.reach[pool], base)
-            self._reach(0, flow.lack[pool], base - 1)
+            self._enqueue_by_price(0, flow.reach[pool], base)
+            self._enqueue_by_price(0, flow.lacking_members[pool], base - 1)
         if exchange:
-            self._reach(0, flow.can_fall, distance + flow.exchange_price)
+            self._enqueue_by_price(0, flow.can_fall, distance + flow.exchange_price)
 
-    def _reach(self, kind: int, nodes: int, base: int) -> None:
+    def _enqueue_by_price(self, kind: int, nodes: int, base: int) -> None:
         """Nodes of one kind come at ``base`` less their price: found price by price, or node by
         node where that is less work (a long chain has as many prices as nodes).
         """
@@ -433,13 +441,13 @@ class _ShortestPathSearch:
             for price, group in at.items():
                 found = nodes & group
                 if found:
-                    self._wait(kind, base - price, found)
+                    self._enqueue(kind, base - price, found)
             return
         prices = self.flow.pool_price if kind else self.flow.member_price
         for node in bitset_elements(nodes):
-            self._wait(kind, base - prices[node], 1 << node)
+            self._enqueue(kind, base - prices[node], 1 << node)
 
-    def _wait(self, kind: int, distance: int, nodes: int) -> None:
+    def _enqueue(self, kind: int, distance: int, nodes: int) -> None:
         bucket = self.waiting.get(distance)
         if bucket is None:
             bucket = self.waiting[distance] = [0, 0, 0]

@@ -5,14 +5,15 @@ partitions as possible are with a member in a rack that holds a replica; and amo
 possible move. Partitions that the same members may own are interchangeable and form a pool, so
 everything is decided on counts of (pool, member). `solve_exactly` takes these steps:
 
-1. `find_levels`: the level of each class of members, by maximum flow. 2. A pool goes only to those
-of its members with the smallest level, and each of these gets its level or one less. This loses
-nothing. For any convex measure of evenness let a member's price be the cost of its last partition
-up to its level: the sum of prices over all partitions is then a bound that exactly the assignments
-within these limits reach. 3. `restrict_to_most_local` and `keep_most_owned`: minimum-cost flow
-within these limits, for locality first. The prices at its end tell which arcs the most local
-assignments use; the second flow, for ownership, runs on those alone. 4. `counts_to_owners`: from
-counts to partitions.
+1. `find_levels`: the level of each class of members, by maximum flow.
+2. A pool goes only to those of its members with the smallest level, and each of these gets its
+   level or one less. This loses nothing. For any convex measure of evenness let a member's price be
+   the cost of its last partition up to its level: the sum of prices over all partitions is then a
+   bound that exactly the assignments within these limits reach.
+3. `restrict_to_most_local` and `keep_most_owned`: minimum-cost flow within these limits, for
+   locality first. The prices at its end tell which arcs the most local assignments use; the second
+   flow, for ownership, runs on those alone.
+4. `counts_to_owners`: from counts to partitions.
 
 `FewestMoves` answers how many moves were necessary. `engine.assignors.certificate` checks a result
 without any of this code.
@@ -81,8 +82,11 @@ def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> li
 
 def find_local_members(racks: Racks) -> list[int]:
     """For each rack set the members in one of its racks."""
-    known = racks.member >= 0
-    return [min_cost_flow.bitset_from_flags(row[racks.member] & known) for row in racks.local]
+    known = racks.rack_of_member >= 0
+    return [
+        min_cost_flow.bitset_from_flags(row[racks.rack_of_member] & known)
+        for row in racks.set_has_rack
+    ]
 
 
 def split_pools_by_rack(
@@ -129,7 +133,7 @@ def find_levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> l
     mean = sum(total) // sum(class_sizes[c] for c in min_cost_flow.bitset_elements(everyone))
     rooms = np.array(class_sizes, dtype=np.int64) * mean
     for pool, listed, amounts in spread_proportionally(total, flow.reach, rooms):
-        flow.put(pool, listed, amounts)
+        flow.add_new(pool, listed, amounts)
     stack = [((1 << len(shared)) - 1, everyone)]
     while stack:
         pools, classes = stack.pop()
@@ -157,8 +161,8 @@ def _fill_to_level(
     which something stays that fits nowhere.
     """
     for position in listed:
-        flow.aim(position, class_sizes[position] * level)
-    return flow.spread(classes)
+        flow.set_target(position, class_sizes[position] * level)
+    return flow.move_excess_at_current_prices(classes)
 
 
 def _set_isolated_levels(
@@ -234,15 +238,15 @@ def _keep_most_by_flow(
     for member in taking:
         for pool, amount in owned[member].items():
             free[pool] -= amount
-            flow.put_kept(pool, member, amount, own=amount)
+            flow.add_owned(pool, member, amount, own=amount)
     rooms = np.maximum(np.array(network.high, dtype=np.int64) - flow.excess, 0)
     for pool, members, amounts in spread_proportionally(free, reach, rooms):
-        flow.put(pool, members, amounts)
+        flow.add_new(pool, members, amounts)
     _set_targets(flow, network, taking)
-    in_time = flow.settle(expired)
+    in_time = flow.move_excess(expired)
     if not in_time:
-        flow.settle_at_any_cost()
-    return flow.shares(), in_time
+        flow.move_excess_at_any_cost()
+    return flow.total_shares(), in_time
 
 
 def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares: Shares) -> None:
@@ -276,7 +280,7 @@ def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> 
             target, left = high, left - 1
         elif left < 0 and near > low:
             target, left = low, left + 1
-        flow.aim(member, target)
+        flow.set_target(member, target)
         if low < high:
             flow.can_rise |= (target == low) << member
             flow.can_fall |= (target == high) << member
@@ -294,19 +298,19 @@ def restrict_to_most_local(
     for pool, near in enumerate(local):
         for member in min_cost_flow.bitset_elements(near):
             # one more than there are: it never runs out
-            flow.put_kept(pool, member, 0, own=network.sizes[pool] + 1)
+            flow.add_owned(pool, member, 0, own=network.sizes[pool] + 1)
     among = [near or reach for near, reach in zip(local, network.reach, strict=True)]
     rooms = np.array(network.high, dtype=np.int64)
     for pool, members, amounts in spread_proportionally(network.sizes, among, rooms):
         if not local[pool]:
-            flow.put(pool, members, amounts)
+            flow.add_new(pool, members, amounts)
             continue
         for member, amount in zip(members, amounts, strict=True):
-            flow.put_kept(pool, member, amount, own=network.sizes[pool] + 1)
+            flow.add_owned(pool, member, amount, own=network.sizes[pool] + 1)
     _set_targets(
         flow, network, min_cost_flow.bitset_elements(min_cost_flow.bitset_union(network.reach))
     )
-    return _restrict_to_zero_cost(flow, network, local) if flow.settle(expired) else None
+    return _restrict_to_zero_cost(flow, network, local) if flow.move_excess(expired) else None
 
 
 def _restrict_to_zero_cost(
@@ -348,7 +352,7 @@ class OwnedCounts:
     count: npt.NDArray[np.intp]
 
     @classmethod
-    def of(
+    def count_owned(
         cls, previous: IntArray, pool_of: IntArray | None, pools: int, members: int
     ) -> OwnedCounts:
         """Counts; ``pool_of`` is the pool of each partition, None if there is but one."""
@@ -385,7 +389,7 @@ class AllottedCounts:
     amount: Column
 
     @classmethod
-    def of(cls, shares: Shares) -> AllottedCounts:
+    def from_shares(cls, shares: Shares) -> AllottedCounts:
         """From counts by member and pool."""
         sizes = [len(share) for share in shares]
         total = sum(sizes)
@@ -403,7 +407,7 @@ def counts_to_owners(
     """Returns the owner of each partition, so that each member has its share of each pool and
     keeps what it owned of it.
     """
-    allotted = AllottedCounts.of(shares)
+    allotted = AllottedCounts.from_shares(shares)
     if not len(held.count) and pool_of is None:
         return _assign_by_rounds(allotted)
     owners = previous.copy()
@@ -516,7 +520,7 @@ def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
     local = True
     if problem.racks is not None:
         network, pool_of, local = _find_most_local(problem.racks, network, pool_of, expired)
-    held = OwnedCounts.of(previous, pool_of, len(network.sizes), len(problem.members))
+    held = OwnedCounts.count_owned(previous, pool_of, len(network.sizes), len(problem.members))
     shares, fewest = keep_most_owned(
         network, _find_keepable(network, held), expired if local else lambda: True
     )
@@ -535,11 +539,11 @@ class BalancedAssignments:
     pool_of: IntArray | None
 
     @classmethod
-    def of(cls, problem: Problem) -> BalancedAssignments:
+    def from_problem(cls, problem: Problem) -> BalancedAssignments:
         """Returns the most even assignments that the subscriptions allow."""
         return cls(*_find_most_even(problem))
 
-    def most_kept(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
+    def count_most_kept(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
         """Returns how many partitions can stay with their previous owners (-1: none) in a most even
         assignment.
 
@@ -548,7 +552,7 @@ class BalancedAssignments:
         if not len(previous):
             return 0, True
         network = self.network
-        held = OwnedCounts.of(previous, self.pool_of, len(network.sizes), len(network.low))
+        held = OwnedCounts.count_owned(previous, self.pool_of, len(network.sizes), len(network.low))
         owned = _find_keepable(network, held)
         shares, in_time = keep_most_owned(network, owned, expired)
         kept = sum(
@@ -603,7 +607,7 @@ def _find_most_local(
 ) -> tuple[FlowNetwork, IntArray, bool]:
     """The same for the most local of them; if time runs out the most even ones, and False."""
     near = find_local_members(racks)
-    split, pool_of, local = split_pools_by_rack(network, pool_of, racks.set_of, near)
+    split, pool_of, local = split_pools_by_rack(network, pool_of, racks.set_of_partition, near)
     if all(members in {0, reach} for members, reach in zip(local, split.reach, strict=True)):
         return split, pool_of, True
     best = restrict_to_most_local(split, local, expired)
@@ -635,19 +639,21 @@ class FewestMoves:
     def __init__(self, problem: Problem) -> None:
         self._members = len(problem.members)
         self._floor, self._extra = divmod(problem.layout.size, max(self._members, 1))
-        self._balance = None if len(problem.classes) <= 1 else BalancedAssignments.of(problem)
+        self._balance = (
+            None if len(problem.classes) <= 1 else BalancedAssignments.from_problem(problem)
+        )
 
-    def moves(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
+    def count(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
         """Returns the number of moves, and whether there was time to prove that it is the
         smallest.
         """
         held = np.bincount(previous[previous != UNASSIGNED], minlength=self._members)
         if self._balance is None:
-            return self._moves_when_equal(held.tolist()), True
-        kept, in_time = self._balance.most_kept(previous, expired)
+            return self._count_when_identical(held.tolist()), True
+        kept, in_time = self._balance.count_most_kept(previous, expired)
         return int(held.sum()) - kept, in_time
 
-    def _moves_when_equal(self, held: list[int]) -> int:
+    def _count_when_identical(self, held: list[int]) -> int:
         """Where all subscribe alike, each member keeps what it holds up to the floor of the mean;
         of those that hold more, as many as there are ceilings keep one more.
         """

@@ -142,7 +142,7 @@ def use_rack_aware_assignment(racks: Racks | None) -> bool:
     if racks is None:
         return False
     everywhere = frozenset[int]().union(*racks.sets)
-    near_some = any(rack in everywhere for rack in racks.member.tolist())
+    near_some = any(rack in everywhere for rack in racks.rack_of_member.tolist())
     return near_some and any(found != everywhere for found in racks.sets)
 
 
@@ -152,8 +152,8 @@ def release_racks_mismatch(problem: Problem, holder: IntArray) -> BoolArray:
     """
     racks = problem.racks
     assert racks is not None
-    rack = np.where(holder == UNASSIGNED, NO_RACK, racks.member[holder])
-    far: BoolArray = (rack != NO_RACK) & ~racks.local[racks.set_of, rack]
+    rack = np.where(holder == UNASSIGNED, NO_RACK, racks.rack_of_member[holder])
+    far: BoolArray = (rack != NO_RACK) & ~racks.set_has_rack[racks.set_of_partition, rack]
     holder[far] = UNASSIGNED
     return far
 
@@ -163,9 +163,11 @@ def sort_partitions_by_rack_consumers(racks: Racks, partitions: IntArray) -> Int
 
     Kafka sorts like this as soon as any member has a rack, even where it then ignores racks.
     """
-    members = np.bincount(racks.member[racks.member >= 0], minlength=len(racks.names))
-    near = racks.local @ members
-    return partitions[np.argsort(near[racks.set_of[partitions]], kind="stable")]
+    members = np.bincount(
+        racks.rack_of_member[racks.rack_of_member >= 0], minlength=len(racks.names)
+    )
+    near = racks.set_has_rack @ members
+    return partitions[np.argsort(near[racks.set_of_partition[partitions]], kind="stable")]
 
 
 @dataclass(slots=True)
@@ -176,15 +178,15 @@ class MemberQuotas:
     one more, in the order in which they will.
     """
 
-    floor: int
-    extra: int
+    min_quota: int
+    expected_over_min_quota: int
     loads: IntArray
-    raised: int
-    below: list[int]
-    level: list[int]
+    current_over_min_quota: int
+    under_min_quota: list[int]
+    exactly_min_quota: list[int]
 
     @classmethod
-    def after_keeping(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
+    def assign_owned_partitions(cls, held: IntArray, order: IntArray, size: int) -> MemberQuotas:
         """Returns the quotas after each member has kept what it may of its owned partitions.
 
         Hash order decides which members keep the maximum quota, until the expected number of
@@ -192,28 +194,37 @@ class MemberQuotas:
         """
         floor, extra = divmod(size, len(held))
         ceiling = floor + (extra > 0)
-        deal = cls(floor=floor, extra=extra, loads=held.copy(), raised=0, below=[], level=[])
+        deal = cls(
+            min_quota=floor,
+            expected_over_min_quota=extra,
+            loads=held.copy(),
+            current_over_min_quota=0,
+            under_min_quota=[],
+            exactly_min_quota=[],
+        )
         counts = held.tolist()
         for member in order.tolist():
             if counts[member] < floor:
-                deal.below.append(member)
-            elif counts[member] >= ceiling and deal.raised < extra:
+                deal.under_min_quota.append(member)
+            elif counts[member] >= ceiling and deal.current_over_min_quota < extra:
                 deal.loads[member] = ceiling
-                deal.raised += 1
+                deal.current_over_min_quota += 1
             else:
                 deal.loads[member] = floor
-                deal.level.append(member)
-        deal.below.sort()
-        deal.level = sorted(deal.level) if deal.raised < extra else []
+                deal.exactly_min_quota.append(member)
+        deal.under_min_quota.sort()
+        deal.exactly_min_quota = (
+            sorted(deal.exactly_min_quota) if deal.current_over_min_quota < extra else []
+        )
         return deal
 
-    def out(self, count: int) -> IntArray:
+    def assign_round_robin(self, count: int) -> IntArray:
         """Returns the members that get the next partitions, one each in turn."""
-        below = np.array(self.below, dtype=np.int32)
-        missing = self.floor - self.loads[below]
+        below = np.array(self.under_min_quota, dtype=np.int32)
+        missing = self.min_quota - self.loads[below]
         _, turns = np.nonzero(np.arange(missing.max(initial=0))[:, None] < missing)
         filled = below[np.argsort(missing, kind="stable")]
-        level = np.array(self.level, dtype=np.int32)
+        level = np.array(self.exactly_min_quota, dtype=np.int32)
         return np.concatenate((below[turns], level, filled))[:count]
 
 
@@ -221,86 +232,95 @@ class RackAwareRoundRobin:
     """The first round: partitions go only to members in a rack that holds a replica."""
 
     def __init__(self, deal: MemberQuotas, racks: Racks) -> None:
-        self._deal = deal
-        self._rack_of = racks.member.tolist()
-        self._set_of = racks.set_of
+        self._quotas = deal
+        self._rack_of = racks.rack_of_member.tolist()
+        self._set_of = racks.set_of_partition
         self._sets = [sorted(found) for found in racks.sets]
         self._loads: list[int] = deal.loads.tolist()
-        self._below: list[list[int]] = [[] for _ in racks.names]
-        self._level: list[deque[tuple[int, int]]] = [deque() for _ in racks.names]
-        self._turn = len(deal.level)
-        self._next = 0
-        for member in deal.below:
+        self._under_min_quota: list[list[int]] = [[] for _ in racks.names]
+        self._exactly_min_quota: list[deque[tuple[int, int]]] = [deque() for _ in racks.names]
+        self._next_place = len(deal.exactly_min_quota)
+        self._next_member = 0
+        for member in deal.under_min_quota:
             if self._rack_of[member] != NO_RACK:
-                self._below[self._rack_of[member]].append(member)
-        for turn, member in enumerate(deal.level):
+                self._under_min_quota[self._rack_of[member]].append(member)
+        for turn, member in enumerate(deal.exactly_min_quota):
             if self._rack_of[member] != NO_RACK:
-                self._level[self._rack_of[member]].append((turn, member))
+                self._exactly_min_quota[self._rack_of[member]].append((turn, member))
 
-    def out(self, free: IntArray, owners: IntArray) -> IntArray:
+    def assign_rack_aware_round_robin(self, free: IntArray, owners: IntArray) -> IntArray:
         """Assigns each partition to a member in one of its racks, if any has room; returns
         the partitions left over.
         """
         left: list[int] = []
         sets = self._set_of[free].tolist()
         for partition, found in zip(free.tolist(), sets, strict=True):
-            member = self._below_in(self._sets[found])
+            member = self._next_under_min_quota(self._sets[found])
             if member is None:
-                member = self._level_in(self._sets[found])
+                member = self._next_exactly_min_quota(self._sets[found])
             if member is None:
                 left.append(partition)
             else:
                 owners[partition] = member
-        self._settle()
+        self._write_back_quotas()
         return np.array(left, dtype=np.int32)
 
-    def _below_in(self, racks: list[int]) -> int | None:
+    def _next_under_min_quota(self, racks: list[int]) -> int | None:
         """The next member below the floor in one of these racks, in circular order."""
         best = None
         after = len(self._rack_of)
         for rack in racks:
-            waiting = self._below[rack]
+            waiting = self._under_min_quota[rack]
             if waiting:
-                spot = bisect_left(waiting, self._next)
+                spot = bisect_left(waiting, self._next_member)
                 found = waiting[spot] if spot < len(waiting) else waiting[0] + after
                 best = found if best is None else min(best, found)
         if best is None:
             return None
         member = best % after
-        self._next = member + 1
+        self._next_member = member + 1
         self._loads[member] += 1
-        if self._loads[member] == self._deal.floor:
-            self._filled(member)
+        if self._loads[member] == self._quotas.min_quota:
+            self._reach_min_quota(member)
         return member
 
-    def _filled(self, member: int) -> None:
+    def _reach_min_quota(self, member: int) -> None:
         rack = self._rack_of[member]
-        del self._below[rack][bisect_left(self._below[rack], member)]
-        if self._deal.raised < self._deal.extra:
-            self._level[rack].append((self._turn, member))
-            self._turn += 1
+        del self._under_min_quota[rack][bisect_left(self._under_min_quota[rack], member)]
+        if self._quotas.current_over_min_quota < self._quotas.expected_over_min_quota:
+            self._exactly_min_quota[rack].append((self._next_place, member))
+            self._next_place += 1
 
-    def _level_in(self, racks: list[int]) -> int | None:
+    def _next_exactly_min_quota(self, racks: list[int]) -> int | None:
         """The first member at the floor in one of these racks, while there are ceilings left."""
-        if self._deal.raised == self._deal.extra:
+        if self._quotas.current_over_min_quota == self._quotas.expected_over_min_quota:
             return None
-        best = min((self._level[rack][0] for rack in racks if self._level[rack]), default=None)
+        best = min(
+            (self._exactly_min_quota[rack][0] for rack in racks if self._exactly_min_quota[rack]),
+            default=None,
+        )
         if best is None:
             return None
         member = best[1]
-        self._level[self._rack_of[member]].popleft()
+        self._exactly_min_quota[self._rack_of[member]].popleft()
         self._loads[member] += 1
-        self._deal.raised += 1
+        self._quotas.current_over_min_quota += 1
         return member
 
-    def _settle(self) -> None:
+    def _write_back_quotas(self) -> None:
         """Hands what is left over to the deal without racks."""
-        deal = self._deal
+        deal = self._quotas
         deal.loads = np.array(self._loads, dtype=deal.loads.dtype)
-        deal.below = [member for member in deal.below if self._loads[member] < deal.floor]
-        far = [(t, m) for t, m in enumerate(deal.level) if self._rack_of[m] == NO_RACK]
-        level = sorted(far + [entry for waiting in self._level for entry in waiting])
-        deal.level = [member for _, member in level] if deal.raised < deal.extra else []
+        deal.under_min_quota = [
+            member for member in deal.under_min_quota if self._loads[member] < deal.min_quota
+        ]
+        far = [(t, m) for t, m in enumerate(deal.exactly_min_quota) if self._rack_of[m] == NO_RACK]
+        level = sorted(far + [entry for waiting in self._exactly_min_quota for entry in waiting])
+        deal.exactly_min_quota = (
+            [member for _, member in level]
+            if deal.current_over_min_quota < deal.expected_over_min_quota
+            else []
+        )
 
 
 def constrained_assign(problem: Problem) -> IntArray:
@@ -315,14 +335,16 @@ def constrained_assign(problem: Problem) -> IntArray:
     owners[doubled] = UNASSIGNED
     members = len(problem.members)
     held = np.bincount(owners[owners >= 0], minlength=members).astype(np.int32)
-    deal = MemberQuotas.after_keeping(held, order, problem.layout.size)
+    deal = MemberQuotas.assign_owned_partitions(held, order, problem.layout.size)
     _revoke_over_quota(problem, owners, held, deal.loads)
     free = np.flatnonzero(owners == UNASSIGNED).astype(np.int32)
     if problem.racks is not None:
         free = sort_partitions_by_rack_consumers(problem.racks, free)
         if near:
-            free = RackAwareRoundRobin(deal, problem.racks).out(free, owners)
-    owners[free] = deal.out(len(free))
+            free = RackAwareRoundRobin(deal, problem.racks).assign_rack_aware_round_robin(
+                free, owners
+            )
+    owners[free] = deal.assign_round_robin(len(free))
     return owners
 
 
@@ -355,39 +377,41 @@ class PartitionMovements:
         self._layout = layout
         self._topic_of = layout.topic_of.tolist()
         self._starts = layout.starts.tolist()
-        self._origin: dict[int, int] = {}
-        self._pairs: dict[tuple[int, int, int], PartitionHashSet] = {}
+        self._first_owner: dict[int, int] = {}
+        self._partitions_by_pair: dict[tuple[int, int, int], PartitionHashSet] = {}
 
-    def instead(self, partition: int, owner: int, taker: int) -> int:
+    def get_the_actual_partition_to_be_moved(self, partition: int, owner: int, taker: int) -> int:
         """Returns the partition to move in place of this one: one that moved the opposite way, if
         any.
 
         Where ``partition`` itself has moved, Kafka looks from its first owner, not its present one.
         """
         topic = self._topic_of[partition]
-        origin = self._origin.get(partition, owner)
-        opposite = self._pairs.get((topic, taker, origin))
+        origin = self._first_owner.get(partition, owner)
+        opposite = self._partitions_by_pair.get((topic, taker, origin))
         return partition if opposite is None else self._starts[topic] + opposite.first()
 
-    def record(self, partition: int, owner: int, taker: int) -> None:
+    def move_partition(self, partition: int, owner: int, taker: int) -> None:
         """Records that a partition moves from its owner to another member."""
         topic = self._topic_of[partition]
         number = partition - self._starts[topic]
-        origin = self._origin.pop(partition, None)
+        origin = self._first_owner.pop(partition, None)
         if origin is not None:
-            moved = self._pairs[topic, origin, owner]
+            moved = self._partitions_by_pair[topic, origin, owner]
             moved.remove(number)
             if not moved:
-                del self._pairs[topic, origin, owner]
+                del self._partitions_by_pair[topic, origin, owner]
             if origin == taker:
                 return
         else:
             origin = owner
-        self._origin[partition] = origin
+        self._first_owner[partition] = origin
         pair = (topic, origin, taker)
-        if pair not in self._pairs:
-            self._pairs[pair] = PartitionHashSet(java_string_hash(self._layout.topics[topic]))
-        self._pairs[pair].add(number)
+        if pair not in self._partitions_by_pair:
+            self._partitions_by_pair[pair] = PartitionHashSet(
+                java_string_hash(self._layout.topics[topic])
+            )
+        self._partitions_by_pair[pair].add(number)
 
 
 #: So many heaps are looked at one by one; with more, a walk over all members is tried first.
@@ -410,9 +434,9 @@ class LeastLoadedMembers:
         self._sorted = sorted(self._entries)
         self._rack_of = [NO_RACK] * self._members
         if near and problem.racks is not None:
-            self._rack_of = problem.racks.member.tolist()
+            self._rack_of = problem.racks.rack_of_member.tolist()
         self._class_of = problem.class_of.tolist()
-        self._wants = [row.tobytes() for row in problem.subscribes]
+        self._subscribes = [row.tobytes() for row in problem.subscribes]
         groups = list(zip(self._class_of, self._rack_of, strict=True))
         heaps: dict[tuple[int, int], list[int]] = {group: [] for group in groups}
         for group, entry in zip(groups, self._entries, strict=True):
@@ -423,19 +447,19 @@ class LeastLoadedMembers:
             heapify(heap)
             for topic in problem.classes[wanting].tolist():
                 self._topics[topic].append((rack, heap))
-        self._known: dict[int, int] = {}  # by topic, until a load changes
+        self._cached: dict[int, int] = {}  # by topic, until a load changes
 
-    def of(self, topic: int, racks: frozenset[int] | None = None) -> int | None:
+    def find_least_loaded(self, topic: int, racks: frozenset[int] | None = None) -> int | None:
         """Returns the least loaded subscriber of the topic; with ``racks``, one in these
         racks or without a known rack.
         """
         if racks is not None:
             return self._search(topic, racks)
-        member = self._known.get(topic)
+        member = self._cached.get(topic)
         if member is None:
             member = self._search(topic, None)
             if member is not None:
-                self._known[topic] = member
+                self._cached[topic] = member
         return member
 
     def _search(self, topic: int, racks: frozenset[int] | None) -> int | None:
@@ -444,27 +468,27 @@ class LeastLoadedMembers:
             for entry in islice(self._sorted, len(found)):
                 member = entry % self._members
                 rack = self._rack_of[member]
-                if self._wants[self._class_of[member]][topic] and (
+                if self._subscribes[self._class_of[member]][topic] and (
                     racks is None or rack == NO_RACK or rack in racks
                 ):
                     return member
         tops = [
-            self._top(heap)
+            self._current_top(heap)
             for rack, heap in found
             if racks is None or rack == NO_RACK or rack in racks
         ]
         return min(tops) % self._members if tops else None
 
-    def change(self, member: int, by: int) -> None:
+    def change_load(self, member: int, by: int) -> None:
         """Changes a member's load."""
-        self._known.clear()
+        self._cached.clear()
         del self._sorted[bisect_left(self._sorted, self._entries[member])]
         self.loads[member] += by
         self._entries[member] += by * self._members
         insort(self._sorted, self._entries[member])
         heappush(self._heap_of[member], self._entries[member])
 
-    def _top(self, heap: list[int]) -> int:
+    def _current_top(self, heap: list[int]) -> int:
         while heap[0] != self._entries[heap[0] % self._members]:
             heappop(heap)
         return heap[0]
@@ -497,20 +521,20 @@ def general_assign(problem: Problem, expired: Callable[[], bool]) -> Solution:
     stray = (previous != UNASSIGNED) & ~_owners_subscribe(problem, previous)
     notes: dict[str, None] = {}
     try:
-        owners = GeneralAssignmentBuilder(problem, order, previous, stray, expired, notes).solve()
+        owners = GeneralAssignmentBuilder(problem, order, previous, stray, expired, notes).build()
     except UnsubscribedOwner:
         previous[stray] = UNASSIGNED
         notes = {}
         owners = GeneralAssignmentBuilder(
             problem, order, previous, np.zeros_like(stray), expired, notes
-        ).solve()
+        ).build()
         notes.pop(KAFKA_NEVER_ENDS, None)  # Kafka did end, where it should not have
     return Solution(owners=owners, notes=tuple(notes))
 
 
 def _owners_subscribe(problem: Problem, members: IntArray) -> BoolArray:
     """For each partition: does this member subscribe to its topic?"""
-    return problem.may_own(members, np.arange(problem.layout.size, dtype=np.int32))
+    return problem.is_subscribed(members, np.arange(problem.layout.size, dtype=np.int32))
 
 
 def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
@@ -545,75 +569,83 @@ class GeneralAssignmentBuilder:
         notes: dict[str, None],
     ) -> None:
         self._problem = problem
-        self._previous = previous.tolist()
+        self._prev_assignment = previous.tolist()
         self._stray = stray.tolist()
         self._expired = expired
         self._notes = notes  # each once, in order
-        self._near = use_rack_aware_assignment(problem.racks)
+        self._rack_aware = use_rack_aware_assignment(problem.racks)
         held, _ = find_owned_partitions(problem, order)
         lost = (held != UNASSIGNED) & ~_owners_subscribe(problem, held)
         held[lost] = UNASSIGNED
-        far = release_racks_mismatch(problem, held) if self._near else lost
-        self._revoked = bool(lost.any() or far.any())
+        far = release_racks_mismatch(problem, held) if self._rack_aware else lost
+        self._revocation_required = bool(lost.any() or far.any())
         loads = np.bincount(held[held >= 0], minlength=len(problem.members))
         self._owners: list[int] = held.tolist()
         self._topic_of: list[int] = problem.layout.topic_of.tolist()
-        self._lightest = LeastLoadedMembers(problem, loads.tolist(), near=self._near)
+        self._least_loaded = LeastLoadedMembers(problem, loads.tolist(), near=self._rack_aware)
         self._movements = PartitionMovements(problem.layout)
-        self._undoes = True
+        self._undoes_opposite_moves = True
         members = np.bincount(problem.class_of, minlength=len(problem.classes))
         self._subscribers = members @ problem.subscribes
         shared = self._subscribers >= 2
-        self._shared: list[bool] = shared.tolist()
+        self._topic_participates: list[bool] = shared.tolist()
         wants_shared: BoolArray = np.any(problem.subscribes & shared, axis=1)
-        self._takes_part = wants_shared[problem.class_of]
+        self._member_participates = wants_shared[problem.class_of]
 
-    def solve(self) -> IntArray:
+    def build(self) -> IntArray:
         """Keeps owned partitions, assigns the unassigned ones, then balances."""
-        fresh = not any(self._lightest.loads)
+        fresh = not any(self._least_loaded.loads)
         # topics with the fewest subscribers first; layout order is by name, and the sort stable
         everything = np.argsort(self._subscribers[self._problem.layout.topic_of], kind="stable")
         free = [p for p in everything.tolist() if self._owners[p] == UNASSIGNED]
-        self._give_out(free)
-        before, uneven = self._owners.copy(), self._unevenness()
-        if not self._revoked:
-            self._even_out([p for p in free if self._is_shared(p)])
-        changed = self._even_out([p for p in everything.tolist() if self._is_shared(p)])
-        if changed and not fresh and self._unevenness() >= uneven:
+        self._assign_unassigned_partitions(free)
+        before, uneven = self._owners.copy(), self._get_balance_score()
+        if not self._revocation_required:
+            self._perform_reassignments(
+                [p for p in free if self._can_participate_in_reassignment(p)]
+            )
+        changed = self._perform_reassignments(
+            [p for p in everything.tolist() if self._can_participate_in_reassignment(p)]
+        )
+        if changed and not fresh and self._get_balance_score() >= uneven:
             self._owners = before
         owners = np.array(self._owners, dtype=np.int32)
         if not _owners_subscribe(self._problem, owners).all():
             raise UnsubscribedOwner
         return owners
 
-    def _is_shared(self, partition: int) -> bool:
-        return self._shared[self._topic_of[partition]]
+    def _can_participate_in_reassignment(self, partition: int) -> bool:
+        return self._topic_participates[self._topic_of[partition]]
 
-    def _give_out(self, free: list[int]) -> None:
+    def _assign_unassigned_partitions(self, free: list[int]) -> None:
         """Assigns each partition to its least loaded subscriber, first within its racks where
         racks are used.
         """
         racks = self._problem.racks
-        if self._near and racks is not None:
+        if self._rack_aware and racks is not None:
             for partition in free:
-                near = racks.sets[racks.set_of[partition]]
-                self._give(partition, self._lightest.of(self._topic_of[partition], near))
+                near = racks.sets[racks.set_of_partition[partition]]
+                self._assign_partition(
+                    partition, self._least_loaded.find_least_loaded(self._topic_of[partition], near)
+                )
         for partition in free:
             if self._owners[partition] == UNASSIGNED:
-                self._give(partition, self._lightest.of(self._topic_of[partition]))
+                self._assign_partition(
+                    partition, self._least_loaded.find_least_loaded(self._topic_of[partition])
+                )
 
-    def _give(self, partition: int, taker: int | None) -> None:
+    def _assign_partition(self, partition: int, taker: int | None) -> None:
         if taker is not None:
             self._owners[partition] = taker
-            self._lightest.change(taker, +1)
+            self._least_loaded.change_load(taker, +1)
 
-    def _unevenness(self) -> int:
+    def _get_balance_score(self) -> int:
         """Kafka's balance score: the sum of all differences between two loads, in 32 bits."""
-        loads = np.sort(np.array(self._lightest.loads)[self._takes_part])
+        loads = np.sort(np.array(self._least_loaded.loads)[self._member_participates])
         weights = 2 * np.arange(len(loads)) - len(loads) + 1
         return int((weights * loads).sum().astype(np.int32))
 
-    def _even_out(self, partitions: list[int]) -> bool:
+    def _perform_reassignments(self, partitions: list[int]) -> bool:
         """Moves partitions until none moves any more; returns whether any did.
 
         Kafka's passes can run in a circle, and its leader then never answers: the move that is
@@ -622,53 +654,55 @@ class GeneralAssignmentBuilder:
         repeats, moves are no longer undone: each then makes loads more even.
         """
         landmark, passes = self._owners.copy(), 0
-        while self._pass(partitions):
+        while self._reassign_once(partitions):
             passes += 1
             if self._expired():
                 self._notes[BUDGET_EXPIRED] = None
                 break
             if self._owners == landmark:
                 self._notes[KAFKA_NEVER_ENDS] = None
-                self._undoes = False
+                self._undoes_opposite_moves = False
             if passes & (passes - 1) == 0:
                 landmark = self._owners.copy()
         return passes > 0
 
-    def _pass(self, partitions: list[int]) -> bool:
+    def _reassign_once(self, partitions: list[int]) -> bool:
         """Tries to move each partition once; returns whether any moved."""
-        loads = self._lightest.loads
+        loads = self._least_loaded.loads
         moved = False
         for partition in partitions:
             load = loads[self._owners[partition]]
-            earlier = self._previous[partition]
-            if self._stray[partition] and self._must_stop(earlier, load):
+            earlier = self._prev_assignment[partition]
+            if self._stray[partition] and self._is_balanced_before_stray_move(earlier, load):
                 return moved
             if earlier != UNASSIGNED and load > loads[earlier] + 1:
-                self._move(partition, earlier)
+                self._reassign_partition(partition, earlier)
                 moved = True
                 continue
-            taker = self._lightest.of(self._topic_of[partition])
+            taker = self._least_loaded.find_least_loaded(self._topic_of[partition])
             if taker is not None and load > loads[taker] + 1:
-                self._move(partition, taker)
+                self._reassign_partition(partition, taker)
                 moved = True
         return moved
 
-    def _move(self, partition: int, taker: int) -> None:
+    def _reassign_partition(self, partition: int, taker: int) -> None:
         chosen = partition
-        if self._undoes:
-            chosen = self._movements.instead(partition, self._owners[partition], taker)
+        if self._undoes_opposite_moves:
+            chosen = self._movements.get_the_actual_partition_to_be_moved(
+                partition, self._owners[partition], taker
+            )
         giver = self._owners[chosen]
-        self._movements.record(chosen, giver, taker)
+        self._movements.move_partition(chosen, giver, taker)
         self._owners[chosen] = taker
-        self._lightest.change(giver, -1)
-        self._lightest.change(taker, +1)
+        self._least_loaded.change_load(giver, -1)
+        self._least_loaded.change_load(taker, +1)
 
-    def _must_stop(self, earlier: int, load: int) -> bool:
+    def _is_balanced_before_stray_move(self, earlier: int, load: int) -> bool:
         """Returns whether everything is balanced before a move to a member that does not
         subscribe.
         """
-        idle = not self._takes_part[earlier]
-        if not idle and load <= self._lightest.loads[earlier] + 1:
+        idle = not self._member_participates[earlier]
+        if not idle and load <= self._least_loaded.loads[earlier] + 1:
             return False
         if self._is_balanced():
             return True
@@ -679,18 +713,18 @@ class GeneralAssignmentBuilder:
     def _is_balanced(self) -> bool:
         """Kafka's isBalanced, in full."""
         layout, subscribes = self._problem.layout, self._problem.subscribes
-        loads = np.array(self._lightest.loads)
+        loads = np.array(self._least_loaded.loads)
         highest = np.zeros(len(layout.topics), dtype=np.int64)
         np.maximum.at(highest, layout.topic_of, loads[self._owners])
         room = (subscribes @ layout.counts)[self._problem.class_of]
         reachable = np.where(subscribes, highest, 0).max(axis=1)[self._problem.class_of]
-        return not (self._takes_part & (loads != room) & (reachable > loads + 1)).any()
+        return not (self._member_participates & (loads != room) & (reachable > loads + 1)).any()
 
 
 def solve_as_kafka(problem: Problem, expired: Callable[[], bool]) -> Solution:
     """Returns what Kafka 4.3 gives; where Kafka's result would break a rule, a valid result
     found by the same steps.
     """
-    if problem.equal:
+    if problem.subscriptions_identical:
         return Solution(owners=constrained_assign(problem))
     return general_assign(problem, expired)
