@@ -28,7 +28,7 @@ PARTITIONS = 4
 
 
 def fill(broker: Contestant, size: int, batch: int) -> None:
-    """Produces so many bytes over a few partitions, each record a batch of its own."""
+    """Produces this number of bytes to a few partitions, one record in each batch."""
     settings = {
         "bootstrap.servers": broker.address,
         "queue.buffering.max.kbytes": 200_000,

@@ -108,7 +108,7 @@ Group = tuple[tuple[str, int], ...]
 
 
 def topics(number: int, partitions: int) -> tuple[tuple[str, int], ...]:
-    """So many topics with so many partitions each, sorted by name.
+    """Returns topics with the same number of partitions each, sorted by name.
 
     Names are scattered: names that differ in a running number alone collide in the hashed
     collections in which Java decodes subscriptions, which costs it many times the decoding.

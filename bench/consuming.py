@@ -62,7 +62,7 @@ class Task(NamedTuple):
 class Session(NamedTuple):
     """A member of a group, in whatever client."""
 
-    #: Records of one poll that may take so many seconds.
+    #: Polls once, with a timeout in seconds, and returns the number of records.
     poll: Callable[[float], int]
     close: Callable[[], object]
 

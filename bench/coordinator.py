@@ -122,7 +122,7 @@ def join_all(members: int) -> tuple[Node, list[str]]:
 def requests(
     count: int, make: Callable[[str, int], GroupRequest]
 ) -> tuple[Node, list[GroupRequest]]:
-    """A stable group of a hundred, and so many requests of its members in turn."""
+    """Returns a node with a stable group of 100 members, and requests of these members in turn."""
     node, ids = join_all(100)
     return node, [make(ids[number % len(ids)], number) for number in range(count)]
 

@@ -46,7 +46,7 @@ def day(members: int, strategy: str, hours: float = HOURS) -> Scenario:
 
 
 def play(groups: int, members: int, hours: float = HOURS, *, skip: bool = True) -> float:
-    """CPU seconds of the day of so many groups, the strategies in turn."""
+    """Returns the CPU seconds of a day of these groups, which use the strategies in turn."""
     start = time.process_time()
     for number in range(groups):
         scenario = day(members, STRATEGIES[number % len(STRATEGIES)], hours)

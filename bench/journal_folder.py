@@ -48,7 +48,7 @@ Bytes2 = npt.NDArray[np.uint8]
 
 
 def write(folder: Path, records: int) -> int:
-    """Writes so many records, about; how many they are."""
+    """Writes about this number of records, and returns the exact number."""
     #: Batches of a group between two of its generations.
     a_stage = records // (GROUPS * GENERATIONS * TOGETHER)
     written = 0

@@ -51,7 +51,7 @@ def restart(dice: random.Random, names: list[str], number: int) -> list[str]:
 def history(
     change: Callable[[random.Random, list[str], int], list[str]], apart: int, seed: int
 ) -> list[Generation]:
-    """A group's generations under range, so many seconds apart."""
+    """Returns a group's generations under range, ``apart`` seconds from each other."""
     dice = random.Random(seed)
     names = [f"pod-{number:02}-{uuid(dice)}" for number in range(MEMBERS)]
     told = []
@@ -90,7 +90,7 @@ def _generation(number: int, at: int, names: list[str]) -> Generation:
 
 
 def measured(change: Callable[[random.Random, list[str], int], list[str]], apart: int) -> Taken:
-    """CPU seconds for so many pairs."""
+    """Returns the CPU seconds for this number of pairs."""
     told = [history(change, apart, seed) for seed in range(5)]
 
     def play(groups: list[list[Generation]]) -> int:

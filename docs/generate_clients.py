@@ -46,7 +46,7 @@ session of three seconds, so that nobody waits for the default of 45.
 NOTES = """\
 ## Good to know
 
-- franz-go creates a missing topic only if it is told to (`AllowAutoTopicCreation`).
+- franz-go creates a missing topic only with the option `AllowAutoTopicCreation`.
 - A static member of franz-go that has led its group asks for a rebalance when it is back; with a
   Kafka too.
 - kafka-python 3.0: a `poll` that times out just as the answer to its SyncGroup comes leaves the

@@ -97,11 +97,11 @@ class ServerProperties:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     #: A broker for tests and one machine does not make the first member wait for others.
     group: GroupConfig = field(default_factory=lambda: GroupConfig(initial_rebalance_delay=0))
-    #: What holds for topics without settings of their own.
+    #: Defaults of topics that have no settings of their own.
     topic: TopicConfig = field(default_factory=TopicConfig)
-    #: ``host:port`` that clients are told.
+    #: ``host:port`` that the broker sends to clients in Metadata.
     advertised_listener: str | None = None
-    #: Settings that a Kafka has, without effect here.
+    #: Keys of Kafka that have no effect in Rota.
     ignored_keys: tuple[str, ...] = ()
 
 

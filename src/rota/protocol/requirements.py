@@ -1,10 +1,13 @@
-"""Checks that the packages are installed that a client or a broker needs."""
+"""Finds missing packages that clients and brokers need.
+
+The broker, the client and the Spark source import this module before anything that needs them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 
-#: What both sides need of others: modules, and what they are installed by.
+#: Module names, and the names of the packages that install them.
 REQUIRED_PACKAGES = {"kafka": "kafka-python", "cramjam": "cramjam", "crc32c": "crc32c"}
 
 
