@@ -109,7 +109,7 @@ def join_all(members: int) -> tuple[Node, list[str]]:
         node.ask(join(told.member_id))
     replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinGroupResult)]
     leader = next(reply for reply in replies if reply.members)
-    listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in leader.members]
+    listed = [MemberMetadata(m.member_id, m.group_instance_id, m.metadata) for m in leader.members]
     parts = tuple(assign_members(RangeAssignor(), topics, listed).assignments.items())
     ids = [reply.member_id for reply in replies]
     for member_id in sorted(ids, key=lambda each: each != leader.member_id):

@@ -56,7 +56,7 @@ def entries(group: str) -> Iterator[ClassicEntry]:
         members=tuple(
             GroupMetadataMember(
                 member_id=f"{group}-{number}",
-                static_id=None,
+                group_instance_id=None,
                 client_id="billing",
                 client_host="/10.0.0.7",
                 rebalance_timeout=300_000,

@@ -172,7 +172,7 @@ def _members(ids: list[str], told: bytes) -> Iterator[GroupMetadataMember]:
         given = Assignment(Partitions.of({"topic-of-events": range(begin, end)}))
         yield GroupMetadataMember(
             member_id=member_id,
-            static_id=None,
+            group_instance_id=None,
             client_id="billing",
             client_host="/10.0.0.7",
             rebalance_timeout=300_000,

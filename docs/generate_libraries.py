@@ -36,7 +36,7 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, one in CLIENT_LIBRARIES.items():
         if name != UNKNOWN_LIBRARY:
-            static = _code(one.static_id()) or "not there"
+            static = _code(one.group_instance_id()) or "not there"
             session = _code(one.session_setting(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 

@@ -26,7 +26,9 @@ def counts(text: str) -> dict[str, int]:
 def members(text: str) -> list[Member]:
     """``"C0(t0 t1) C1=i1@r1(t0)"`` as members."""
     return [
-        Member(id=m["id"], topics=m["topics"].split(), static_id=m["static"], rack=m["rack"])
+        Member(
+            id=m["id"], topics=m["topics"].split(), group_instance_id=m["static"], rack=m["rack"]
+        )
         for m in MEMBER.finditer(text)
     ]
 

@@ -62,7 +62,7 @@ def join(
     member_id: str = "",
     *,
     group: str = GROUP,
-    static_id: str | None = None,
+    group_instance_id: str | None = None,
     strategies: Iterable[str] = ("range",),
     topics: tuple[str, ...] = ("t",),
     session: int = 10_000,
@@ -75,7 +75,7 @@ def join(
     return JoinGroup(
         group=group,
         member_id=member_id,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         protocol_type=protocol_type,
         protocols=tuple(JoinGroupProtocol(name, metadata(*topics)) for name in strategies),
         session_timeout=session,
@@ -95,14 +95,14 @@ def commit(
     group: str = GROUP,
     topic: str = "t",
     text: str = "",
-    static_id: str | None = None,
+    group_instance_id: str | None = None,
     retention: int | None = None,
 ) -> OffsetCommit:
     return OffsetCommit(
         group=group,
         generation=generation,
         member_id=member_id,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         offsets={TopicPartition(topic, 0): OffsetAndMetadata(offset, text)},
         retention=retention,
     )
@@ -217,7 +217,7 @@ class CoordinatorDriver:
         """A new member joins, with the id it is given; returns the id and the token that waits."""
         request = request or join()
         token = self.send(request)
-        if request.static_id is not None or not request.supports_member_id_required:
+        if request.group_instance_id is not None or not request.supports_member_id_required:
             return next(reversed(self.members())), token
         member_id = self.joined(token).member_id
         fields = {name: getattr(request, name) for name in JoinGroup.__slots__}
@@ -233,17 +233,27 @@ class CoordinatorDriver:
             )
         )
 
-    def send_sync(self, member_id: str, generation: int, static_id: str) -> int:
+    def send_sync(self, member_id: str, generation: int, group_instance_id: str) -> int:
         return self.send(
-            SyncGroup(group=GROUP, generation=generation, member_id=member_id, static_id=static_id)
+            SyncGroup(
+                group=GROUP,
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+            )
         )
 
     def send_leave(self, member_id: str) -> int:
         return self.send(LeaveGroup(group=GROUP, members=(LeavingMember(member_id=member_id),)))
 
-    def beat(self, member_id: str, generation: int, static_id: str | None = None) -> Code:
+    def beat(self, member_id: str, generation: int, group_instance_id: str | None = None) -> Code:
         reply = self.ask(
-            Heartbeat(group=GROUP, generation=generation, member_id=member_id, static_id=static_id)
+            Heartbeat(
+                group=GROUP,
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+            )
         )
         assert isinstance(reply, HeartbeatResult)
         return reply.code

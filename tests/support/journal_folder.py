@@ -57,7 +57,7 @@ def member(
     """A member that subscribes to one topic and got partitions of it."""
     return GroupMetadataMember(
         member_id=f"{name}-id",
-        static_id=None,
+        group_instance_id=None,
         client_id=name,
         client_host="/10.0.0.1",
         rebalance_timeout=60_000,

@@ -52,7 +52,7 @@ class Seat:
     name: str
     topics: tuple[str, ...] = ("orders",)
     gets: dict[str, list[int]] = field(default_factory=dict)
-    static_id: str | None = None
+    group_instance_id: str | None = None
     rack: str | None = None
     owned: Partitions = NO_PARTITIONS
     generation: int | None = None
@@ -94,7 +94,9 @@ def seat(
         ]
         joins = [_join(group, each, strategy, protocol_type) for each in seats]
         for place, client in enumerate(clients):
-            if seats[place].static_id is None:  # one without a static id is told its id first
+            if (
+                seats[place].group_instance_id is None
+            ):  # one without a static id is told its id first
                 reply = ask(client, joins[place])
                 assert isinstance(reply, JoinGroupResult)
                 assert reply.code == Code.MEMBER_ID_REQUIRED
@@ -115,7 +117,7 @@ def seat(
 @contextmanager
 def knocking(broker: rota.Broker, group: str, name: str) -> Iterator[None]:
     """One more joins; those who sit do not hear of it, and so the group waits for them."""
-    who = Seat(name=name, static_id=name)
+    who = Seat(name=name, group_instance_id=name)
     with RawClient(broker.bootstrap_servers, name) as client:
         send(client, _join(group, who, "range", CONSUMER_PROTOCOL_TYPE))
         until("one more joins", lambda: broker.groups[group] == "PreparingRebalance")
@@ -135,7 +137,7 @@ def _join(group: str, who: Seat, strategy: str, protocol_type: str) -> JoinGroup
         told = consumer_protocol.encode_subscription(meant)
     return JoinGroup(
         group=group,
-        static_id=who.static_id,
+        group_instance_id=who.group_instance_id,
         protocol_type=protocol_type,
         protocols=(JoinGroupProtocol(strategy, told),),
         session_timeout=SESSION,
@@ -194,7 +196,7 @@ def billing(broker: rota.Broker) -> list[str]:
             Seat(
                 name="app",
                 gets={"orders": [1]},
-                static_id="second",
+                group_instance_id="second",
                 owned=Partitions.of({"orders": [1]}),
                 generation=3,
             ),

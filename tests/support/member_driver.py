@@ -214,7 +214,7 @@ class Driver:
                 leader=leader,
                 skip_assignment=skip_assignment,
                 members=tuple(
-                    JoinedMember(member_id=one, static_id=None, metadata=data)
+                    JoinedMember(member_id=one, group_instance_id=None, metadata=data)
                     for one, data in (listed or {}).items()
                 ),
             ),

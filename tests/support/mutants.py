@@ -594,7 +594,8 @@ REPLAY = (
     Mutant(
         "a static member that is back is another member",
         "engine/history/rebalances.py",
-        "member.member_id if member.static_id is None else (member.static_id,): member",
+        "member.member_id\n        if member.group_instance_id is None\n"
+        "        else (member.group_instance_id,): member",
         "member.member_id: member",
         CAUSE,
     ),

@@ -27,7 +27,7 @@ def members(draw: st.DrawFn, name: str, *, conflicting: bool) -> rota.Member:
         topics=topics,
         owned=draw(st.lists(claims, max_size=8)) if conflicting else (),
         generation=draw(st.sampled_from([None, 1, 2, 3])) if conflicting else None,
-        static_id=draw(st.sampled_from([None, f"s-{name}"])),
+        group_instance_id=draw(st.sampled_from([None, f"s-{name}"])),
         rack=draw(st.sampled_from([None, *RACKS])),
     )
 

@@ -114,7 +114,7 @@ def _(entry: GroupMetadataEntry) -> Json:
         "members": [
             {
                 "memberId": member.member_id,
-                "groupInstanceId": member.static_id,
+                "groupInstanceId": member.group_instance_id,
                 "clientId": member.client_id,
                 "clientHost": member.client_host,
                 "rebalanceTimeout": member.rebalance_timeout,
@@ -163,7 +163,7 @@ def _(entry: MemberMetadataEntry) -> Json:
         }
     empty: Json = {"sessionTimeoutMs": 0, "supportedProtocols": []}
     return {
-        "instanceId": entry.static_id,
+        "instanceId": entry.group_instance_id,
         "rackId": entry.rack,
         "clientId": entry.client_id,
         "clientHost": entry.client_host,

@@ -63,7 +63,7 @@ class Case:
             for topic, count in self.counts.items()
         ]
         members = [
-            f"{member.id},{member.static_id or ''},{member.rack or ''},"
+            f"{member.id},{member.group_instance_id or ''},{member.rack or ''},"
             f"{'' if member.generation is None else member.generation},"
             f"{'+'.join(str(position[topic]) for topic in member.topics)},"
             f"{'+'.join(f'{position[topic]}.{number}' for topic, number in member.owned)}"
@@ -94,7 +94,7 @@ def case(seed: int, strategy: str, *, equal: bool) -> Case:
             topics=after[member],
             owned=claims[member],
             generation=generations[member],
-            static_id=f"static-{member}" if random.random() < 0.2 else None,
+            group_instance_id=f"static-{member}" if random.random() < 0.2 else None,
             rack=random.choice((*RACKS, None)) if racked else None,
         )
         for member in joined

@@ -46,7 +46,7 @@ class Owners:
 
     @classmethod
     def of(cls, saved: GroupMetadataEntry) -> Owners:
-        keys = {one.member_id: one.static_id or one.member_id for one in saved.members}
+        keys = {one.member_id: one.group_instance_id or one.member_id for one in saved.members}
         return cls(
             {keys[one.member_id]: _partitions(one.assignment) for one in saved.members},
             {

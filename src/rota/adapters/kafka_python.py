@@ -203,7 +203,7 @@ def _to_subscription(member: JoinGroupResponse.JoinGroupResponseMember) -> Subsc
         owned=_to_partitions(stated.owned_partitions),
         generation=stated.generation_id if stated.generation_id >= 0 else None,
         rack=stated.rack_id or None,
-        static_id=member.group_instance_id,
+        group_instance_id=member.group_instance_id,
     )
 
 

@@ -354,7 +354,7 @@ class GroupMember:
     """A member of a group, as the coordinator sees it."""
 
     id: str
-    static_id: str | None
+    group_instance_id: str | None
     client_id: str
     host: str
     #: It has subscribed to; known while the group is stable.
@@ -569,10 +569,13 @@ def _expire_member(parts: HandlerContext, member: str, name: str | None, now: in
     """
     names = list(_list_group_states(parts, now)) if name is None else [name]
     members = [(each, one) for each in names for one in _describe_group(parts, each, now).members]
-    found = [pair for pair in members if member in {pair[1].id, pair[1].static_id}]
+    found = [pair for pair in members if member in {pair[1].id, pair[1].group_instance_id}]
     found = found or [pair for pair in members if member == pair[1].client_id]
     if len(found) != 1:
-        there = ", ".join(f"{one.static_id or one.id} of {each}" for each, one in members) or "none"
+        there = (
+            ", ".join(f"{one.group_instance_id or one.id} of {each}" for each, one in members)
+            or "none"
+        )
         problem = "there is no such member" if not found else "more than one is called so"
         raise InputError(f"member {member!r}: {problem}; members are: {there}")
     where, one = found[0]
@@ -611,7 +614,7 @@ def _make_member(found: DescribedGroup, member: DescribedMember) -> GroupMember:
         )
     return GroupMember(
         id=member.member_id,
-        static_id=member.static_id,
+        group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host,
         topics=topics,

@@ -629,7 +629,7 @@ def group_json(group: GroupDescription) -> dict[str, object]:
 def _member_json(member: MemberDescription) -> dict[str, object]:
     return {
         "id": member.id,
-        "static_id": member.static_id,
+        "group_instance_id": member.group_instance_id,
         "client_id": member.client_id,
         "host": member.host,
         "rack": member.rack,

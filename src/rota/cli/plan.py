@@ -68,7 +68,7 @@ examples:
 case file:
   {"partitions": {"t0": 3}, "racks": null,
    "members": [{"id": "C0", "topics": ["t0"], "owned": {"t0": [0]}, "generation": 3,
-                "static_id": null, "rack": null}]}
+                "group_instance_id": null, "rack": null}]}
   partitions, members, id and topics are needed; racks: {"t0": [["r1", "r2"], ["r2"], []]}
 
 Where nobody owns anything, the state before a change is what the same strategy, or the one of

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CASE_KEYS = ("partitions", "racks", "members")
 
-MEMBER_KEYS = ("id", "topics", "owned", "generation", "static_id", "rack")
+MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack")
 
 MAX_CASE_INTEGER = 2**31 - 1
 
@@ -199,7 +199,9 @@ class _CaseReader:
             generation=None
             if generation is None
             else self.integer(generation, f"{path}.generation"),
-            static_id=self.optional_string(fields.get("static_id"), f"{path}.static_id"),
+            group_instance_id=self.optional_string(
+                fields.get("group_instance_id"), f"{path}.group_instance_id"
+            ),
             rack=self.optional_string(fields.get("rack"), f"{path}.rack"),
         )
 
@@ -279,7 +281,7 @@ class LiveGroup:
 
 
 def _member_names(member: MemberDescription, names: Mapping[str, str]) -> tuple[str, ...]:
-    return (member.id, member.static_id or member.id, names[member.id], member.client_id)
+    return (member.id, member.group_instance_id or member.id, names[member.id], member.client_id)
 
 
 def _matches_exactly(given: str, names: tuple[str, ...]) -> bool:
@@ -392,7 +394,7 @@ def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
                     topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
                     owned=each.assigned,
                     generation=generation,
-                    static_id=each.static_id,
+                    group_instance_id=each.group_instance_id,
                     rack=each.rack,
                 )
                 for each in members

@@ -36,7 +36,7 @@ class MemberDescription:
     """A member of a group, as described by the coordinator."""
 
     id: str
-    static_id: str | None
+    group_instance_id: str | None
     client_id: str
     host: str
     rack: str | None = None
@@ -140,7 +140,9 @@ def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
 
     Ids have 50 characters and more, too many for a terminal.
     """
-    found = {member.id: member.static_id or _shorten_member_id(member.id) for member in members}
+    found = {
+        member.id: member.group_instance_id or _shorten_member_id(member.id) for member in members
+    }
     taken = Counter(found.values())
     return {name: name if taken[label] > 1 else label for name, label in found.items()}
 
@@ -177,7 +179,7 @@ def describe_classic_group(found: DescribedGroup, coordinator: str) -> GroupDesc
 def _describe_classic_member(found: DescribedMember, group: DescribedGroup) -> MemberDescription:
     member = MemberDescription(
         id=found.member_id,
-        static_id=found.static_id,
+        group_instance_id=found.group_instance_id,
         client_id=found.client_id,
         host=found.client_host.removeprefix("/"),
     )
@@ -224,7 +226,7 @@ def _describe_consumer_member(found: Message) -> MemberDescription:
     assigned, target = _read_assignment(found.assignment), _read_assignment(found.target_assignment)
     return MemberDescription(
         id=found.member_id,
-        static_id=found.instance_id,
+        group_instance_id=found.instance_id,
         client_id=found.client_id,
         host=found.client_host.removeprefix("/"),
         rack=found.rack_id or None,

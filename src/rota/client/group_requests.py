@@ -98,11 +98,11 @@ _CODES_BY_NUMBER = {int(code): code for code in Code}
 def min_version(request: GroupRequest) -> int:
     """Returns the lowest version that can carry a request without losing a part of it."""
     match request:
-        case JoinGroup(static_id=str()):
+        case JoinGroup(group_instance_id=str()):
             found = 5
-        case SyncGroup(static_id=str()) | Heartbeat(static_id=str()) | LeaveGroup():
+        case SyncGroup(group_instance_id=str()) | Heartbeat(group_instance_id=str()) | LeaveGroup():
             found = 3 if _names_static_member(request) else 0
-        case OffsetCommit(static_id=str()):
+        case OffsetCommit(group_instance_id=str()):
             found = 7
         case OffsetFetch(partitions=None):
             found = 2
@@ -115,8 +115,8 @@ def min_version(request: GroupRequest) -> int:
 
 def _names_static_member(request: SyncGroup | Heartbeat | LeaveGroup) -> bool:
     if isinstance(request, LeaveGroup):
-        return len(request.members) > 1 or request.members[0].static_id is not None
-    return request.static_id is not None
+        return len(request.members) > 1 or request.members[0].group_instance_id is not None
+    return request.group_instance_id is not None
 
 
 def encode_group_request(request: GroupRequest) -> tuple[Api, Message]:
@@ -142,7 +142,7 @@ def _join_request(request: JoinGroup) -> Message:
         session_timeout_ms=request.session_timeout,
         rebalance_timeout_ms=request.rebalance_timeout,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocols=[protocol(name=name, metadata=data) for name, data in request.protocols],
         reason=_cut_reason(request.reason),
@@ -161,7 +161,7 @@ def _join_reply(_request: JoinGroup, response: Message) -> JoinGroupResult:
         members=tuple(
             JoinedMember(
                 member_id=each.member_id,
-                static_id=each.group_instance_id,
+                group_instance_id=each.group_instance_id,
                 metadata=bytes(each.metadata),
             )
             for each in response.members
@@ -175,7 +175,7 @@ def _sync_request(request: SyncGroup) -> Message:
         group_id=request.group,
         generation_id=request.generation,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol,
         assignments=[
@@ -198,7 +198,7 @@ def _heartbeat_request(request: Heartbeat) -> Message:
         group_id=request.group,
         generation_id=request.generation,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
     )
 
 
@@ -214,7 +214,7 @@ def _leave_request(request: LeaveGroup) -> Message:
         members=[
             member(
                 member_id=each.member_id,
-                group_instance_id=each.static_id,
+                group_instance_id=each.group_instance_id,
                 reason=_cut_reason(each.reason),
             )
             for each in request.members
@@ -228,7 +228,7 @@ def _leave_reply(_request: LeaveGroup, response: Message) -> LeaveGroupResult:
         members=tuple(
             LeavingMemberResult(
                 member_id=each.member_id,
-                static_id=each.group_instance_id,
+                group_instance_id=each.group_instance_id,
                 code=parse_error_code(each.error_code),
             )
             for each in response.members
@@ -248,7 +248,7 @@ def _commit_request(request: OffsetCommit) -> Message:
         group_id=request.group,
         generation_id_or_member_epoch=request.generation,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         retention_time_ms=NO_RETENTION if request.retention is None else request.retention,
         topics=[
             topic(
@@ -387,7 +387,7 @@ def _described_group(found: Message) -> DescribedGroup:
         members=tuple(
             DescribedMember(
                 member_id=each.member_id,
-                static_id=each.group_instance_id,
+                group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=each.client_host,
                 metadata=bytes(each.member_metadata),

@@ -32,7 +32,7 @@ class GroupMetadata(NamedTuple):
     #: -1: of none.
     generation: int
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
 
 
 class Consumer:
@@ -402,7 +402,7 @@ class Consumer:
         with driver.lock:
             machine = driver.machine
             return GroupMetadata(
-                member.group, machine.generation, machine.member_id, member.static_id
+                member.group, machine.generation, machine.member_id, member.group_instance_id
             )
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:

@@ -368,7 +368,7 @@ def sample_consumer_group(found: Message) -> GroupSample:
         members=tuple(
             GenerationMember(
                 member_id=each.id,
-                static_id=each.static_id,
+                group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=hosts[each.id],
                 rack=each.rack,
@@ -378,7 +378,9 @@ def sample_consumer_group(found: Message) -> GroupSample:
                 assigned=group_by_topic(each.assigned if each.target is None else each.target),
                 library=detect_library(
                     LibrarySigns(
-                        group=seen.group, client_id=each.client_id, static_id=each.static_id
+                        group=seen.group,
+                        client_id=each.client_id,
+                        group_instance_id=each.group_instance_id,
                     )
                 ),
             )

@@ -137,7 +137,7 @@ class Redaction:
         return replace(
             member,
             member_id=self.member(member.member_id),
-            static_id=self._maybe("static", member.static_id),
+            group_instance_id=self._maybe("static", member.group_instance_id),
             client_id=self._hash("client", member.client_id),
             client_host=self._hash("host", member.client_host),
             subscription=_redact_subscription(member.subscription, strategy) if known else b"",
@@ -148,7 +148,7 @@ class Redaction:
         return replace(
             entry,
             member_id=self.member(entry.member_id),
-            static_id=self._maybe("static", entry.static_id),
+            group_instance_id=self._maybe("static", entry.group_instance_id),
             client_id=self._hash("client", entry.client_id),
             client_host=self._hash("host", entry.client_host),
             classic=None if entry.classic is None else _redact_classic_membership(entry.classic),
@@ -162,7 +162,7 @@ class Redaction:
                 replace(
                     each,
                     member_id=self.member(each.member_id),
-                    static_id=self._maybe("static", each.static_id),
+                    group_instance_id=self._maybe("static", each.group_instance_id),
                     client_id=self._hash("client", each.client_id),
                     client_host=self._hash("host", each.client_host),
                 )

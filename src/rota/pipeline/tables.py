@@ -37,7 +37,7 @@ def _nullable(name: str, kind: str, meaning: str) -> Column:
 
 
 MEMBER = (
-    "struct<member_id: string, static_id: string, client_id: string, client_host: string, "
+    "struct<member_id: string, group_instance_id: string, client_id: string, client_host: string, "
     "session_timeout: int, rebalance_timeout: int, rack: string, topics: array<string>, "
     "owned: map<string, array<int>>, owned_generation: int, "
     "assigned: map<string, array<int>>, library: string, problem: string>"
@@ -243,7 +243,7 @@ OWNERSHIP = Table(
         Column("member_id", "string", "its owner"),
         Column("client_id", "string", "the owner's client id"),
         Column("client_host", "string", "the owner's host"),
-        _nullable("static_id", "string", "the owner's `group.instance.id`"),
+        _nullable("group_instance_id", "string", "the owner's `group.instance.id`"),
         Column("since", "timestamp", "from"),
         _nullable("until", "timestamp", "to; null: to the end of the evidence"),
         Column("from_generation", "int", "first generation of it"),

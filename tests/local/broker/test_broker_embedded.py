@@ -345,7 +345,7 @@ def test_what_is_not_there_is_said(broker: Broker) -> None:
 # Groups
 
 
-def join(client: RawClient, group: str, *, static_id: str | None = None) -> tuple[str, int]:
+def join(client: RawClient, group: str, *, group_instance_id: str | None = None) -> tuple[str, int]:
     """A member alone in its group, with its assignment; its id and generation."""
     client.ask(Api.FIND_COORDINATOR, 2, FindCoordinatorRequest(key=group, key_type=0))
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(
@@ -361,7 +361,7 @@ def join(client: RawClient, group: str, *, static_id: str | None = None) -> tupl
                 session_timeout_ms=10_000,
                 rebalance_timeout_ms=10_000,
                 member_id=member_id,
-                group_instance_id=static_id,
+                group_instance_id=group_instance_id,
                 protocol_type="consumer",
                 protocols=[protocol],
             ),
@@ -378,7 +378,7 @@ def join(client: RawClient, group: str, *, static_id: str | None = None) -> tupl
             group_id=group,
             generation_id=joined.generation_id,
             member_id=joined.member_id,
-            group_instance_id=static_id,
+            group_instance_id=group_instance_id,
             assignments=[
                 SyncGroupRequest.SyncGroupRequestAssignment(
                     member_id=joined.member_id,
@@ -399,10 +399,10 @@ def heartbeat(client: RawClient, group: str, member: tuple[str, int]) -> int:
 def test_a_group_is_seen(broker: Broker, client: RawClient) -> None:
     assert broker.groups == {}
     assert broker.group("g").state == "Dead"
-    member_id, _ = join(client, "g", static_id="one")
+    member_id, _ = join(client, "g", group_instance_id="one")
     assert broker.groups == {"g": "Stable"}
     (member,) = broker.group("g", members=1).members
-    assert (member.id, member.static_id, member.client_id) == (member_id, "one", "raw")
+    assert (member.id, member.group_instance_id, member.client_id) == (member_id, "one", "raw")
     assert member.topics == ("t",)
     assert member.partitions == (rota.TopicPartition("t", 0),)
     assert broker.committed("g") == {}
@@ -410,9 +410,9 @@ def test_a_group_is_seen(broker: Broker, client: RawClient) -> None:
         broker.group("g", members=2, timeout=0.01)
 
 
-@pytest.mark.parametrize("name", ["id", "static_id", "client_id"])
+@pytest.mark.parametrize("name", ["id", "group_instance_id", "client_id"])
 def test_a_members_session_ends_on_order(broker: Broker, client: RawClient, name: str) -> None:
-    member = join(client, "g", static_id="one" if name == "static_id" else None)
+    member = join(client, "g", group_instance_id="one" if name == "group_instance_id" else None)
     (seen,) = broker.group("g").members
     broker.expire(getattr(seen, name))
     assert broker.group("g", members=0).state == "Empty"

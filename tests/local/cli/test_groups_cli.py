@@ -100,7 +100,7 @@ def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
     members = {each["id"]: each for each in group["members"]}
     assert members[first] == {
         "id": first,
-        "static_id": None,
+        "group_instance_id": None,
         "client_id": "app",
         "host": "127.0.0.1",
         "rack": "r1",
@@ -113,7 +113,7 @@ def test_a_group_is_described(broker: rota.Broker, groups: Run) -> None:
         "problem": None,
     }
     told = members[second]
-    assert (told["static_id"], told["generation"], told["owned_at_join"]) == (
+    assert (told["group_instance_id"], told["generation"], told["owned_at_join"]) == (
         "second",
         3,
         {"orders": [1]},

@@ -85,8 +85,8 @@ def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -
         broker,
         "billing",
         [
-            Seat(name="app", gets={"orders": [0, 1, 2]}, static_id="a"),
-            Seat(name="app", gets={"orders": [3, 4, 5]}, static_id="b"),
+            Seat(name="app", gets={"orders": [0, 1, 2]}, group_instance_id="a"),
+            Seat(name="app", gets={"orders": [3, 4, 5]}, group_instance_id="b"),
         ],
     )
     found = read(plan, "--group", "billing", "--remove", "b")

@@ -513,8 +513,8 @@ def test_without_a_common_strategy_both_are_named(broker: Broker) -> None:
 
 def test_who_has_the_static_id_last_fences_the_other(broker: Broker) -> None:
     with (
-        application(broker, static_id="s", heartbeat_interval=20, client_id="one") as app,
-        application(broker, static_id="s", heartbeat_interval=20, client_id="two") as other,
+        application(broker, group_instance_id="s", heartbeat_interval=20, client_id="one") as app,
+        application(broker, group_instance_id="s", heartbeat_interval=20, client_id="two") as other,
     ):
         app.join()
         other.join()

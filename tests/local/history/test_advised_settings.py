@@ -45,7 +45,7 @@ def classes(setting: str) -> list[Any]:
 
 
 def member(one: ClientLibrary) -> dict[str, str]:
-    return read(one.static_id(), one.session_setting(ELEVEN_MINUTES))
+    return read(one.group_instance_id(), one.session_setting(ELEVEN_MINUTES))
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +81,11 @@ def test_librdkafka_takes_the_others() -> None:
     for strategy in ("uniform", "range"):
         told = one.consumer_protocol_setting(strategy)
         assert told is not None
-        made_confluent(read(told, one.static_id()))
+        made_confluent(read(told, one.group_instance_id()))
         back = one.classic_protocol_setting(
             strategy.replace("uniform", "roundrobin"), ELEVEN_MINUTES
         )
-        made_confluent(read(back, one.static_id()))
+        made_confluent(read(back, one.group_instance_id()))
     assert not one.mixes
     with pytest.raises(KafkaException, match="must have the same protocol type"):
         made_confluent(read(one.strategy_setting("cooperative-sticky", "range")))

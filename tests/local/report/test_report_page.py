@@ -141,7 +141,7 @@ def test_the_bands_are_exactly_those_of_the_tables(either: Made) -> None:
     assert list(data) == [group.name for group in told.groups]
     for name, one in data.items():
         owned = rows_of(tables.ownership, name, "since", "until")
-        key = (*BAND[:5], "static_id", *BAND[5:])
+        key = (*BAND[:5], "group_instance_id", *BAND[5:])
         assert sorted(bands(one, "was"), key=str) == sorted(
             (tuple(row[column] for column in key) for row in owned), key=str
         )

@@ -99,11 +99,11 @@ def test_dropped_claims_are_said() -> None:
                 "range",
                 {"t": 1},
                 [
-                    rota.Member(id="a", topics=["t"], static_id="s"),
-                    rota.Member(id="b", topics=["t"], static_id="s"),
+                    rota.Member(id="a", topics=["t"], group_instance_id="s"),
+                    rota.Member(id="b", topics=["t"], group_instance_id="s"),
                 ],
             ),
-            "static id 's' is used by 'a' and 'b'",
+            "group_instance_id 's' is used by 'a' and 'b'",
         ),
         (
             lambda: rota.Member(id="a", topics=["t"], owned={"t": ["x"]}),  # type: ignore[arg-type]

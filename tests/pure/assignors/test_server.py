@@ -85,9 +85,9 @@ def test_twelve_partitions_over_two_four_three_and_two_members() -> None:
 
 
 def test_a_static_member_keeps_its_target_under_a_new_id() -> None:
-    before = [rota.Member(id=f"m{n}", topics=["f"], static_id=f"s{n}") for n in range(3)]
+    before = [rota.Member(id=f"m{n}", topics=["f"], group_instance_id=f"s{n}") for n in range(3)]
     held = target(UniformAssignor(), {"f": 8}, before)
-    back = rota.Member(id="again", topics=["f"], static_id="s1", owned=held["m1"])
+    back = rota.Member(id="again", topics=["f"], group_instance_id="s1", owned=held["m1"])
     others = [rota.Member(id=m, topics=["f"], owned=held[m]) for m in ("m0", "m2")]
     assert target(UniformAssignor(), {"f": 8}, [back, *others]) == {
         "again": held["m1"],
@@ -190,7 +190,7 @@ class Recorded:
             rota.Member(
                 id=name,
                 topics=sorted({*one.topics, *self.patterns.get(one.regex or "", ())}),
-                static_id=one.static_id,
+                group_instance_id=one.group_instance_id,
                 owned=self.before.get(name, {}),
             )
             for name, one in self.members.items()

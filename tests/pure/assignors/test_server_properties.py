@@ -33,7 +33,7 @@ def settled(checked: CheckedAssignment, members: list[rota.Member]) -> list[rota
             id=member.id,
             topics=member.topics,
             owned=checked.result[member.id].partitions,
-            static_id=member.static_id,
+            group_instance_id=member.group_instance_id,
         )
         for member in members
     ]
@@ -80,7 +80,9 @@ def test_uniform_is_even_and_moves_the_fewest_where_subscriptions_are_equal(
     counts, members = data.draw(groups(conflicting=False))
     for change in range(3):
         members = [
-            rota.Member(id=m.id, topics=TOPICS, owned=m.owned, static_id=m.static_id)
+            rota.Member(
+                id=m.id, topics=TOPICS, owned=m.owned, group_instance_id=m.group_instance_id
+            )
             for m in members
         ]
         found = solved(UniformAssignor(ids), counts, members)

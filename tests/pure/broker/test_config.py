@@ -89,7 +89,7 @@ def test_texts_and_flags_have_kafkas_keys() -> None:
     [
         ("group", "group.id"),
         ("client_id", "client.id"),
-        ("static_id", "group.instance.id"),
+        ("group_instance_id", "group.instance.id"),
         ("rack", "client.rack"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_text_that_no_request_can_carry_is_refused(name: str, key: str, text: 
     ("settings", "said"),
     [
         ({"group": ""}, "group.id: a member needs"),
-        ({"static_id": ""}, "group.instance.id: may be absent"),
+        ({"group_instance_id": ""}, "group.instance.id: may be absent"),
         (
             {"heartbeat_interval": 9, "session_timeout": 9},
             "heartbeat.interval.ms: 9 is not less than session.timeout.ms, 9",

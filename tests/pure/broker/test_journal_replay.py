@@ -84,7 +84,7 @@ def saved(generation: int, group: str = "g", members: int = 1) -> GroupMetadataE
         members=tuple(
             GroupMetadataMember(
                 member_id=f"m{number}",
-                static_id=None,
+                group_instance_id=None,
                 client_id="c",
                 client_host="/h",
                 rebalance_timeout=1,

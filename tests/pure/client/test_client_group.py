@@ -30,11 +30,11 @@ from rota.protocol.messages import JoinGroupResponse, LeaveGroupRequest
 from tests.support.client import JOIN
 
 STATIC: list[GroupRequest] = [
-    replace(JOIN, static_id="s"),
-    SyncGroup(group="g", generation=1, member_id="m", static_id="s"),
-    Heartbeat(group="g", generation=1, member_id="m", static_id="s"),
-    OffsetCommit(group="g", static_id="s", offsets={}),
-    LeaveGroup(group="g", members=(LeavingMember(static_id="s"),)),
+    replace(JOIN, group_instance_id="s"),
+    SyncGroup(group="g", generation=1, member_id="m", group_instance_id="s"),
+    Heartbeat(group="g", generation=1, member_id="m", group_instance_id="s"),
+    OffsetCommit(group="g", group_instance_id="s", offsets={}),
+    LeaveGroup(group="g", members=(LeavingMember(group_instance_id="s"),)),
 ]
 
 

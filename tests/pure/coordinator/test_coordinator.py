@@ -205,7 +205,7 @@ def test_the_first_of_the_rest_leads_when_the_leader_goes() -> None:
 
 def test_a_leader_that_does_not_join_in_time_is_succeeded() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join())
+    ids = desk.stable(join(group_instance_id="a"), join())
     token = desk.send(join(ids[1], topics=("t", "u")))
     for _ in range(12):
         desk.wait(5_000)
@@ -258,7 +258,7 @@ def test_dynamic_members_that_do_not_rejoin_are_dropped() -> None:
 
 def test_where_nobody_rejoined_static_members_are_waited_for() -> None:
     desk = CoordinatorDriver()
-    (member,) = desk.stable(join(static_id="a", rebalance=7_000))
+    (member,) = desk.stable(join(group_instance_id="a", rebalance=7_000))
     newcomer, _ = desk.enter(join(rebalance=7_000))
     assert desk.leave(LeavingMember(member_id=newcomer)) == [Code.NONE]
     for _ in range(4):
@@ -325,7 +325,7 @@ def test_a_leader_that_dies_before_its_sync() -> None:
 
 def test_codes_of_a_sync() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join())
+    ids = desk.stable(join(group_instance_id="a"), join())
     assert desk.synced(desk.sync(ids[1], 0)).code == Code.ILLEGAL_GENERATION
     assert desk.synced(desk.sync(ids[1], 2)).code == Code.ILLEGAL_GENERATION
     assert desk.synced(desk.sync("nobody", 1)).code == Code.UNKNOWN_MEMBER_ID
@@ -373,12 +373,12 @@ def test_leaving_alone_empties_the_group_and_is_stored_before_the_answer() -> No
 
 def test_several_leave_at_once_each_with_its_code() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join(static_id="b"), join(), join())
+    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"), join(), join())
     pending = desk.joined(desk.send(join())).member_id
     assert desk.leave(
-        LeavingMember(static_id="a"),
-        LeavingMember(static_id="nobody"),
-        LeavingMember(member_id="wrong", static_id="b"),
+        LeavingMember(group_instance_id="a"),
+        LeavingMember(group_instance_id="nobody"),
+        LeavingMember(member_id="wrong", group_instance_id="b"),
         LeavingMember(member_id=ids[2]),
         LeavingMember(member_id="nobody"),
         LeavingMember(member_id=pending),
@@ -408,8 +408,8 @@ def test_whoever_waits_when_removed_is_answered() -> None:
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join(static_id="b"))
-    back = desk.joined(desk.send(join(static_id="b")))
+    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"))
+    back = desk.joined(desk.send(join(group_instance_id="b")))
     assert (back.code, back.generation, back.leader) == (Code.NONE, 1, ids[0])
     assert desk.state() == "Stable"
     assert desk.synced(desk.sync(back.member_id, 1)).assignment == ids[1].encode()
@@ -423,9 +423,9 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 @pytest.mark.parametrize("supports_skip_assignment", [True, False])
 def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join())
+    ids = desk.stable(join(group_instance_id="a"), join())
     back = desk.joined(
-        desk.send(join(static_id="a", supports_skip_assignment=supports_skip_assignment))
+        desk.send(join(group_instance_id="a", supports_skip_assignment=supports_skip_assignment))
     )
     assert back.skip_assignment is supports_skip_assignment
     assert len(back.members) == (2 if supports_skip_assignment else 0)
@@ -435,8 +435,8 @@ def test_a_static_leader_comes_back(supports_skip_assignment: bool) -> None:
 def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
     desk = CoordinatorDriver()
     both = ("range", "sticky")
-    ids = desk.stable(join(static_id="a", strategies=both), join(strategies=both[::-1]))
-    token = desk.send(join(static_id="a", strategies=both[::-1]))
+    ids = desk.stable(join(group_instance_id="a", strategies=both), join(strategies=both[::-1]))
+    token = desk.send(join(group_instance_id="a", strategies=both[::-1]))
     assert desk.state() == "PreparingRebalance"
     desk.send(join(ids[1], strategies=both[::-1]))
     assert desk.joined(token).protocol == "sticky"
@@ -444,21 +444,21 @@ def test_a_static_member_with_another_strategy_starts_a_rebalance() -> None:
 
 def test_a_static_member_that_is_back_while_others_wait_for_it() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join(static_id="b"))
-    old = desk.send(join(ids[1], static_id="b", topics=("t", "u")))
-    new = desk.send(join(static_id="b"))
+    ids = desk.stable(join(group_instance_id="a"), join(group_instance_id="b"))
+    old = desk.send(join(ids[1], group_instance_id="b", topics=("t", "u")))
+    new = desk.send(join(group_instance_id="b"))
     assert desk.joined(old).code == Code.FENCED_INSTANCE_ID
-    desk.send(join(ids[0], static_id="a"))
+    desk.send(join(ids[0], group_instance_id="a"))
     assert desk.joined(new).generation == 2
 
 
 def test_a_static_member_that_is_back_before_the_assignment() -> None:
     desk = CoordinatorDriver()
-    tokens = [desk.send(join(static_id=name)) for name in "ab"]
+    tokens = [desk.send(join(group_instance_id=name)) for name in "ab"]
     desk.wait(6_000)
     leader, follower = (desk.joined(token).member_id for token in tokens)
     waits = desk.send_sync(follower, 1, "b")
-    desk.send(join(static_id="b"))
+    desk.send(join(group_instance_id="b"))
     assert desk.synced(waits).code == Code.FENCED_INSTANCE_ID
     assert desk.state() == "PreparingRebalance"
     assert desk.synced(desk.sync(leader, 1)).code == Code.REBALANCE_IN_PROGRESS
@@ -499,9 +499,9 @@ def test_an_assignment_that_is_not_stored_starts_the_rebalance_again(
 
 def test_a_static_member_that_is_not_stored_changes_nothing() -> None:
     desk = CoordinatorDriver()
-    (member,) = desk.stable(join(static_id="a"))
+    (member,) = desk.stable(join(group_instance_id="a"))
     desk.appends = [Code.REQUEST_TIMED_OUT]
-    refused = desk.joined(desk.send(join(static_id="a")))
+    refused = desk.joined(desk.send(join(group_instance_id="a")))
     assert refused.code == Code.COORDINATOR_NOT_AVAILABLE
     assert desk.beat(member, 1, "a") == Code.NONE
 
@@ -526,8 +526,8 @@ def test_while_a_change_is_stored_others_wait_but_heartbeats_and_other_groups_do
 
 def test_a_restart_is_a_replay() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join())
-    desk.ask(commit(7, ids[0], 1, static_id="a"))
+    ids = desk.stable(join(group_instance_id="a"), join())
+    desk.ask(commit(7, ids[0], 1, group_instance_id="a"))
     before = list(desk.coordinator.make_journal_snapshot())
     desk.restart()
     assert list(desk.coordinator.make_journal_snapshot()) == [
@@ -535,7 +535,7 @@ def test_a_restart_is_a_replay() -> None:
     ]
     assert {key.kind for key in desk.timers} == {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
     assert desk.beat(ids[1], 1) == Code.NONE
-    assert desk.joined(desk.send(join(static_id="a"))).generation == 1
+    assert desk.joined(desk.send(join(group_instance_id="a"))).generation == 1
 
 
 def _at(entry: GroupMetadataEntry, desk: CoordinatorDriver) -> GroupMetadataEntry:
@@ -625,9 +625,9 @@ def test_a_join_that_comes_while_its_group_is_deleted_finds_a_new_one() -> None:
 
 def test_a_timer_that_was_moved_while_it_waited_is_void() -> None:
     desk = CoordinatorDriver()
-    _, follower = desk.stable(join(static_id="a"), join())
+    _, follower = desk.stable(join(group_instance_id="a"), join())
     desk.appends = [None]
-    desk.send(join(static_id="a"))  # being stored: what changes the group waits
+    desk.send(join(group_instance_id="a"))  # being stored: what changes the group waits
     desk.wait(10_000)  # the follower's session ends, and waits
     assert desk.beat(follower, 1) == Code.NONE
     desk.store(desk.held.pop())
@@ -700,7 +700,7 @@ def test_entries_that_are_too_large_are_not_to_be_tried_again() -> None:
 
 
 def saved(
-    static_ids: tuple[str | None, ...],
+    group_instance_ids: tuple[str | None, ...],
     leader: str | None = "m0",
     protocol: str | None = "range",
     rebalance_timeout: int = 60_000,
@@ -709,7 +709,7 @@ def saved(
     members = tuple(
         GroupMetadataMember(
             member_id=f"m{number}",
-            static_id=static_id,
+            group_instance_id=group_instance_id,
             client_id="app",
             client_host="/",
             rebalance_timeout=rebalance_timeout,
@@ -717,7 +717,7 @@ def saved(
             subscription=metadata("t"),
             assignment=b"",
         )
-        for number, static_id in enumerate(static_ids)
+        for number, group_instance_id in enumerate(group_instance_ids)
     )
     return GroupMetadataEntry(
         group=GROUP,
@@ -749,7 +749,7 @@ def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leader", "protocol", "static_ids", "left"),
+    ("leader", "protocol", "group_instance_ids", "left"),
     [
         (None, "range", (None, None), ["m0", "m1"]),
         ("nobody", "range", (None, None), ["m0", "m1"]),
@@ -758,13 +758,16 @@ def test_strategies_that_nobody_names_any_more_are_forgotten() -> None:
     ],
 )
 def test_a_journal_that_no_coordinator_wrote_is_made_the_best_of(
-    leader: str | None, protocol: str | None, static_ids: tuple[str | None, ...], left: list[str]
+    leader: str | None,
+    protocol: str | None,
+    group_instance_ids: tuple[str | None, ...],
+    left: list[str],
 ) -> None:
     desk = CoordinatorDriver()
-    desk.journal = [saved(static_ids, leader, protocol)]
+    desk.journal = [saved(group_instance_ids, leader, protocol)]
     desk.restart()
     assert desk.members() == left
-    desk.send(join(static_id="a"))
+    desk.send(join(group_instance_id="a"))
     desk.wait(20_000)
     assert set(desk.members()) & set(left) == set()
 

@@ -19,19 +19,19 @@ def test_a_strategy_listed_twice_counts_once() -> None:
 
 def test_an_empty_static_id_is_a_static_id() -> None:
     desk = CoordinatorDriver()
-    first = desk.send(join(static_id=""))
-    second = desk.send(join(static_id=""))
+    first = desk.send(join(group_instance_id=""))
+    second = desk.send(join(group_instance_id=""))
     assert desk.joined(first) == JoinGroupResult(code=Code.FENCED_INSTANCE_ID, member_id="-id1")
     desk.wait(3_000)
     assert desk.joined(second).member_id == "-id2"
     assert desk.leave(LeavingMember()) == [Code.UNKNOWN_MEMBER_ID]
-    assert desk.leave(LeavingMember(static_id="")) == [Code.NONE]
+    assert desk.leave(LeavingMember(group_instance_id="")) == [Code.NONE]
 
 
 def test_an_id_given_to_a_dynamic_member_is_no_static_member_s() -> None:
     desk = CoordinatorDriver()
     given = desk.joined(desk.send(join())).member_id
-    assert desk.ask(join(given, static_id="a")) == JoinGroupResult(code=Code.UNKNOWN)
+    assert desk.ask(join(given, group_instance_id="a")) == JoinGroupResult(code=Code.UNKNOWN)
 
 
 def test_a_sync_before_the_first_generation_cannot_name_another_strategy() -> None:

@@ -69,13 +69,13 @@ def test_an_offset_that_is_not_stored_is_not_there() -> None:
 
 def test_codes_of_a_commit() -> None:
     desk = CoordinatorDriver()
-    ids = desk.stable(join(static_id="a"), join())
+    ids = desk.stable(join(group_instance_id="a"), join())
     assert code(desk, commit(1, ids[1], 0)) == Code.ILLEGAL_GENERATION
     assert code(desk, commit(1, ids[1], 2)) == Code.ILLEGAL_GENERATION
     assert code(desk, commit(1, "nobody", 1)) == Code.UNKNOWN_MEMBER_ID
-    assert code(desk, commit(1, "nobody", 1, static_id="a")) == Code.FENCED_INSTANCE_ID
+    assert code(desk, commit(1, "nobody", 1, group_instance_id="a")) == Code.FENCED_INSTANCE_ID
     assert code(desk, commit(1)) == Code.UNKNOWN_MEMBER_ID  # members are there
-    desk.send(join(ids[0], static_id="a"))
+    desk.send(join(ids[0], group_instance_id="a"))
     assert code(desk, commit(1, ids[1], 1)) == Code.NONE  # preparing: what it read counts still
     token = desk.send(join(ids[1]))
     assert code(desk, commit(1, ids[1], 1)) == Code.ILLEGAL_GENERATION

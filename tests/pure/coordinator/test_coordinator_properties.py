@@ -166,10 +166,10 @@ class Hostile:
     def request(self) -> GroupRequest:
         pick, some = self.random.choice, self.random.randrange
         group, member_id = pick(GROUPS), pick(self.members[-8:])
-        static_id = pick((None, None, None, "s1", "s2", ""))
+        group_instance_id = pick((None, None, None, "s1", "s2", ""))
         generation = pick(self.generations[-4:])
         if self.joined and self.happens(0.6):
-            (member_id, generation), static_id = pick(self.joined[-3:]), None
+            (member_id, generation), group_instance_id = pick(self.joined[-3:]), None
         offsets = {
             TopicPartition(pick("tu"), some(2)): OffsetAndMetadata(some(9), pick(("", "x" * 5_000)))
             for _ in range(some(3))
@@ -180,7 +180,7 @@ class Hostile:
                 JoinGroup(
                     group=group,
                     member_id=pick((member_id, "")),
-                    static_id=static_id,
+                    group_instance_id=group_instance_id,
                     protocol_type=pick(("consumer",) * 5 + ("connect", "")),
                     protocols=tuple(
                         JoinGroupProtocol(pick(("range", "roundrobin", "sticky")), pick(told))
@@ -199,16 +199,22 @@ class Hostile:
                 group=group,
                 generation=generation,
                 member_id=member_id,
-                static_id=static_id,
+                group_instance_id=group_instance_id,
                 protocol=pick((None, None, "range", "other")),
                 assignments=pick(((), ((member_id, b"a"), ("nobody", b"x"), (member_id, b"b")))),
             ),
-            Heartbeat(group=group, generation=generation, member_id=member_id, static_id=static_id),
+            Heartbeat(
+                group=group,
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+            ),
             LeaveGroup(
                 group=group,
                 members=tuple(
                     LeavingMember(
-                        member_id=pick((member_id, "")), static_id=pick((None, static_id))
+                        member_id=pick((member_id, "")),
+                        group_instance_id=pick((None, group_instance_id)),
                     )
                     for _ in range(some(3))
                 ),
@@ -217,7 +223,7 @@ class Hostile:
                 group=group,
                 generation=generation,
                 member_id=member_id,
-                static_id=static_id,
+                group_instance_id=group_instance_id,
                 offsets=offsets,
                 retention=pick((None, -1, 5, -(10**9))),
             ),

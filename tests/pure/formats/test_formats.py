@@ -52,7 +52,7 @@ def test_subscription_bytes_by_version(version: int, expected: str) -> None:
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_subscription_comes_back_sorted_with_what_its_version_carries(version: int) -> None:
     read = consumer_protocol.decode_subscription(
-        consumer_protocol.encode_subscription(subscribed(), version), static_id="s"
+        consumer_protocol.encode_subscription(subscribed(), version), group_instance_id="s"
     )
     assert read == Subscription(
         topics=("t0", "t1"),
@@ -60,7 +60,7 @@ def test_subscription_comes_back_sorted_with_what_its_version_carries(version: i
         owned=Partitions.of({"t0": [2], "t1": [1, 3]} if version >= 1 else {}),
         generation=7 if version >= 2 else None,
         rack="r1" if version >= 3 else None,
-        static_id="s",
+        group_instance_id="s",
     )
 
 

@@ -50,11 +50,11 @@ def grouped(held: Partitions) -> dict[str, list[int]]:
 @given(subscriptions)
 def test_subscription_round_trip(value: Subscription) -> None:
     read = consumer_protocol.decode_subscription(
-        consumer_protocol.encode_subscription(value), static_id="s"
+        consumer_protocol.encode_subscription(value), group_instance_id="s"
     )
     assert sorted(read.topics) == sorted(value.topics)
     assert (read.user_data, read.generation) == (value.user_data, value.generation)
-    assert (read.rack, read.static_id) == (value.rack, "s")
+    assert (read.rack, read.group_instance_id) == (value.rack, "s")
     assert grouped(read.owned) == grouped(value.owned)
     assert consumer_protocol.encode_subscription(read) == consumer_protocol.encode_subscription(
         value

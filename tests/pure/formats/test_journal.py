@@ -224,7 +224,7 @@ def test_a_topic_id_of_zeros_is_none() -> None:
 GROUP_KEY = bytes.fromhex("0002 0001 67")
 MEMBER = GroupMetadataMember(
     member_id="m1",
-    static_id="s",
+    group_instance_id="s",
     client_id="c",
     client_host="/h",
     rebalance_timeout=60_000,
@@ -276,7 +276,7 @@ def test_groups_of_every_version(value: str, since: int) -> None:
     assert entry.state_timestamp == (7 if since >= 2 else -1)
     (member,) = entry.members
     assert (member.member_id, member.client_id, member.client_host) == ("m1", "c", "/h")
-    assert member.static_id == ("s" if since >= 3 else None)
+    assert member.group_instance_id == ("s" if since >= 3 else None)
     # version 0 has one timeout for both
     assert (member.rebalance_timeout, member.session_timeout) == (60_000 if since else 6_000, 6_000)
     assert (member.subscription, member.assignment) == (b"\x01\x02", b"")
@@ -303,7 +303,7 @@ def membership(classic: ClassicMemberMetadata | None) -> MemberMetadataEntry:
     return MemberMetadataEntry(
         group="g",
         member_id="m1",
-        static_id=None,
+        group_instance_id=None,
         rack=None,
         client_id="c",
         client_host="/h",

@@ -39,7 +39,7 @@ def member(
     *,
     owned: Partitioned | None = None,
     generation: int | None = None,
-    static_id: str | None = None,
+    group_instance_id: str | None = None,
     topics: Sequence[str] = ("t",),
     told: bytes | None = None,
     user_data: bytes | None = None,
@@ -54,7 +54,7 @@ def member(
     )
     return GroupMetadataMember(
         member_id=name,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         client_id=f"client of {name}",
         client_host="/10.0.0.1",
         rebalance_timeout=300_000,
@@ -109,11 +109,13 @@ def times(timeline: GroupHistory) -> list[tuple[int, str, int, int | None]]:
 # consumer groups
 
 
-def joined(name: str, static_id: str | None = None, assignor: str | None = None) -> JournalEntry:
+def joined(
+    name: str, group_instance_id: str | None = None, assignor: str | None = None
+) -> JournalEntry:
     return MemberMetadataEntry(
         group="g",
         member_id=name,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         rack=None,
         client_id=f"client of {name}",
         client_host="/10.0.0.1",

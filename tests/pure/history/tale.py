@@ -31,7 +31,7 @@ def member(name: str, assigned: PartitionsByTopic | None = None, **fields: Any) 
     client = (rest if mark else name).partition("#")[0]
     given: dict[str, Any] = {
         "member_id": name,
-        "static_id": static if mark else None,
+        "group_instance_id": static if mark else None,
         "client_id": client,
         "client_host": "/10.0.0.1",
         "session_timeout": 45_000,
@@ -81,7 +81,7 @@ class Tale:
     def replaced(self, second: int, *names: str) -> Tale:
         """A static member is back: the same generation with another id."""
         last = self.told[-1]
-        held = {one.static_id: one.assigned for one in last.members}
+        held = {one.group_instance_id: one.assigned for one in last.members}
         members = [member(name, held[name.partition("!")[0]], **self.fields) for name in names]
         number = last.generation
         self.told.append(
@@ -101,7 +101,9 @@ class Tale:
             "range",
             partitions=self.partitions,
             members=[
-                rota.Member(id=one.member_id, topics=one.topics, static_id=one.static_id)
+                rota.Member(
+                    id=one.member_id, topics=one.topics, group_instance_id=one.group_instance_id
+                )
                 for one in plain
             ],
         )

@@ -518,14 +518,14 @@ def test_a_group_that_became_empty_soon_after_a_commit_was_left() -> None:
 
 
 def test_a_static_member_that_is_gone_was_most_likely_silent() -> None:
-    static = replace(A, static_id="s")
+    static = replace(A, group_instance_id="s")
 
     assert inferred(step([static, B], [B_ALONE])).likely is RebalanceCause.SILENT
     assert inferred(step([static, B], [B_ALONE]), committed(END - 20)).cause is RebalanceCause.LEFT
 
 
 def test_a_static_member_with_another_id_may_have_been_put_out_first() -> None:
-    static = replace(A, static_id="s")
+    static = replace(A, group_instance_id="s")
     back = replace(static, member_id="another")
 
     made = step([static, B], [back, B])

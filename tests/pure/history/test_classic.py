@@ -104,9 +104,9 @@ def test_after_it_was_empty_a_group_goes_on_counting() -> None:
 def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
     found = told(
         NEW,
-        saved(1, member("a-1", {"t": [0]}, static_id="a"), member("B", {"t": [1]})),
-        saved(1, member("a-2", {"t": [0]}, static_id="a"), member("B", {"t": [1]})),
-        saved(2, member("a-2", {"t": [0, 1]}, static_id="a")),
+        saved(1, member("a-1", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})),
+        saved(1, member("a-2", {"t": [0]}, group_instance_id="a"), member("B", {"t": [1]})),
+        saved(2, member("a-2", {"t": [0, 1]}, group_instance_id="a")),
     )
 
     assert marks(found)[2] is GenerationMark.REPLACED
@@ -173,7 +173,7 @@ def test_owners_keep_their_generations() -> None:
 
 
 def test_an_owner_has_a_name_and_a_place() -> None:
-    (row,) = told(saved(1, member("A", {"t": [4]}, static_id="a"))).ownership
+    (row,) = told(saved(1, member("A", {"t": [4]}, group_instance_id="a"))).ownership
 
     assert row == PartitionOwnership(
         group="g",
@@ -182,7 +182,7 @@ def test_an_owner_has_a_name_and_a_place() -> None:
         member_id="A",
         client_id="client of A",
         client_host="/10.0.0.1",
-        static_id="a",
+        group_instance_id="a",
         since=0,
         until=None,
         from_generation=1,

@@ -117,7 +117,7 @@ def test_what_is_set(name: str) -> None:
     assert WRITTEN[name] == Written(
         one.strategy_setting("range"),
         one.strategy_setting("roundrobin", "range"),
-        one.static_id(),
+        one.group_instance_id(),
         one.session_setting(45_000),
         one.session_setting(10 * MINUTES),
     )

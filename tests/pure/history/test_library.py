@@ -34,7 +34,7 @@ OWNED = consumer_protocol.encode_sticky_user_data(Partitions.of({"t": [0, 1]}), 
     ],
 )
 def test_libraries_name_themselves(client_id: str, found: str | None) -> None:
-    signs = LibrarySigns(group="pay-ments", client_id=client_id, static_id="pod-7")
+    signs = LibrarySigns(group="pay-ments", client_id=client_id, group_instance_id="pod-7")
 
     assert detect_library(signs) == found
 

@@ -38,7 +38,7 @@ def members(draw: st.DrawFn) -> tuple[GenerationMember, ...]:
     return tuple(
         GenerationMember(
             member_id=f"{name}{draw(st.integers(0, 2))}",
-            static_id=draw(st.sampled_from([None, None, name, "same"])),
+            group_instance_id=draw(st.sampled_from([None, None, name, "same"])),
             client_id=draw(st.sampled_from([name, "app"])),
             session_timeout=draw(st.sampled_from([None, 6_000, 45_000])),
             topics=tuple(draw(st.lists(st.sampled_from(TOPICS), unique=True))),

@@ -83,7 +83,7 @@ class Chaos:
         choose = self.random.choice
         self.config = MemberConfig(
             group="g",
-            static_id=choose((None, "static")),
+            group_instance_id=choose((None, "static")),
             auto_commit=choose((True, False)),
             max_poll_interval=choose((5_000, 300_000)),
         )
@@ -258,7 +258,7 @@ class Chaos:
             leader=me if leads else "other",
             skip_assignment=self.random.random() < 0.2,
             members=tuple(
-                JoinedMember(member_id=one, static_id=None, metadata=data)
+                JoinedMember(member_id=one, group_instance_id=None, metadata=data)
                 for one, data in listed.items()
             )
             if leads

@@ -222,7 +222,7 @@ def test_a_first_join_has_no_id_to_leave_with() -> None:
 
 @pytest.mark.parametrize("waits", [None, 1_000])
 def test_a_fenced_member_only_ends(waits: int | None) -> None:
-    member = stable(static_id="s")
+    member = stable(group_instance_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
     until = None if waits is None else member.now + waits
     commands = member.give(CloseRequested(until))

@@ -130,7 +130,7 @@ def test_join_that_may_work_later_is_tried_later(code: Code) -> None:
 
 
 def test_join_of_a_fenced_member_is_its_end() -> None:
-    member = joining(static_id="s")
+    member = joining(group_instance_id="s")
     commands = member.answer(JoinGroup, JoinGroupResult(code=Code.FENCED_INSTANCE_ID))
     assert member.state is MemberState.FENCED
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0", "t0-1"))]
@@ -187,7 +187,7 @@ def described(**group: object) -> DescribeGroupsResult:
 def a_member(client_id: str) -> DescribedMember:
     return DescribedMember(
         member_id=f"{client_id}-1",
-        static_id=None,
+        group_instance_id=None,
         client_id=client_id,
         client_host="/10.0.0.1",
         metadata=b"",
@@ -326,7 +326,7 @@ def test_sync_that_may_work_later_is_a_join_later(code: Code) -> None:
 
 
 def test_sync_of_a_fenced_member_is_its_end() -> None:
-    member = Driver(static_id="s")
+    member = Driver(group_instance_id="s")
     member.poll()
     member.found()
     member.answer_join()
@@ -452,7 +452,7 @@ def test_a_leave_that_was_refused_is_noted(code: Code) -> None:
     member.end_poll()
     member.pass_time(member.config.max_poll_interval, alive=True)
     reply = LeaveGroupResult(
-        members=(LeavingMemberResult(member_id=ME, static_id=None, code=code),)
+        members=(LeavingMemberResult(member_id=ME, group_instance_id=None, code=code),)
     )
     commands = member.answer(LeaveGroup, reply)
     assert [str(int(code)) in note.text for note in of(MemberNote, commands)] == [True]

@@ -53,11 +53,11 @@ def numbers(member: Driver) -> list[int]:
 
 
 def test_a_commit_carries_who_the_member_is() -> None:
-    member = stable(static_id="s")
+    member = stable(group_instance_id="s")
     member.commit(1, A)
     sent = member.sent(OffsetCommit)
     assert (sent.group, sent.generation, sent.member_id) == ("g", 1, ME)
-    assert (sent.static_id, dict(sent.offsets)) == ("s", A)
+    assert (sent.group_instance_id, dict(sent.offsets)) == ("s", A)
 
 
 def test_without_offsets_what_was_handed_out_is_committed() -> None:
@@ -68,11 +68,11 @@ def test_without_offsets_what_was_handed_out_is_committed() -> None:
 
 
 def test_one_that_only_assigns_commits_as_nobody() -> None:
-    member = Driver(topics=(), static_id="s")
+    member = Driver(topics=(), group_instance_id="s")
     member.commit(1, A)
     member.found()
     sent = member.sent(OffsetCommit)
-    assert (sent.generation, sent.member_id, sent.static_id) == (-1, "", None)
+    assert (sent.generation, sent.member_id, sent.group_instance_id) == (-1, "", None)
 
 
 # Synchronous
@@ -279,14 +279,14 @@ def test_a_member_that_rebalances_is_asked_to_poll_first() -> None:
 
 
 def test_a_fenced_member_cannot_commit() -> None:
-    member = stable(static_id="s")
+    member = stable(group_instance_id="s")
     member.beat(Code.FENCED_INSTANCE_ID)
     (done,) = of(FinishSyncCommit, member.commit(1, A, wait=1_000))
     assert isinstance(done.error, Fenced)
 
 
 def test_a_commit_that_is_fenced_ends_the_member() -> None:
-    member = stable(static_id="s")
+    member = stable(group_instance_id="s")
     member.commit(1, A, wait=1_000)
     (done,) = of(FinishSyncCommit, member.answer_commit(Code.FENCED_INSTANCE_ID))
     assert isinstance(done.error, Fenced)
@@ -294,7 +294,7 @@ def test_a_commit_that_is_fenced_ends_the_member() -> None:
 
 
 def test_a_commit_waiting_for_its_next_try_hears_of_the_fence() -> None:
-    member = stable(static_id="s")
+    member = stable(group_instance_id="s")
     member.pass_time(3_000)
     member.commit(1, A, wait=60_000)
     member.answer_commit(Code.COORDINATOR_LOAD_IN_PROGRESS)

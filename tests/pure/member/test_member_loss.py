@@ -211,7 +211,7 @@ def refuse(member: Driver, kind: type[GroupRequest]) -> list[MemberCommand]:
 
 
 def test_a_join_that_cannot_be_sent_is_told_and_tried_by_the_next_poll() -> None:
-    member = Driver(static_id="s")
+    member = Driver(group_instance_id="s")
     member.poll()
     member.found()
     assert raised(refuse(member, JoinGroup)) == [TOO_OLD]

@@ -117,7 +117,7 @@ def test_one_that_leaves() -> None:
 
 
 def test_a_static_one_may_be_back() -> None:
-    assert said(stable(static_id="s").give(CloseRequested()))[-1] == (
+    assert said(stable(group_instance_id="s").give(CloseRequested()))[-1] == (
         "gone from generation 1 for now, as 's' may be back: the application closes"
     )
 

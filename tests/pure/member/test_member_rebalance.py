@@ -123,7 +123,7 @@ def test_a_member_that_closes_leaves() -> None:
 
 
 def test_a_static_member_does_not_leave() -> None:
-    member = Driver(static_id="s")
+    member = Driver(group_instance_id="s")
     member.settle("t0-0")
     member.end_poll()
     commands = member.give(CloseRequested())
@@ -132,7 +132,7 @@ def test_a_static_member_does_not_leave() -> None:
 
 
 def test_a_static_leader_that_is_back_keeps_the_assignment() -> None:
-    member = Driver(static_id="s")
+    member = Driver(group_instance_id="s")
     member.poll()
     member.found()
     member.answer_join(5, leader=ME, members={ME: told(), OTHER: told()}, skip_assignment=True)

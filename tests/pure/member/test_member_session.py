@@ -185,7 +185,7 @@ def test_a_member_that_is_polled_too_late_leaves() -> None:
 
 
 def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
-    member = Driver(static_id="s")
+    member = Driver(group_instance_id="s")
     late(member)
     sent = len(of(SendRequest, member.log))
     member.pass_time(600_000)
@@ -193,7 +193,7 @@ def test_a_static_member_that_is_polled_too_late_falls_silent() -> None:
     assert not member.under_way(LeaveGroup)
     member.poll()
     assert member.heard() == [(ListenerMethod.LOST, tp("t0-0"))]
-    assert (member.sent(JoinGroup).member_id, member.sent(JoinGroup).static_id) == ("", "s")
+    assert (member.sent(JoinGroup).member_id, member.sent(JoinGroup).group_instance_id) == ("", "s")
 
 
 def test_polls_in_time_keep_a_member() -> None:

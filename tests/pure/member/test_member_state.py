@@ -23,7 +23,7 @@ F, L = MemberState.FENCED, MemberState.LEFT
 
 
 def unjoined() -> Driver:
-    return Driver(static_id="s")
+    return Driver(group_instance_id="s")
 
 
 def joining() -> Driver:
@@ -167,4 +167,4 @@ def test_an_assignment_that_cannot_be_read_is_left_and_told() -> None:
     commands = member.poll()
     assert (ST, U) in member.moves
     assert [type(error) for error in raised(commands)] == [FormatError]
-    assert member.sent(LeaveGroup).members[0].static_id == "s"
+    assert member.sent(LeaveGroup).members[0].group_instance_id == "s"

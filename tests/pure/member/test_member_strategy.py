@@ -65,27 +65,29 @@ class DislikesItsShare(RangeAssignor):
         raise LookupError("too little")
 
 
-def lead_with(assignor: Assignor, static_id: str | None = None) -> Driver:
-    member = Driver([assignor], static_id=static_id)
+def lead_with(assignor: Assignor, group_instance_id: str | None = None) -> Driver:
+    member = Driver([assignor], group_instance_id=group_instance_id)
     member.poll()
     member.found()
     member.answer_join(leader=ME, members={ME: told(), OTHER: told()})
     return member
 
 
-@pytest.mark.parametrize("static_id", [None, "s"])
+@pytest.mark.parametrize("group_instance_id", [None, "s"])
 @pytest.mark.parametrize(
     ("assignor", "error"),
     [(Raises(), StrategyFailed), (Doubles(), BrokenRule), (Writes(), BrokenRule)],
     ids=["raises", "doubles", "writes"],
 )
 def test_the_leader_leaves_and_tells(
-    assignor: Assignor, error: type[Exception], static_id: str | None
+    assignor: Assignor, error: type[Exception], group_instance_id: str | None
 ) -> None:
-    member = lead_with(assignor, static_id)
+    member = lead_with(assignor, group_instance_id)
     assert [type(one) for one in raised(member.log)] == [error]
     leaver = member.sent(LeaveGroup).members[0]
-    assert (leaver.member_id, leaver.static_id) == (ME, static_id), "or the others would wait"
+    assert (leaver.member_id, leaver.group_instance_id) == (ME, group_instance_id), (
+        "or the others would wait"
+    )
     assert not member.under_way(SyncGroup)
     assert member.state is MemberState.UNJOINED
 
@@ -163,10 +165,10 @@ def test_strategies_without_a_protocol_in_common_are_refused() -> None:
 
 
 def wait_for_strategy(
-    static_id: str | None = None, max_poll_interval: int = 300_000
+    group_instance_id: str | None = None, max_poll_interval: int = 300_000
 ) -> tuple[Driver, ComputeAssignment]:
     """The member leads, and its strategy is at work."""
-    member = Driver(static_id=static_id, max_poll_interval=max_poll_interval)
+    member = Driver(group_instance_id=group_instance_id, max_poll_interval=max_poll_interval)
     member.makes_assignments = False
     member.poll()
     member.found()
@@ -228,9 +230,9 @@ def test_what_it_makes_while_there_is_no_coordinator_is_made_anew() -> None:
     assert member.state is MemberState.JOINING
 
 
-@pytest.mark.parametrize("static_id", [None, "mine"])
-def test_one_that_takes_longer_than_the_rebalance_may(static_id: str | None) -> None:
-    member, task = wait_for_strategy(max_poll_interval=10_000, static_id=static_id)
+@pytest.mark.parametrize("group_instance_id", [None, "mine"])
+def test_one_that_takes_longer_than_the_rebalance_may(group_instance_id: str | None) -> None:
+    member, task = wait_for_strategy(max_poll_interval=10_000, group_instance_id=group_instance_id)
     commands = member.pass_time(10_000, alive=True)
     (error,) = raised(commands)
     assert isinstance(error, StrategyFailed)

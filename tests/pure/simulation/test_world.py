@@ -77,7 +77,7 @@ def test_one_who_leaves_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> None:
-    world = settled(2, strategy, static_id=True)
+    world = settled(2, strategy, group_instance_id=True)
     before = owned(world)
     restarted = world["p1"].program
     world.schedule(100_000, world["p1"].leave)
@@ -91,7 +91,7 @@ def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> N
 
 
 def test_a_static_member_that_stays_away_is_missed() -> None:
-    world = settled(2, static_id=True)
+    world = settled(2, group_instance_id=True)
     world.schedule(100_000, world["p1"].leave)
     world.run_until(300_000)
     ((noticed, _),) = notes(world, Happened.SILENT)
@@ -100,8 +100,8 @@ def test_a_static_member_that_stays_away_is_missed() -> None:
 
 
 def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
-    world = settled(2, static_id=True)
-    world.schedule(100_000, lambda: world.start(program("twin", static_id="s1")))
+    world = settled(2, group_instance_id=True)
+    world.schedule(100_000, lambda: world.start(program("twin", group_instance_id="s1")))
     world.run_until(200_000)
     assert owned(world) == {"p0": (0, 1, 2, 3, 4, 5), "twin": (6, 7, 8, 9, 10, 11)}
     raised = [record for record in world.trace if record.type is TraceEventType.RAISED]

@@ -52,7 +52,7 @@ class Actor:
 
     stage: Stage
     name: str
-    static_id: str | None = None
+    group_instance_id: str | None = None
     protocols: tuple[JoinGroupProtocol, ...] = supports("range", "roundrobin")
     protocol_type: str = CONSUMER_PROTOCOL_TYPE
     session_timeout: int = 30_000
@@ -83,7 +83,7 @@ class Actor:
         request = JoinGroup(
             group=self.stage.group,
             member_id=self.member_id,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
             protocol_type=self.protocol_type,
             protocols=self.protocols,
             session_timeout=self.session_timeout,
@@ -97,7 +97,7 @@ class Actor:
         """Join as one without id: ask for one, if dynamic, then come with it."""
         self.member_id = ""
         reply = self.join()
-        return self.join() if self.static_id is None else reply
+        return self.join() if self.group_instance_id is None else reply
 
     def sync(self, *others: Actor, **changes: Any) -> GroupResponse | None:
         """Sync; a leader names those whom it gives an assignment, itself included."""
@@ -106,7 +106,7 @@ class Actor:
             group=self.stage.group,
             generation=self.generation,
             member_id=self.member_id,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
             protocol_type=self.protocol_type,
             protocol="range",
             assignments=assignments,
@@ -118,13 +118,13 @@ class Actor:
             group=self.stage.group,
             generation=self.generation,
             member_id=self.member_id,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
         )
         return self.send(request, changes)
 
     def leave(self, *leavers: LeavingMember) -> GroupResponse | None:
         """Leave; or make others leave."""
-        own = LeavingMember(member_id=self.member_id, static_id=self.static_id)
+        own = LeavingMember(member_id=self.member_id, group_instance_id=self.group_instance_id)
         return self.send(LeaveGroup(group=self.stage.group, members=leavers or (own,)), {})
 
     def commit(self, offset: int = 7, metadata: str = "", **changes: Any) -> GroupResponse | None:
@@ -132,7 +132,7 @@ class Actor:
             group=self.stage.group,
             generation=self.generation,
             member_id=self.member_id,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
             offsets={T0: OffsetAndMetadata(offset, metadata)},
         )
         return self.send(request, changes)

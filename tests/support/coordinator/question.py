@@ -53,7 +53,7 @@ JOINS: dict[str, Ask] = {
         supports_member_id_required=False, supports_skip_assignment=False
     ),
     "newcomer with a given id": lambda g: pending(g).join(),
-    "given id, static": lambda g: pending(g).join(static_id="i9"),
+    "given id, static": lambda g: pending(g).join(group_instance_id="i9"),
     "leader, same": lambda g: g.a.join(),
     "leader, version 8": lambda g: g.a.join(supports_skip_assignment=False),
     "leader, changed": lambda g: g.a.join(protocols=CHANGED),
@@ -63,25 +63,27 @@ JOINS: dict[str, Ask] = {
     "follower, narrowed": lambda g: g.b.join(protocols=NARROWED),
     "follower, other timeouts": lambda g: g.b.join(session_timeout=9_000, rebalance_timeout=8_000),
     "stranger": lambda g: g.newcomer.join(member_id=STRANGER),
-    "new static": lambda g: g.newcomer.join(static_id="i9"),
-    "leader's static id": lambda g: g.newcomer.join(static_id="i1"),
+    "new static": lambda g: g.newcomer.join(group_instance_id="i9"),
+    "leader's static id": lambda g: g.newcomer.join(group_instance_id="i1"),
     "leader's static id, version 8": lambda g: g.newcomer.join(
-        static_id="i1", supports_skip_assignment=False
+        group_instance_id="i1", supports_skip_assignment=False
     ),
-    "leader's static id, changed": lambda g: g.newcomer.join(static_id="i1", protocols=CHANGED),
-    "follower's static id": lambda g: g.newcomer.join(static_id="i2"),
+    "leader's static id, changed": lambda g: g.newcomer.join(
+        group_instance_id="i1", protocols=CHANGED
+    ),
+    "follower's static id": lambda g: g.newcomer.join(group_instance_id="i2"),
     "follower's static id, reordered": lambda g: g.newcomer.join(
-        static_id="i2", protocols=REORDERED
+        group_instance_id="i2", protocols=REORDERED
     ),
     "follower's static id, other strategies": lambda g: g.newcomer.join(
-        static_id="i2", protocols=ALIEN
+        group_instance_id="i2", protocols=ALIEN
     ),
     "stranger with leader's static id": lambda g: g.newcomer.join(
-        member_id=STRANGER, static_id="i1"
+        member_id=STRANGER, group_instance_id="i1"
     ),
-    "leader with an unknown static id": lambda g: g.a.join(static_id="i7"),
-    "leader with the follower's static id": lambda g: g.a.join(static_id="i2"),
-    "leader without static id": lambda g: g.a.join(static_id=None),
+    "leader with an unknown static id": lambda g: g.a.join(group_instance_id="i7"),
+    "leader with the follower's static id": lambda g: g.a.join(group_instance_id="i2"),
+    "leader without static id": lambda g: g.a.join(group_instance_id=None),
     "newcomer, other type": lambda g: g.newcomer.join(protocol_type="other"),
     "leader, other type": lambda g: g.a.join(protocol_type="other"),
     "newcomer, no type": lambda g: g.newcomer.join(protocol_type=""),
@@ -96,7 +98,7 @@ JOINS: dict[str, Ask] = {
         session_timeout=CONFIG.max_session_timeout
     ),
     "newcomer, no group": lambda g: g.newcomer.join(group=""),
-    "newcomer, empty static id": lambda g: g.newcomer.join(static_id=""),
+    "newcomer, empty static id": lambda g: g.newcomer.join(group_instance_id=""),
     "newcomer, a strategy twice": lambda g: g.newcomer.join(protocols=supports("range", "range")),
 }
 
@@ -110,15 +112,16 @@ def wrong_ways(ask: Callable[[Actor, dict[str, Any]], object]) -> dict[str, Ask]
     return {
         "earlier generation": lambda g: ask(g.a, {"generation": g.a.generation - 1}),
         "later generation": lambda g: ask(g.a, {"generation": g.a.generation + 1}),
-        "stranger": asked("a", member_id=STRANGER, static_id=None),
+        "stranger": asked("a", member_id=STRANGER, group_instance_id=None),
         "stranger, later generation": lambda g: ask(
-            g.a, {"member_id": STRANGER, "static_id": None, "generation": g.a.generation + 1}
+            g.a,
+            {"member_id": STRANGER, "group_instance_id": None, "generation": g.a.generation + 1},
         ),
-        "no member": asked("a", member_id="", static_id=None),
-        "stranger with leader's static id": asked("a", member_id=STRANGER, static_id="i1"),
-        "no member, leader's static id": asked("a", member_id="", static_id="i1"),
-        "unknown static id": asked("a", static_id="i7"),
-        "follower's static id": asked("a", static_id="i2"),
+        "no member": asked("a", member_id="", group_instance_id=None),
+        "stranger with leader's static id": asked("a", member_id=STRANGER, group_instance_id="i1"),
+        "no member, leader's static id": asked("a", member_id="", group_instance_id="i1"),
+        "unknown static id": asked("a", group_instance_id="i7"),
+        "follower's static id": asked("a", group_instance_id="i2"),
         "no group": asked("a", group=""),
         "with a given id": lambda g: ask(pending(g), {"generation": g.a.generation}),
     }
@@ -157,16 +160,16 @@ LEAVES: dict[str, Ask] = {
     "empty list": admin(lambda name: LeaveGroup(group=name, members=())),
     "no group": admin(lambda _: LeaveGroup(group="", members=(LeavingMember(member_id=STRANGER),))),
     "given id": lambda g: pending(g).leave(),
-    "leader by static id": lambda g: g.newcomer.leave(LeavingMember(static_id="i1")),
+    "leader by static id": lambda g: g.newcomer.leave(LeavingMember(group_instance_id="i1")),
     "both by static id": lambda g: g.newcomer.leave(
-        LeavingMember(static_id="i1"), LeavingMember(static_id="i2")
+        LeavingMember(group_instance_id="i1"), LeavingMember(group_instance_id="i2")
     ),
-    "unknown static id": lambda g: g.newcomer.leave(LeavingMember(static_id="i7")),
+    "unknown static id": lambda g: g.newcomer.leave(LeavingMember(group_instance_id="i7")),
     "stranger with leader's static id": lambda g: g.newcomer.leave(
-        LeavingMember(member_id=STRANGER, static_id="i1")
+        LeavingMember(member_id=STRANGER, group_instance_id="i1")
     ),
     "leader with the follower's static id": lambda g: g.a.leave(
-        LeavingMember(member_id=g.a.member_id, static_id="i2")
+        LeavingMember(member_id=g.a.member_id, group_instance_id="i2")
     ),
     "leader without static id": lambda g: g.a.leave(LeavingMember(member_id=g.a.member_id)),
 }
@@ -175,7 +178,8 @@ LEAVES: dict[str, Ask] = {
 def leavers(*actors: Actor) -> tuple[LeavingMember, ...]:
     """These, by id and static id."""
     return tuple(
-        LeavingMember(member_id=each.member_id, static_id=each.static_id) for each in actors
+        LeavingMember(member_id=each.member_id, group_instance_id=each.group_instance_id)
+        for each in actors
     )
 
 
@@ -185,7 +189,7 @@ COMMITS: dict[str, Ask] = {
     "without joining": lambda g: g.newcomer.commit(8),
     "leader without generation": lambda g: g.a.commit(8, generation=-1),
     "stranger without generation": lambda g: g.newcomer.commit(8, member_id=STRANGER),
-    "static id without generation": lambda g: g.newcomer.commit(8, static_id="i1"),
+    "static id without generation": lambda g: g.newcomer.commit(8, group_instance_id="i1"),
     "leader, version 8": lambda g: g.a.commit(8, supports_group_id_not_found=False),
     "without joining, version 8": lambda g: g.newcomer.commit(8, supports_group_id_not_found=False),
     "longest metadata": lambda g: g.a.commit(8, "m" * LIMIT),

@@ -48,7 +48,7 @@ def _company(stage: Stage) -> Company:
 
 def _enter(actor: Actor) -> None:
     """Join as a new process; a dynamic one only if its last member is gone."""
-    if actor.static_id is not None or not actor.member_id:
+    if actor.group_instance_id is not None or not actor.member_id:
         actor.enter()
 
 
@@ -61,7 +61,7 @@ def _join(actor: Actor, **changes: Any) -> None:
 
 def _leave(actor: Actor) -> None:
     actor.leave()
-    if actor.static_id is None:
+    if actor.group_instance_id is None:
         actor.member_id = ""
 
 
@@ -86,7 +86,7 @@ ACTIONS: tuple[tuple[int, Callable[[Company, Actor], object]], ...] = (
     (1, lambda _, actor: actor.heartbeat(generation=actor.generation + 1)),
     (3, lambda _, actor: _leave(actor)),
     (3, lambda _, actor: actor.commit()),
-    (1, lambda _, actor: actor.commit(generation=-1, member_id="", static_id=None)),
+    (1, lambda _, actor: actor.commit(generation=-1, member_id="", group_instance_id=None)),
     (3, lambda company, _: company.stage.wait(DELAY)),
     (1, lambda company, _: _delete_group(company)),
     (1, lambda company, _: _delete_offsets(company)),

@@ -72,14 +72,14 @@ def encode(request: GroupRequest) -> Message:  # noqa: C901, PLR0911 (one for ea
                 group_id=request.group,
                 generation_id=request.generation,
                 member_id=request.member_id,
-                group_instance_id=request.static_id,
+                group_instance_id=request.group_instance_id,
             )
         case LeaveGroup():
             identity = LeaveGroupRequest.MemberIdentity
             members = [
                 identity(
                     member_id=leaver.member_id,
-                    group_instance_id=leaver.static_id,
+                    group_instance_id=leaver.group_instance_id,
                     reason=leaver.reason,
                 )
                 for leaver in request.members
@@ -104,7 +104,7 @@ def encode(request: GroupRequest) -> Message:  # noqa: C901, PLR0911 (one for ea
 
 def _join(request: JoinGroup) -> Message:
     if not request.supports_member_id_required:
-        assert request.static_id is None, "static ids came with v5"
+        assert request.group_instance_id is None, "static ids came with v5"
         version = 3
     else:
         version = 9 if request.supports_skip_assignment else 8
@@ -115,7 +115,7 @@ def _join(request: JoinGroup) -> Message:
         session_timeout_ms=request.session_timeout,
         rebalance_timeout_ms=request.rebalance_timeout,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocols=[protocol(name=name, metadata=data) for name, data in request.protocols],
         reason=request.reason,
@@ -129,7 +129,7 @@ def _sync(request: SyncGroup) -> Message:
         group_id=request.group,
         generation_id=request.generation,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol,
         assignments=[
@@ -169,7 +169,7 @@ def _commit(request: OffsetCommit) -> Message:
         group_id=request.group,
         generation_id_or_member_epoch=request.generation,
         member_id=request.member_id,
-        group_instance_id=request.static_id,
+        group_instance_id=request.group_instance_id,
         topics=topics,
     )
 
@@ -213,7 +213,7 @@ def decode(request: GroupRequest, answer: Message) -> GroupResponse:  # noqa: C9
             members = tuple(
                 LeavingMemberResult(
                     member_id=each.member_id,
-                    static_id=each.group_instance_id,
+                    group_instance_id=each.group_instance_id,
                     code=Code(each.error_code),
                 )
                 for each in answer.members
@@ -249,7 +249,7 @@ def carried(request: GroupRequest, reply: GroupResponse) -> GroupResponse:
     """What of a reply the request's version has fields for."""
     match request, reply:
         case JoinGroup(supports_member_id_required=False), JoinGroupResult():
-            members = tuple(replace(each, static_id=None) for each in reply.members)
+            members = tuple(replace(each, group_instance_id=None) for each in reply.members)
             return replace(reply, protocol_type=None, members=members)
         case SyncGroup(protocol=None), SyncGroupResult():
             return replace(reply, protocol_type=None, protocol=None)
@@ -260,7 +260,7 @@ def _joined(answer: Message) -> JoinGroupResult:
     members = tuple(
         JoinedMember(
             member_id=each.member_id,
-            static_id=each.group_instance_id,
+            group_instance_id=each.group_instance_id,
             metadata=bytes(each.metadata),
         )
         for each in answer.members
@@ -307,7 +307,7 @@ def _described(group: Message) -> DescribedGroup:
     members = tuple(
         DescribedMember(
             member_id=each.member_id,
-            static_id=each.group_instance_id,
+            group_instance_id=each.group_instance_id,
             client_id=each.client_id,
             client_host=each.client_host,
             metadata=bytes(each.member_metadata),

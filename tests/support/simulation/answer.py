@@ -141,7 +141,7 @@ class Answers:
                 member
                 for member in stored
                 if member.member_id == leaver.member_id
-                or (not leaver.member_id and member.static_id == leaver.static_id)
+                or (not leaver.member_id and member.group_instance_id == leaver.group_instance_id)
             ]
             must(not there, "no success before the journal", request, there)
 

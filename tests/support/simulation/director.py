@@ -249,7 +249,7 @@ class Director:
         one = self._static()
         if one is None:
             return False
-        leaver = LeavingMember(static_id=one.program.config.static_id)
+        leaver = LeavingMember(group_instance_id=one.program.config.group_instance_id)
         self.arena.disturbed.add(one.name)
         self.arena.ask(LeaveGroup(group=one.program.config.group, members=(leaver,)))
         return True
@@ -257,7 +257,9 @@ class Director:
     # processes fail
 
     def _static(self) -> SimulatedProcess | None:
-        return self.arena.pick(lambda one: one.program.config.static_id is not None, frozen=True)
+        return self.arena.pick(
+            lambda one: one.program.config.group_instance_id is not None, frozen=True
+        )
 
     def _crash(self) -> bool:
         one = self.arena.pick(frozen=True)

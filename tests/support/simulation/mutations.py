@@ -176,7 +176,7 @@ def any_generation_may_commit() -> Any:
 @mutation("AssertionError", "no success before the journal")
 def a_leader_may_assign_for_an_old_generation() -> Any:
     def lenient(group: ClassicGroup, request: SyncGroup) -> Code:
-        return group.check_member(request.member_id, request.static_id)
+        return group.check_member(request.member_id, request.group_instance_id)
 
     return ((classic, "_check_sync_request", lenient),)
 
@@ -199,7 +199,7 @@ def a_generation_keeps_its_number() -> Any:
 
 @mutation("who is fenced is told")
 def nobody_is_fenced() -> Any:
-    def lenient(group: ClassicGroup, member_id: str, static_id: str | None) -> Code:
+    def lenient(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
         return Code.NONE if member_id in group.members else Code.UNKNOWN_MEMBER_ID
 
     return ((ClassicGroup, "check_member", lenient),)

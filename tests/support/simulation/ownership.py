@@ -49,7 +49,7 @@ class Seen:
 
     name: str
     group: str
-    static_id: str | None
+    group_instance_id: str | None
     protocol: RebalanceProtocol
     #: Assigned and not revoked, as its listener was told.
     held: set[TopicPartition] = field(default_factory=set)
@@ -64,7 +64,7 @@ class Seen:
     @property
     def identity(self) -> str:
         """A static member stays who it is when it is replaced."""
-        return self.static_id or self.name
+        return self.group_instance_id or self.name
 
 
 class Floor:
@@ -197,7 +197,7 @@ class WatchedMachine(MemberStateMachine):
     ) -> None:
         super().__init__(config, assignors, consumed)
         self.seen = Seen(
-            config.client_id, config.group, config.static_id, common_protocol(assignors)
+            config.client_id, config.group, config.group_instance_id, common_protocol(assignors)
         )
         self._floor = floor
 

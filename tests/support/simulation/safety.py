@@ -389,7 +389,7 @@ class Desk:
         must(Code.NONE not in codes, "fenced for good", request)
         while newest in self._successor:
             newest = self._successor[newest]
-        if request.static_id is not None and newest not in self._gone:
+        if request.group_instance_id is not None and newest not in self._gone:
             must(set(codes) <= FENCING, "who is fenced is told", request, codes)
 
 

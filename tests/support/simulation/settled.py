@@ -52,8 +52,8 @@ def settled(
         topics or {"t": 12}, seed=seed, config=config, nature=nature, metadata_age=metadata_age
     )
     for number in range(count):
-        static = f"s{number}" if options.get("static_id") else None
-        world.start(program(f"p{number}", strategy, **{**options, "static_id": static}))
+        static = f"s{number}" if options.get("group_instance_id") else None
+        world.start(program(f"p{number}", strategy, **{**options, "group_instance_id": static}))
     world.run_until(60_000)
     return world
 

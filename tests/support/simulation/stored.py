@@ -81,7 +81,9 @@ class Stored:
 
 def _check_members(entry: GroupMetadataEntry) -> None:
     ids = [member.member_id for member in entry.members]
-    static = [member.static_id for member in entry.members if member.static_id is not None]
+    static = [
+        member.group_instance_id for member in entry.members if member.group_instance_id is not None
+    ]
     must(len(set(ids)) == len(ids), "ids are unique", entry.group, ids)
     must(len(set(static)) == len(static), "static ids are unique", entry.group, static)
     if entry.members:
@@ -105,7 +107,7 @@ def _check_successor(old: GroupMetadataEntry, new: GroupMetadataEntry) -> None:
     same = len(old.members) == len(new.members) and len(changed) == 1
     if same:
         ((before, after),) = changed
-        same = before.static_id == after.static_id is not None
+        same = before.group_instance_id == after.group_instance_id is not None
         same = same and before.assignment == after.assignment
     must(same, "a generation is stored once", new.group, new.generation)
 

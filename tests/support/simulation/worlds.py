@@ -117,7 +117,7 @@ class Arena(World):
         config = MemberConfig(
             group=group.name,
             client_id=name,
-            static_id=f"static-{name}" if chance.happens(group.static) else None,
+            group_instance_id=f"static-{name}" if chance.happens(group.static) else None,
             session_timeout=session,
             heartbeat_interval=session // chance.between(4 if hasty else 3, 6),
             max_poll_interval=poll,

@@ -97,13 +97,13 @@ def assignments(
     strategy: str,
     joined: Mapping[str, bytes],
     cluster: MetadataResponse,
-    static_ids: Mapping[str, str] | None = None,
+    group_instance_ids: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """What the leader sends back, once it knows these subscriptions."""
     entry = JoinGroupResponse.JoinGroupResponseMember
     leader._coordinator._cluster.update_metadata(cluster)
     members = [
-        entry(member_id=name, group_instance_id=(static_ids or {}).get(name), metadata=sent)
+        entry(member_id=name, group_instance_id=(group_instance_ids or {}).get(name), metadata=sent)
         for name, sent in joined.items()
     ]
     given = leader._coordinator._perform_assignment("leader", strategy, members)
@@ -123,12 +123,12 @@ def rebalance(
     strategy: str,
     cluster: MetadataResponse,
     generation: int,
-    static_ids: Mapping[str, str] | None = None,
+    group_instance_ids: Mapping[str, str] | None = None,
 ) -> Given:
     """One rebalance of the whole group, led by its first member; what each owns after it."""
     joined = {name: subscription(member, strategy) for name, member in group.items()}
     leader = next(iter(group.values()))
-    given = assignments(leader, strategy, joined, cluster, static_ids)
+    given = assignments(leader, strategy, joined, cluster, group_instance_ids)
     for name, member in group.items():
         complete(member, strategy, given[name], generation)
     return {name: {tuple(tp) for tp in member.assignment()} for name, member in group.items()}

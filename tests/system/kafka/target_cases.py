@@ -73,7 +73,9 @@ class Moment:
             owned = sorted(member.owned, key=lambda one: (-rank.get(one.topic, 0), one.partition))
             claims = "+".join(f"{position[one.topic]}.{one.partition}" for one in owned)
             asked = "+".join(str(position[topic]) for topic in member.topics)
-            return f"{member.id},{member.static_id or ''},{member.rack or ''},{asked},{claims}"
+            return (
+                f"{member.id},{member.group_instance_id or ''},{member.rack or ''},{asked},{claims}"
+            )
 
         by_id = {member.id: member for member in self.members}
         ids = sort_like_java(by_id)
@@ -92,11 +94,16 @@ class Moment:
 
     def following(self, before: Moment) -> Moment:
         """The same where members own what they own ``before``; a static one by its static id."""
-        owned = {name: m.owned for m in before.members for name in (m.id, m.static_id) if name}
+        owned = {
+            name: m.owned for m in before.members for name in (m.id, m.group_instance_id) if name
+        }
         return replace(
             self,
             members=tuple(
-                replace(m, owned=owned.get(m.id) or owned.get(m.static_id or "") or NO_PARTITIONS)
+                replace(
+                    m,
+                    owned=owned.get(m.id) or owned.get(m.group_instance_id or "") or NO_PARTITIONS,
+                )
                 for m in self.members
             ),
         )
@@ -159,7 +166,7 @@ class _History:
 
     def _restart(self, moment: Moment) -> Moment:
         """Static members come back under other ids, and have the targets of the old ones."""
-        members = (replace(m, id=self._id()) if m.static_id else m for m in moment.members)
+        members = (replace(m, id=self._id()) if m.group_instance_id else m for m in moment.members)
         return replace(moment, members=tuple(members))
 
     def _grow(self, moment: Moment) -> Moment:
@@ -196,6 +203,6 @@ class _History:
         return Member(
             id=name,
             topics=every if self._equal else self._random.choice(self._choices),
-            static_id=f"s{name}" if self._random.random() < self._static else None,
+            group_instance_id=f"s{name}" if self._random.random() < self._static else None,
             rack=self._random.choice((None, "r0", "r1")),
         )

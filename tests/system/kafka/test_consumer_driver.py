@@ -105,7 +105,7 @@ def test_who_closes_does_not_wait_for_the_join_of_others(broker: KafkaBroker, gr
 
 
 def test_who_has_the_static_id_last_fences_the_other(broker: KafkaBroker, group: str) -> None:
-    made = partial(application, broker, group, static_id="s", heartbeat_interval=100)
+    made = partial(application, broker, group, group_instance_id="s", heartbeat_interval=100)
     with made() as app, made() as other:
         app.join()
         other.join()

@@ -62,7 +62,7 @@ def leader_leaves(stage: Stage) -> tuple[list[str], str | None]:
 
 def static_leader_is_absent(stage: Stage) -> tuple[list[str], str | None]:
     a, b, c = everybody = members(stage, "a", "b", "c", rebalance_timeout=SHORT)
-    a.static_id = "i1"
+    a.group_instance_id = "i1"
     formed(stage, a, b, c)
     b.join(protocols=supports("range", topics=("other",)))
     c.join()

@@ -189,7 +189,7 @@ def test_members_and_their_partitions_are_those_of_kafkas_tool(scene: Scene, gro
             partitions = sorted(map(int, listed[1].split(",")))
             theirs[line.split()[1]] = (" static-one " in line, partitions)
     assert theirs == {
-        each["id"]: (each["static_id"] == "static-one", each["assigned"][group.topic])
+        each["id"]: (each["group_instance_id"] == "static-one", each["assigned"][group.topic])
         for each in ours["members"]
     }
 

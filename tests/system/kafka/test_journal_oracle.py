@@ -101,7 +101,7 @@ def group_as_of(entry: GroupMetadataEntry, version: int) -> GroupMetadataEntry:
         members=tuple(
             replace(
                 member,
-                static_id=member.static_id if version >= 3 else None,
+                group_instance_id=member.group_instance_id if version >= 3 else None,
                 rebalance_timeout=(
                     member.rebalance_timeout if version >= 1 else member.session_timeout
                 ),

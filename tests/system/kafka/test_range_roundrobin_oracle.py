@@ -33,7 +33,7 @@ class Case:
             if count
         ]
         members = [
-            f"{m.id}/{m.static_id or '~'}/{_rack(m.rack)}/{'+'.join(m.topics)}"
+            f"{m.id}/{m.group_instance_id or '~'}/{_rack(m.rack)}/{'+'.join(m.topics)}"
             for m in self.members
         ]
         return "\t".join((strategy, " ".join(topics), " ".join(members)))
@@ -68,7 +68,9 @@ def draw(seed: str) -> Case:
         Member(
             id=name,
             topics=topics if equal else rng.sample(topics, rng.randint(0, len(topics))),
-            static_id=f"{rng.choice(ID_PREFIXES)}{number}" if rng.random() < statics else None,
+            group_instance_id=f"{rng.choice(ID_PREFIXES)}{number}"
+            if rng.random() < statics
+            else None,
             rack=rng.choice(racks) if rng.random() < in_racks else None,
         )
         for number, name in enumerate(sorted(ids))

@@ -150,7 +150,7 @@ def test_redacted_tables_name_nobody(
         str(member[name])
         for row in logged.rows(GENERATIONS)
         for member in row["members"]
-        for name in ("member_id", "client_id", "client_host", "static_id")
+        for name in ("member_id", "client_id", "client_host", "group_instance_id")
         if member[name]
     }
     assert len(names) > 100

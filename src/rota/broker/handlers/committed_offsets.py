@@ -82,7 +82,7 @@ def _handle_offset_commit(parts: HandlerContext, call: ServerRequest) -> None:
         group=asked.group_id,
         generation=asked.generation_id_or_member_epoch,
         member_id=asked.member_id,
-        static_id=asked.group_instance_id,
+        group_instance_id=asked.group_instance_id,
         offsets=offsets,
         topic_ids=ids,
         retention=None if retention == NO_RETENTION else retention,

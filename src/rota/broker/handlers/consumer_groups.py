@@ -175,7 +175,7 @@ def _handle_join_group(parts: HandlerContext, call: ServerRequest) -> None:
     request = JoinGroup(
         group=asked.group_id,
         member_id=asked.member_id,
-        static_id=asked.group_instance_id,
+        group_instance_id=asked.group_instance_id,
         protocol_type=asked.protocol_type,
         protocols=tuple(
             JoinGroupProtocol(each.name, bytes(each.metadata)) for each in asked.protocols
@@ -190,7 +190,7 @@ def _handle_join_group(parts: HandlerContext, call: ServerRequest) -> None:
         supports_member_id_required=call.version >= MEMBER_ID_REQUIRED_VERSION,
         supports_skip_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
     )
-    if len((request.static_id or request.client_id).encode()) > MAX_CLIENT_NAME_BYTES:
+    if len((request.group_instance_id or request.client_id).encode()) > MAX_CLIENT_NAME_BYTES:
         call.answer(_refuse_join_group(call, Code.INVALID_REQUEST))
         return
     ask_coordinator(parts, call, request, JoinGroupResult, _join_group_response)
@@ -208,7 +208,9 @@ def _join_group_response(call: ServerRequest, reply: JoinGroupResult) -> Message
         member_id=reply.member_id,
         members=[
             member(
-                member_id=each.member_id, group_instance_id=each.static_id, metadata=each.metadata
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                metadata=each.metadata,
             )
             for each in reply.members
         ],
@@ -237,7 +239,7 @@ def _handle_sync_group(parts: HandlerContext, call: ServerRequest) -> None:
         group=asked.group_id,
         generation=asked.generation_id,
         member_id=asked.member_id,
-        static_id=asked.group_instance_id,
+        group_instance_id=asked.group_instance_id,
         protocol_type=asked.protocol_type,
         protocol=asked.protocol_name,
         assignments=tuple((each.member_id, bytes(each.assignment)) for each in asked.assignments),
@@ -264,7 +266,7 @@ def _handle_heartbeat(parts: HandlerContext, call: ServerRequest) -> None:
         group=asked.group_id,
         generation=asked.generation_id,
         member_id=asked.member_id,
-        static_id=asked.group_instance_id,
+        group_instance_id=asked.group_instance_id,
     )
     ask_coordinator(parts, call, request, HeartbeatResult, _heartbeat_response)
 
@@ -282,7 +284,9 @@ def _handle_leave_group(parts: HandlerContext, call: ServerRequest) -> None:
     if call.version >= BATCHED_LEAVE_VERSION:
         members = tuple(
             LeavingMember(
-                member_id=each.member_id, static_id=each.group_instance_id, reason=each.reason
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                reason=each.reason,
             )
             for each in asked.members
         )
@@ -305,7 +309,11 @@ def _leave_group_response(call: ServerRequest, reply: LeaveGroupResult) -> Messa
     return LeaveGroupResponse(
         error_code=reply.code,
         members=[
-            member(member_id=each.member_id, group_instance_id=each.static_id, error_code=each.code)
+            member(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                error_code=each.code,
+            )
             for each in reply.members
         ],
     )
@@ -346,7 +354,7 @@ def _describe_group(group: DescribedGroup, operations: int) -> Message:
         members=[
             member(
                 member_id=each.member_id,
-                group_instance_id=each.static_id,
+                group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=each.client_host,
                 member_metadata=each.metadata,

@@ -98,7 +98,7 @@ class Problem:
 
     layout: PartitionNumbering
     members: tuple[str, ...]
-    static_ids: tuple[str | None, ...]
+    group_instance_ids: tuple[str | None, ...]
     class_of: IntArray
     classes: tuple[IntArray, ...]
     subscriptions_identical: bool
@@ -166,7 +166,9 @@ class Problem:
         return cls(
             layout=layout,
             members=members,
-            static_ids=tuple(subscription.static_id for subscription in subscriptions),
+            group_instance_ids=tuple(
+                subscription.group_instance_id for subscription in subscriptions
+            ),
             class_of=class_of,
             classes=classes,
             subscriptions_identical=len(asked) <= 1,
@@ -433,7 +435,7 @@ def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
     return held
 
 
-def sort_members_static_first(static_ids: Sequence[str | None]) -> IntArray:
+def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntArray:
     """Returns the positions of members in the order in which Range and RoundRobin serve them;
     members must be sorted by id.
 
@@ -441,10 +443,12 @@ def sort_members_static_first(static_ids: Sequence[str | None]) -> IntArray:
     nothing; the others follow by member id. The two never interleave. (kafka-python groups the
     unsorted list and loses members.)
     """
-    static = [(java_sort_key(name), at) for at, name in enumerate(static_ids) if name is not None]
+    static = [
+        (java_sort_key(name), at) for at, name in enumerate(group_instance_ids) if name is not None
+    ]
     if not static:
-        return np.arange(len(static_ids), dtype=np.int32)
-    dynamic = [at for at, name in enumerate(static_ids) if name is None]
+        return np.arange(len(group_instance_ids), dtype=np.int32)
+    dynamic = [at for at, name in enumerate(group_instance_ids) if name is None]
     return np.array([at for _, at in sorted(static)] + dynamic, dtype=np.int32)
 
 
@@ -457,7 +461,7 @@ class ConsumersPerTopic:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.member_order = sort_members_static_first(problem.static_ids)
+        self.member_order = sort_members_static_first(problem.group_instance_ids)
         self._problem = problem
         self._subscribers: dict[int, IntArray] = {}
         #: The kind of each topic.

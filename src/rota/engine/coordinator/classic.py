@@ -63,12 +63,12 @@ def handle_join(
     elif request.member_id == NO_MEMBER_ID:
         _join_without_id(turn, group, token, request, new_id)
     elif request.member_id in group.pending_join_members:
-        if request.static_id is None:
+        if request.group_instance_id is None:
             _add_member(turn, group, token, request, request.member_id)
         else:  # an id that was given to a dynamic member: no honest client does this
             turn.respond(token, JoinGroupResult(code=Code.UNKNOWN))
     else:
-        code = group.check_member(request.member_id, request.static_id)
+        code = group.check_member(request.member_id, request.group_instance_id)
         if code:
             refuse_join(turn, token, request, code)
         else:
@@ -122,10 +122,10 @@ def _join_without_id(
     request: JoinGroup,
     new_id: Callable[[], str],
 ) -> None:
-    name = request.client_id if request.static_id is None else request.static_id
+    name = request.client_id if request.group_instance_id is None else request.group_instance_id
     member_id = f"{name}-{new_id()}"
-    if request.static_id is not None:
-        if request.static_id in group.static_ids:
+    if request.group_instance_id is not None:
+        if request.group_instance_id in group.group_instance_ids:
             replace_static_member(turn, group, token, request, member_id)
         else:
             _add_member(turn, group, token, request, member_id)
@@ -147,8 +147,8 @@ def _add_member(
     group.add_member(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
     turn.start_timer(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
-    if request.static_id is not None:
-        how = f"static id {request.static_id}"
+    if request.group_instance_id is not None:
+        how = f"static id {request.group_instance_id}"
     else:
         how = "without an id" if request.member_id == NO_MEMBER_ID else "with the id it was given"
     turn.add_note(Happened.ADDED, group, f"{member_id} ({how})")
@@ -196,7 +196,7 @@ def replace_static_member(
     In a stable group whose strategy stays the same, the new process gets the assignment of the old
     one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
     """
-    old = group.members[group.static_ids[request.static_id or ""]]
+    old = group.members[group.group_instance_ids[request.group_instance_id or ""]]
     new = _make_replacement(old, new_id, request)
     if group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol:
 
@@ -216,7 +216,7 @@ def replace_static_member(
     _swap_static_member(turn, group, old, new)
     group.set_waiting_join(new, token)
     # while completing, the leader may already assign to the old id, so the round starts again
-    reason = f"static member {request.static_id} is back as {new_id}"
+    reason = f"static member {request.group_instance_id} is back as {new_id}"
     start_or_complete_rebalance(turn, group, reason)
 
 
@@ -338,7 +338,9 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     session ends (KIP-345).
     """
     turn.stop_timer(GroupTimerKind.JOIN, group)
-    absent = [m for m in group.members.values() if m.join_token is None and m.static_id is None]
+    absent = [
+        m for m in group.members.values() if m.join_token is None and m.group_instance_id is None
+    ]
     for member in absent:
         turn.remove_member(group, member)
     if absent:
@@ -445,7 +447,7 @@ def handle_sync(
 
 
 def _check_sync_request(group: ClassicGroup, request: SyncGroup) -> Code:
-    code = group.check_member(request.member_id, request.static_id)
+    code = group.check_member(request.member_id, request.group_instance_id)
     if code:
         return code
     if request.generation != group.generation:
@@ -509,7 +511,7 @@ def handle_heartbeat(
     if group is None:
         turn.respond(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
         return
-    code = group.check_member(request.member_id, request.static_id)
+    code = group.check_member(request.member_id, request.group_instance_id)
     if not code and request.generation != group.generation:
         code = Code.ILLEGAL_GENERATION
     if code:
@@ -561,7 +563,7 @@ def handle_leave(
             for m in request.members
         )
     )
-    gone = [m.member_id or m.static_id or "" for m in reply.members if not m.code]
+    gone = [m.member_id or m.group_instance_id or "" for m in reply.members if not m.code]
     if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
         start_rebalance(turn, group, f"members leave: {', '.join(gone)}")
     elif gone:
@@ -572,17 +574,19 @@ def handle_leave(
 
 
 def _make_leaving_member_result(leaver: LeavingMember, code: Code) -> LeavingMemberResult:
-    return LeavingMemberResult(member_id=leaver.member_id, static_id=leaver.static_id, code=code)
+    return LeavingMemberResult(
+        member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, code=code
+    )
 
 
 def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: LeavingMember) -> Code:
     member_id = leaver.member_id
-    if member_id == NO_MEMBER_ID and leaver.static_id is not None:
-        member_id = group.static_ids.get(leaver.static_id, NO_MEMBER_ID)
+    if member_id == NO_MEMBER_ID and leaver.group_instance_id is not None:
+        member_id = group.group_instance_ids.get(leaver.group_instance_id, NO_MEMBER_ID)
     elif group.remove_pending_join_member(member_id):
         turn.stop_timer(GroupTimerKind.SESSION, group, member_id)
         return Code.NONE
-    code = group.check_member(member_id, leaver.static_id)
+    code = group.check_member(member_id, leaver.group_instance_id)
     if not code:
         turn.remove_member(group, group.members[member_id])
         text = f"{member_id}; its reason: {leaver.reason or 'none given'}"

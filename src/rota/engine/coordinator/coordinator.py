@@ -143,7 +143,7 @@ def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool
         members=tuple(
             DescribedMember(
                 member_id=member.member_id,
-                static_id=member.static_id,
+                group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
                 metadata=member.metadata_for(group.protocol) if stable else b"",

@@ -96,7 +96,11 @@ class GroupLog:
         members = () if self._stored is None else self._stored.members
         self.state = STABLE if members else EMPTY
         self.leader = None if self._stored is None else self._stored.leader
-        self.static = {one.member_id: one.static_id for one in members if one.static_id is not None}
+        self.static = {
+            one.member_id: one.group_instance_id
+            for one in members
+            if one.group_instance_id is not None
+        }
         return f"Loaded classic group {self.name} with {len(members)} members."
 
     def log_note(  # noqa: C901 (one case for each kind)

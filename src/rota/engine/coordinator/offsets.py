@@ -73,7 +73,7 @@ def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> 
         )
     if anonymous and group.state is GroupState.EMPTY:
         return Code.NONE
-    code = group.check_member(request.member_id, request.static_id)
+    code = group.check_member(request.member_id, request.group_instance_id)
     if code:
         return code
     if request.generation != group.generation:

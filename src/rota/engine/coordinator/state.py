@@ -122,19 +122,19 @@ class ClassicGroupMember:
         "assignment",
         "client_host",
         "client_id",
+        "group_instance_id",
         "is_new",
         "join_token",
         "member_id",
         "protocols",
         "rebalance_timeout",
         "session_timeout",
-        "static_id",
         "sync_token",
     )
 
     def __init__(self, member_id: str, request: JoinGroup) -> None:
         self.member_id = member_id
-        self.static_id = request.static_id
+        self.group_instance_id = request.group_instance_id
         self.client_id = request.client_id
         self.client_host = request.client_host
         self.session_timeout = request.session_timeout
@@ -159,7 +159,7 @@ class ClassicGroupMember:
         protocols = (JoinGroupProtocol(entry.protocol or "", saved.subscription),)
         request = JoinGroup(
             group=entry.group,
-            static_id=saved.static_id,
+            group_instance_id=saved.group_instance_id,
             protocols=protocols,
             session_timeout=saved.session_timeout,
             rebalance_timeout=saved.session_timeout if timeout == -1 else timeout,
@@ -192,7 +192,7 @@ class ClassicGroupMember:
         """Returns the member as the journal stores it, with this assignment."""
         return GroupMetadataMember(
             member_id=self.member_id,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
             rebalance_timeout=self.rebalance_timeout,
@@ -214,6 +214,7 @@ class ClassicGroup:
     __slots__ = (
         "_supporters_by_protocol",
         "generation",
+        "group_instance_ids",
         "initial_delay_remaining",
         "leader",
         "members",
@@ -227,7 +228,6 @@ class ClassicGroup:
         "protocol_type",
         "state",
         "state_timestamp",
-        "static_ids",
         "subscribed_topics",
         "waiting_join_count",
     )
@@ -244,7 +244,7 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, ClassicGroupMember] = {}
         #: The member id of each static id.
-        self.static_ids: dict[str, str] = {}
+        self.group_instance_ids: dict[str, str] = {}
         #: Ids given out to members that have not joined with them yet, in order.
         self.pending_join_members: dict[str, None] = {}
         #: Members that have not sent their sync in this generation, in order.
@@ -291,8 +291,8 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
-        if member.static_id is not None:
-            self.static_ids[member.static_id] = member.member_id
+        if member.group_instance_id is not None:
+            self.group_instance_ids[member.group_instance_id] = member.member_id
         self._supporters_by_protocol.update(member.strategies)
         self.leader = self.leader or member.member_id
         self.pending_join_members.pop(member.member_id, None)
@@ -323,8 +323,8 @@ class ClassicGroup:
     def remove_member(self, member: ClassicGroupMember) -> None:
         """Removes a member. If it was the leader, the first remaining member becomes the leader."""
         del self.members[member.member_id]
-        if member.static_id is not None:
-            del self.static_ids[member.static_id]
+        if member.group_instance_id is not None:
+            del self.group_instance_ids[member.group_instance_id]
         self.take_waiting_join(member)
         self._remove_supporter(member)
         self.pending_sync_members.pop(member.member_id, None)
@@ -343,8 +343,8 @@ class ClassicGroup:
             for key, member in self.members.items()
         }
         self.pending_sync_members.pop(old.member_id, None)
-        if new.static_id is not None:
-            self.static_ids[new.static_id] = new.member_id
+        if new.group_instance_id is not None:
+            self.group_instance_ids[new.group_instance_id] = new.member_id
         if self.leader == old.member_id:
             self.leader = new.member_id
 
@@ -354,12 +354,12 @@ class ClassicGroup:
         self.pending_join_members.pop(member_id, None)
         return known
 
-    def check_member(self, member_id: str, static_id: str | None) -> Code:
+    def check_member(self, member_id: str, group_instance_id: str | None) -> Code:
         """Returns NONE if the request comes from a current member, else UNKNOWN_MEMBER_ID or
         FENCED_INSTANCE_ID.
         """
-        if static_id is not None:
-            holder = self.static_ids.get(static_id)
+        if group_instance_id is not None:
+            holder = self.group_instance_ids.get(group_instance_id)
             if holder is None:
                 return Code.UNKNOWN_MEMBER_ID
             if holder != member_id:
@@ -477,13 +477,13 @@ class ClassicGroup:
         group.protocol_type = entry.protocol_type or None
         group.protocol = entry.protocol
         group.offsets = offsets
-        listed = {saved.static_id or saved.member_id: saved for saved in entry.members}
+        listed = {saved.group_instance_id or saved.member_id: saved for saved in entry.members}
         for saved in listed.values() if entry.protocol is not None else ():
             member = ClassicGroupMember.from_entry_member(saved, entry)
             member.assignment = saved.assignment
             group.members[member.member_id] = member
-            if member.static_id is not None:
-                group.static_ids[member.static_id] = member.member_id
+            if member.group_instance_id is not None:
+                group.group_instance_ids[member.group_instance_id] = member.member_id
             group._supporters_by_protocol.update(member.strategies)
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         group.leader = (
@@ -497,7 +497,7 @@ class ClassicGroup:
         return tuple(
             JoinedMember(
                 member_id=member.member_id,
-                static_id=member.static_id,
+                group_instance_id=member.group_instance_id,
                 metadata=member.metadata_for(self.protocol),
             )
             for member in self.members.values()
@@ -510,8 +510,8 @@ class ClassicGroup:
         assert self._supporters_by_protocol == Counter(
             name for m in members for name in m.strategies
         )
-        assert self.static_ids == {
-            m.static_id: m.member_id for m in members if m.static_id is not None
+        assert self.group_instance_ids == {
+            m.group_instance_id: m.member_id for m in members if m.group_instance_id is not None
         }
         assert self.pending_sync_members.keys() <= self.members.keys()
         assert self.pending_join_members.keys().isdisjoint(self.members)

@@ -202,9 +202,9 @@ OWNED_PARTITIONS_VERSION, GENERATION_VERSION, RACK_VERSION = 1, 2, 3
 MAX_SHARED_TOPIC_LISTS = 8
 
 
-def decode_subscription(data: bytes, static_id: str | None = None) -> Subscription:
+def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
     """Decodes a subscription; the group instance id is not part of its bytes but of JoinGroup."""
-    return _PartialSubscription(data, static_id, {}).complete()
+    return _PartialSubscription(data, group_instance_id, {}).complete()
 
 
 def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
@@ -223,9 +223,9 @@ def decode_subscriptions(
     """
     known: dict[bytes, tuple[str, ...]] = {}
     drafts: list[_PartialSubscription | FormatError] = []
-    for data, static_id in members:
+    for data, group_instance_id in members:
         try:
-            drafts.append(_PartialSubscription(data, static_id, known))
+            drafts.append(_PartialSubscription(data, group_instance_id, known))
         except FormatError as error:
             drafts.append(error)
     owning = [
@@ -245,13 +245,13 @@ def decode_subscriptions(
 class _PartialSubscription:
     """A subscription read up to its owned partitions."""
 
-    __slots__ = ("owned", "reader", "static_id", "topics", "user_data", "version")
+    __slots__ = ("group_instance_id", "owned", "reader", "topics", "user_data", "version")
 
     def __init__(
-        self, data: bytes, static_id: str | None, known: dict[bytes, tuple[str, ...]]
+        self, data: bytes, group_instance_id: str | None, known: dict[bytes, tuple[str, ...]]
     ) -> None:
         self.reader = PrimitiveReader(data, SUBSCRIPTION)
-        self.static_id = static_id
+        self.group_instance_id = group_instance_id
         self.version = read_protocol_version(self.reader)
         self.topics = _read_topics(self.reader, known)
         self.user_data = self.reader.nullable_bytes("user data")
@@ -274,7 +274,7 @@ class _PartialSubscription:
             owned=owned,
             generation=generation if generation >= 0 else None,
             rack=rack or None,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
         )
 
 

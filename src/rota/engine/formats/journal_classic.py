@@ -248,7 +248,7 @@ def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
         end = at + 2 + max(size, 0)
         texts.append(None if size < 0 else data[at + 2 : end].decode())
         at = end
-    member_id, static_id, client_id, client_host = texts
+    member_id, group_instance_id, client_id, client_host = texts
     rebalance_timeout, session_timeout, size = _THREE_INT32.unpack_from(data, at)
     told_at, end = at + 12, at + 12 + size
     (given,) = _INT32.unpack_from(data, end)
@@ -259,7 +259,7 @@ def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
         raise struct.error
     return GroupMetadataMember(
         member_id=member_id,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         client_id=client_id,
         client_host=client_host,
         rebalance_timeout=rebalance_timeout,
@@ -275,14 +275,14 @@ def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMemb
     nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
     some_bytes = reader.compact_bytes if flexible else reader.bytes_not_null
     member_id = text("member id")
-    static_id = nullable_text("static id") if version >= 3 else None
+    group_instance_id = nullable_text("static id") if version >= 3 else None
     client_id = text("client id")
     client_host = text("client host")
     rebalance_timeout = reader.int32("rebalance timeout") if version >= 1 else None
     session_timeout = reader.int32("session timeout")
     member = GroupMetadataMember(
         member_id=member_id,
-        static_id=static_id,
+        group_instance_id=group_instance_id,
         client_id=client_id,
         client_host=client_host,
         # before version 1 the session timeout was used for both
@@ -351,7 +351,7 @@ def encode_group_value(entry: GroupMetadataEntry) -> bytes:
     writer.int32(len(entry.members))
     for member in entry.members:
         writer.string(member.member_id)
-        writer.string(member.static_id)
+        writer.string(member.group_instance_id)
         writer.string(member.client_id)
         writer.string(member.client_host)
         writer.int32(member.rebalance_timeout)

@@ -244,7 +244,7 @@ RECORD_TYPES = (
         MEMBER_KEY_FIELDS,
         Structure(
             {
-                "static_id": NULLABLE_TEXT,
+                "group_instance_id": NULLABLE_TEXT,
                 "rack": NULLABLE_TEXT,
                 "client_id": TEXT,
                 "client_host": TEXT,

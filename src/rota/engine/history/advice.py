@@ -129,7 +129,7 @@ def _static_steps(
             "deploys: the name of a StatefulSet's pod or of a host, not that of a Deployment's "
             "pod. Two processes with the same one shut each other out.",
             libraries,
-            ClientLibrary.static_id,
+            ClientLibrary.group_instance_id,
         )
     if session is None:
         return

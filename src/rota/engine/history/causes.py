@@ -378,7 +378,11 @@ def _leave_cause_without_reason(
 ) -> _StatedCause:
     """It was closed, or it left by itself because it polled too late."""
     at, member = seen.first.at, seen.member(member_id)
-    if member is None or member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+    if (
+        member is None
+        or member.group_instance_id is not None
+        or member.library in NO_POLL_LIMIT_LIBRARIES
+    ):
         return RebalanceCause.LEFT, None, said  # what is static falls silent
     interval = member.rebalance_timeout or 0
     if _find_last_join(seen, member.member_id) > at - interval:
@@ -691,7 +695,7 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
     committed = case.last_commit(member)
     if session is None or poll is None or committed is None:
         return False
-    if member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+    if member.group_instance_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
         return (
             case.until - committed < session * FRESH_COMMIT_SHARE
         )  # such do not leave for polling too late
@@ -718,7 +722,7 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
     """How a member went, by how long it had not committed."""
-    is_static = member.static_id is not None
+    is_static = member.group_instance_id is not None
     if case.before.kind is GroupType.CONSUMER and is_static:
         return RebalanceCause.SILENT  # it is only away, until its session is over
     committed = case.last_commit(member)
@@ -763,7 +767,7 @@ def _describe_members(members: tuple[GenerationMember, ...], what: str) -> str:
     """The first of them, and how many more."""
     if not members:
         return ""
-    names = sorted(one.static_id or one.client_id or one.member_id for one in members)
+    names = sorted(one.group_instance_id or one.client_id or one.member_id for one in members)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more} {what}"
 

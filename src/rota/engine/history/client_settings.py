@@ -94,7 +94,7 @@ class LibrarySigns(NamedTuple):
 
     group: str
     client_id: str
-    static_id: str | None = None
+    group_instance_id: str | None = None
     strategy: str = ""
     #: Of its subscription; None: of a consumer group, or not readable.
     version: int | None = None
@@ -108,7 +108,7 @@ class LibrarySigns(NamedTuple):
         return cls(
             group=group,
             client_id=saved.client_id,
-            static_id=saved.static_id,
+            group_instance_id=saved.group_instance_id,
             strategy=strategy,
             version=None if told is None else int.from_bytes(saved.subscription[:2], "big"),
             user_data=None if told is None else told.user_data,
@@ -129,7 +129,9 @@ def _is_java_client_id(signs: LibrarySigns) -> bool:
     """``consumer-<group>-<number>``, or the static id in the number's place."""
     prefix = f"consumer-{signs.group}-"
     rest = signs.client_id.removeprefix(prefix)
-    return signs.client_id.startswith(prefix) and (rest.isdecimal() or rest == signs.static_id)
+    return signs.client_id.startswith(prefix) and (
+        rest.isdecimal() or rest == signs.group_instance_id
+    )
 
 
 def _detect_by_bytes(signs: LibrarySigns) -> str | None:
@@ -299,7 +301,7 @@ class ClientLibrary:
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
 
-    def static_id(self) -> str | None:
+    def group_instance_id(self) -> str | None:
         """The setting of a static member, and what it asks for."""
         return None if self.static is None else self.static + self.static_needs
 

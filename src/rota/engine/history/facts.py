@@ -59,7 +59,7 @@ class GenerationMember:
     """A member as its generation was saved."""
 
     member_id: str
-    static_id: str | None = None
+    group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     #: None for members of consumer groups: the broker's own setting holds.
@@ -229,7 +229,7 @@ class PartitionOwnership:
     member_id: str
     client_id: str
     client_host: str
-    static_id: str | None
+    group_instance_id: str | None
     since: int
     #: None: to the end of the evidence.
     until: int | None

@@ -184,7 +184,7 @@ def _ownership_rows(group: str, tenures: list[_OwnershipSpan]) -> list[Partition
             member_id=tenure.owner.member_id,
             client_id=tenure.owner.client_id,
             client_host=tenure.owner.client_host,
-            static_id=tenure.owner.static_id,
+            group_instance_id=tenure.owner.group_instance_id,
             since=tenure.since,
             until=tenure.until,
             from_generation=tenure.from_generation,
@@ -264,7 +264,7 @@ def generation_distance(number: int, of: int) -> int:
 
 def member_key(member: GenerationMember) -> str:
     """Returns the id that a member keeps when it comes back: its static id, if it has one."""
-    return member.static_id or member.member_id
+    return member.group_instance_id or member.member_id
 
 
 #: The protocol type whose bytes are subscriptions and assignments.
@@ -326,7 +326,7 @@ class ClassicGroupReader:
         found = [self._same(strategy, one) for one in saved]
         new = [one for one, known in zip(saved, found, strict=True) if known is None]
         told = consumer_protocol.decode_subscriptions(
-            [(one.subscription, one.static_id) for one in new]
+            [(one.subscription, one.group_instance_id) for one in new]
         )
         made = (
             self._consumer(entry.group, strategy, *piece)
@@ -398,7 +398,7 @@ def _continues_life(last: Generation, entry: GroupMetadataEntry, *, converted: b
     if gain or converted:
         return gain >= 0 and not is_new_group(entry)
     return {member_key(member) for member in last.members} == {
-        member.static_id or member.member_id for member in entry.members
+        member.group_instance_id or member.member_id for member in entry.members
     }
 
 
@@ -468,7 +468,7 @@ def _owned_in_subscription(strategy: str, told: Subscription) -> OwnedPartitions
 def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMember:
     return GenerationMember(
         member_id=saved.member_id,
-        static_id=saved.static_id,
+        group_instance_id=saved.group_instance_id,
         client_id=saved.client_id,
         client_host=saved.client_host,
         session_timeout=saved.session_timeout,
@@ -523,13 +523,13 @@ class ConsumerGroupReader:
         """An entry of the group, but for its tombstone."""
         match entry:
             case MemberMetadataEntry():
-                if entry.static_id in self._vacant:
+                if entry.group_instance_id in self._vacant:
                     self._replacing.add(entry.member_id)
                 self._members[entry.member_id] = entry
             case MemberMetadataTombstone():
                 gone = self._members.pop(entry.member_id, None)
-                if gone is not None and gone.static_id is not None:
-                    self._vacant.add(gone.static_id)
+                if gone is not None and gone.group_instance_id is not None:
+                    self._vacant.add(gone.group_instance_id)
             case ConsumerGroupMetadataEntry():
                 self._came(written, entry)
             case TargetAssignmentMemberEntry():
@@ -665,7 +665,7 @@ class ConsumerGroupReader:
         classic = saved.classic if uses_classic_protocol(saved) else None
         return GenerationMember(
             member_id=saved.member_id,
-            static_id=saved.static_id,
+            group_instance_id=saved.group_instance_id,
             client_id=saved.client_id,
             client_host=saved.client_host,
             session_timeout=None if classic is None else classic.session_timeout,
@@ -677,7 +677,9 @@ class ConsumerGroupReader:
             assigned=target,
             library=detect_library(
                 LibrarySigns(
-                    group=saved.group, client_id=saved.client_id, static_id=saved.static_id
+                    group=saved.group,
+                    client_id=saved.client_id,
+                    group_instance_id=saved.group_instance_id,
                 )
             ),
         )

@@ -197,7 +197,7 @@ def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
 
 
 def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> GroupPolicy:
-    static = [member for member in generation.members if member.static_id is not None]
+    static = [member for member in generation.members if member.group_instance_id is not None]
     membership = MembershipType.DYNAMIC
     if static:
         everyone = len(static) == len(generation.members)

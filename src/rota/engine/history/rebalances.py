@@ -294,7 +294,9 @@ def diff_generations(
 def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], GenerationMember]:
     """Members by what they are known by: a tuple around static ids, which may look like any id."""
     return {
-        member.member_id if member.static_id is None else (member.static_id,): member
+        member.member_id
+        if member.group_instance_id is None
+        else (member.group_instance_id,): member
         for member in generation.members
     }
 
@@ -385,7 +387,7 @@ def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> Rebalanc
             SnapshotMember(
                 board.number(member_identity(member)),
                 member.member_id,
-                member.static_id,
+                member.group_instance_id,
                 member.topics,
             )
             for member in after.members
@@ -484,7 +486,7 @@ def gave_up_everything(before: Generation, after: Generation, new: GenerationMem
     if new.owned or after.strategy != COOPERATIVE_STICKY:
         return not new.owned
     told = -1 if new.owned_generation is None else new.owned_generation
-    return new.static_id is None or told >= before.generation
+    return new.group_instance_id is None or told >= before.generation
 
 
 def rebalance_protocol(step: Rebalance) -> str:

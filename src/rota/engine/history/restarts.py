@@ -167,7 +167,7 @@ def find_leave_time(
         return event.generation.at
     cause = causes.get(event.key)
     silent = cause is RebalanceCause.SILENT or (
-        member.static_id is not None and cause is not RebalanceCause.LEFT
+        member.group_instance_id is not None and cause is not RebalanceCause.LEFT
     )
     session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
     return event.generation.at - (session if silent else 0)
@@ -180,9 +180,9 @@ def _match_by_name(
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
     pairs: list[tuple[_AbsentMember, GenerationMember]] = []
     names: tuple[Callable[[GenerationMember], Hashable], ...] = (
-        lambda member: member.static_id,
-        lambda member: (member.client_id, member.client_host, member.static_id),
-        lambda member: (member.client_id, member.static_id),
+        lambda member: member.group_instance_id,
+        lambda member: (member.client_id, member.client_host, member.group_instance_id),
+        lambda member: (member.client_id, member.group_instance_id),
     )
     for name in names:
         left = [one for one in absent if all(one is not gone for gone, _ in pairs)]
@@ -208,7 +208,7 @@ def _match_in_order(
     left = sorted(absent, key=lambda one: one.since)
     for one in sorted(coming, key=lambda member: member.member_id):
         same = (gone for gone in left if {*gone.member.topics} == {*one.topics})
-        if one.static_id is None and (found := next(same, None)) is not None:
+        if one.group_instance_id is None and (found := next(same, None)) is not None:
             left.remove(found)
             pairs.append((found, one))
     return pairs
@@ -223,7 +223,7 @@ def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list
                 members=tuple(
                     one
                     for one in event.generation.members
-                    if one.member_id not in known and one.static_id is None
+                    if one.member_id not in known and one.group_instance_id is None
                 ),
             )
         )
@@ -321,8 +321,12 @@ class _RolloutRun:
         """Add a step; False, and nothing is changed, if it cannot belong to this run."""
         assert step.before is not None
         differs = diff_generations(step.before, step.after)
-        new = {member.static_id: member for member in differs.returned_static}
-        olds = [one for one in step.before.members if one.static_id in new and one.static_id]
+        new = {member.group_instance_id: member for member in differs.returned_static}
+        olds = [
+            one
+            for one in step.before.members
+            if one.group_instance_id in new and one.group_instance_id
+        ]
         went, came = [*differs.gone, *olds], [*differs.joined, *differs.returned_static]
         if not went and not came:
             return True
@@ -384,7 +388,7 @@ def _closest_match(
 
 def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
     """How far their names go together; most for the same static id, then the same client id."""
-    if one.static_id is not None and one.static_id == other.static_id:
+    if one.group_instance_id is not None and one.group_instance_id == other.group_instance_id:
         return 2 << 20
     if one.client_id == other.client_id:
         return 1 << 20

@@ -193,7 +193,7 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
         members=tuple(
             GroupMetadataMember(
                 member_id=each.member_id,
-                static_id=each.static_id,
+                group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
                 client_host=each.client_host,
                 rebalance_timeout=0,
@@ -388,7 +388,7 @@ def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:
     for new in sample.members:
         known = old[member_key(new)]
         kept = (known.topics, known.assigned) == (new.topics, new.assigned)
-        renewed = new.static_id is not None and new.member_id != known.member_id
+        renewed = new.group_instance_id is not None and new.member_id != known.member_id
         if new != known and not (renewed and kept):
             return False
     return True

@@ -27,7 +27,11 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 
 def member_identity(member: GenerationMember) -> str:
     """By what a member is known from one generation to the next."""
-    return member.member_id if member.static_id is None else f"static {member.static_id}"
+    return (
+        member.member_id
+        if member.group_instance_id is None
+        else f"static {member.group_instance_id}"
+    )
 
 
 def assigned_counts(generation: Generation) -> dict[str, int]:
@@ -84,7 +88,7 @@ class SnapshotMember:
 
     number: int
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     topics: tuple[str, ...]
 
 
@@ -105,8 +109,8 @@ class ProblemCache:
         found = self._known.get(key)
         if found is None:
             group = {
-                name: Subscription(topics=topics, static_id=static_id)
-                for name, static_id, topics in listed
+                name: Subscription(topics=topics, group_instance_id=group_instance_id)
+                for name, group_instance_id, topics in listed
             }
             found = self._known[key] = Problem.from_group(Cluster(counts), group)
         return found
@@ -198,7 +202,7 @@ class GroupSnapshot:
         self._board = board
         self.members = actors
         self.problem = board.problems.problem(
-            ((actor.member_id, actor.static_id, actor.topics) for actor in actors), counts
+            ((actor.member_id, actor.group_instance_id, actor.topics) for actor in actors), counts
         )
         #: What strategies give: policies often meet with the same owners.
         self.placements: dict[tuple[str, bytes], SnapshotPlacement] = {}

@@ -237,7 +237,7 @@ def _replay_generation(
     if assignor is None:
         return None
     if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
-        asking = {(one.member_id, one.static_id, one.topics) for one in generation.members}
+        asking = {(one.member_id, one.group_instance_id, one.topics) for one in generation.members}
         wanted = subscribed_counts({topics for _, _, topics in asking}, counts)
         problem = strategies.poses.problem(asking, wanted)
     else:
@@ -275,7 +275,7 @@ def _make_subscriptions(
                 topics=member.topics,
                 owned=_to_partitions(member.owned),
                 generation=member.owned_generation,
-                static_id=member.static_id,
+                group_instance_id=member.group_instance_id,
                 rack=member.rack,
             )
             for member in generation.members
@@ -286,7 +286,7 @@ def _make_subscriptions(
             topics=member.topics,
             owned=_to_partitions(had.get(member_identity(member), {})),
             generation=0,
-            static_id=member.static_id,
+            group_instance_id=member.group_instance_id,
         )
         for member in generation.members
     }

@@ -189,7 +189,7 @@ class _Application:
     """The application behind one or more member ids."""
 
     name: str
-    static_id: str
+    group_instance_id: str
     topics: tuple[str, ...] = ()
 
 
@@ -306,7 +306,7 @@ class _StaticMembership:
         if person is None:
             person = self._people.get(self._before.get(member.member_id, ""))
         if person is None:
-            person = _Application(member.member_id, member.static_id or member.member_id)
+            person = _Application(member.member_id, member.group_instance_id or member.member_id)
         self._people[member.member_id] = person
         person.topics = member.topics
         self._here[person.name] = person
@@ -343,7 +343,7 @@ class _StaticMembership:
                 SnapshotMember(
                     self.board.number(f"person {person.name}"),
                     person.name,
-                    person.static_id,
+                    person.group_instance_id,
                     person.topics,
                 )
                 for person in self._here.values()

@@ -143,7 +143,7 @@ class Joiner:
             JoinGroup(
                 group=config.group,
                 member_id=session.identity.member_id,
-                static_id=config.static_id,
+                group_instance_id=config.group_instance_id,
                 protocols=protocols,
                 session_timeout=config.session_timeout,
                 rebalance_timeout=config.max_poll_interval,
@@ -228,7 +228,9 @@ class Joiner:
     # Leading
 
     def _start_leading(self, assignor: Assignor, reply: JoinGroupResult) -> None:
-        listed = [MemberMetadata(m.member_id, m.static_id, m.metadata) for m in reply.members]
+        listed = [
+            MemberMetadata(m.member_id, m.group_instance_id, m.metadata) for m in reply.members
+        ]
         try:
             group, notes = decode_subscriptions(listed)
         except RotaError as error:
@@ -349,7 +351,7 @@ class Joiner:
                 group=session.config.group,
                 generation=generation,
                 member_id=member_id,
-                static_id=session.config.static_id,
+                group_instance_id=session.config.group_instance_id,
                 protocol_type=CONSUMER_PROTOCOL_TYPE,
                 protocol=protocol,
                 assignments=assignments,
@@ -497,7 +499,7 @@ class MemberMetadata:
     """A member as the coordinator names it to the leader."""
 
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     metadata: bytes
 
 
@@ -547,7 +549,7 @@ def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscr
     """
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
-        [(member.metadata, member.static_id) for member in listed]
+        [(member.metadata, member.group_instance_id) for member in listed]
     )
     found: dict[str, Subscription] = {}
     notes: list[str] = []
@@ -558,7 +560,9 @@ def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscr
             notes.append(
                 f"member {member.member_id!r}: unreadable, so subscribed to nothing: {read}"
             )
-            found[member.member_id] = Subscription(topics=(), static_id=member.static_id)
+            found[member.member_id] = Subscription(
+                topics=(), group_instance_id=member.group_instance_id
+            )
         else:
             found[member.member_id] = read
     return GroupSubscription(found), sorted(notes)

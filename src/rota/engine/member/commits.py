@@ -196,7 +196,7 @@ class CommitManager:
             group=config.group,
             generation=generation,
             member_id=member_id,
-            static_id=config.static_id,
+            group_instance_id=config.group_instance_id,
             offsets=offsets,
         )
 

@@ -130,7 +130,7 @@ def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
             )
         case Code.GROUP_MAX_SIZE_REACHED:
             text += ": it has as many members as the broker's group.max.size allows"
-        case Code.UNSUPPORTED_VERSION if config.static_id is not None:
+        case Code.UNSUPPORTED_VERSION if config.group_instance_id is not None:
             text += ": the broker is too old for group.instance.id"
         case _:
             pass
@@ -348,7 +348,8 @@ class MemberSession:
         """Stops all requests: another process uses the member's static id."""
         self.fenced = Fenced(
             f"group {self.config.group!r}: {what}, for another process has joined with "
-            f"group.instance.id = {self.config.static_id!r}, which must be one process's alone",
+            f"group.instance.id = {self.config.group_instance_id!r}, "
+            "which must be one process's alone",
             Code.FENCED_INSTANCE_ID,
         )
         self.rebalance_request_id = None
@@ -366,11 +367,13 @@ class MemberSession:
         ends. Returns the number of the request, or None if none was sent.
         """
         number = None
-        told = self.config.static_id is None or even_static
+        told = self.config.group_instance_id is None or even_static
         joined = self.state in GENERATION_STATES or self.state is MemberState.JOINING
         if told and joined and self.coordinator_known and self.identity.member_id:
             leaver = LeavingMember(
-                member_id=self.identity.member_id, static_id=self.config.static_id, reason=reason
+                member_id=self.identity.member_id,
+                group_instance_id=self.config.group_instance_id,
+                reason=reason,
             )
             number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
         if not self.identity.is_lost:
@@ -382,7 +385,8 @@ class MemberSession:
     def _describe_leave(self, reason: str, told: bool, number: int | None) -> str:
         was = f"generation {self.identity.generation}"
         if not told:
-            return f"gone from {was} for now, as {self.config.static_id!r} may be back: {reason}"
+            static = self.config.group_instance_id
+            return f"gone from {was} for now, as {static!r} may be back: {reason}"
         if number is None:
             return f"left {was}, but could not tell the coordinator: {reason}"
         return f"left {was}: {reason}"
@@ -501,7 +505,7 @@ class MemberSession:
                 group=self.config.group,
                 generation=generation,
                 member_id=member_id,
-                static_id=self.config.static_id,
+                group_instance_id=self.config.group_instance_id,
             )
         )
         now, interval = self.commands.now, self.config.heartbeat_interval

@@ -93,7 +93,7 @@ class MemberConfig:
 
     group: str = field(metadata={"key": "group.id"})
     client_id: str = field(default="rota", metadata={"key": "client.id"})
-    static_id: str | None = field(default=None, metadata={"key": "group.instance.id"})
+    group_instance_id: str | None = field(default=None, metadata={"key": "group.instance.id"})
     rack: str | None = field(default=None, metadata={"key": "client.rack"})
     session_timeout: int = number_field("session.timeout.ms", 45_000, least=1)
     heartbeat_interval: int = number_field("heartbeat.interval.ms", 3_000, least=1)
@@ -108,7 +108,7 @@ class MemberConfig:
         check_config(self)
         if not self.group:
             raise InputError("group.id: a member needs the name of its group")
-        if self.static_id == "":
+        if self.group_instance_id == "":
             raise InputError("group.instance.id: may be absent, but not empty")
         if self.heartbeat_interval >= self.session_timeout:
             raise InputError(

@@ -78,7 +78,7 @@ class MemberMetadataEntry:
 
     group: str
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     rack: str | None
     client_id: str
     client_host: str

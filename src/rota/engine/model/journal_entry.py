@@ -49,7 +49,7 @@ class GroupMetadataMember:
     """A member in a :class:`GroupMetadataEntry`."""
 
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
     rebalance_timeout: int

@@ -37,7 +37,7 @@ class Subscription:
     owned: Partitions = NO_PARTITIONS
     generation: int | None = None
     rack: str | None = None
-    static_id: str | None = None
+    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Member:
     topics: tuple[str, ...]
     owned: Partitions = NO_PARTITIONS
     generation: int | None = None
-    static_id: str | None = None
+    group_instance_id: str | None = None
     rack: str | None = None
 
     def __init__(  # noqa: PLR0913 (the fields of a member)
@@ -76,10 +76,10 @@ class Member:
         topics: Iterable[str],
         owned: Mapping[str, Iterable[int]] | Iterable[tuple[str, int]] | Partitions = NO_PARTITIONS,
         generation: int | None = None,
-        static_id: str | None = None,
+        group_instance_id: str | None = None,
         rack: str | None = None,
     ) -> None:
-        for name, text in (("id", id), ("static_id", static_id), ("rack", rack)):
+        for name, text in (("id", id), ("group_instance_id", group_instance_id), ("rack", rack)):
             if not isinstance(text, str) and (name == "id" or text is not None):
                 raise InputError(f"member {id!r}: {name} must be text, not {text!r}")
         if isinstance(topics, str) or not isinstance(topics, Iterable):
@@ -96,7 +96,7 @@ class Member:
             ) from None
         object.__setattr__(self, "owned", held)
         object.__setattr__(self, "generation", generation)
-        object.__setattr__(self, "static_id", static_id)
+        object.__setattr__(self, "group_instance_id", group_instance_id)
         object.__setattr__(self, "rack", rack)
 
     @property
@@ -107,7 +107,7 @@ class Member:
             owned=self.owned,
             generation=self.generation,
             rack=self.rack,
-            static_id=self.static_id,
+            group_instance_id=self.group_instance_id,
         )
 
 
@@ -133,11 +133,12 @@ class GroupSubscription(Mapping[str, Subscription]):
                 raise InputError(f"members must be rota.Member objects, not {member!r}")
             if member.id in found:
                 raise InputError(f"member {member.id!r} is listed twice")
-            if member.static_id is not None:
-                other = static.setdefault(member.static_id, member.id)
+            if member.group_instance_id is not None:
+                other = static.setdefault(member.group_instance_id, member.id)
                 if other != member.id:
                     raise InputError(
-                        f"static id {member.static_id!r} is used by {other!r} and {member.id!r}"
+                        f"group_instance_id {member.group_instance_id!r} is used by {other!r} "
+                        f"and {member.id!r}"
                     )
             found[member.id] = member.subscription
         return cls(found)

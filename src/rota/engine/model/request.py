@@ -35,7 +35,7 @@ class JoinGroup:
 
     group: str
     member_id: str = NO_MEMBER_ID
-    static_id: str | None = None
+    group_instance_id: str | None = None
     protocol_type: str = CONSUMER_PROTOCOL_TYPE
     protocols: tuple[JoinGroupProtocol, ...]
     session_timeout: int
@@ -58,7 +58,7 @@ class SyncGroup:
     group: str
     generation: int
     member_id: str
-    static_id: str | None = None
+    group_instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
@@ -71,7 +71,7 @@ class Heartbeat:
     group: str
     generation: int
     member_id: str
-    static_id: str | None = None
+    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class LeavingMember:
     """A member to remove. An admin may name a static member by its static id alone."""
 
     member_id: str = NO_MEMBER_ID
-    static_id: str | None = None
+    group_instance_id: str | None = None
     reason: str | None = None
 
 
@@ -100,7 +100,7 @@ class OffsetCommit:
     group: str
     generation: int = -1
     member_id: str = NO_MEMBER_ID
-    static_id: str | None = None
+    group_instance_id: str | None = None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     #: v2-4: how long the client wants its offsets kept, in milliseconds.

@@ -32,7 +32,7 @@ class JoinedMember:
     """A member in the list that the leader gets."""
 
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     metadata: bytes
 
 
@@ -72,7 +72,7 @@ class LeavingMemberResult:
     """The result for one member of a LeaveGroup."""
 
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     code: Code = Code.NONE
 
 
@@ -121,7 +121,7 @@ class DescribedMember:
     """A member in DescribeGroups. It has metadata only while the group is stable."""
 
     member_id: str
-    static_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
     metadata: bytes

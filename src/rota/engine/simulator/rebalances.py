@@ -161,7 +161,7 @@ class _StableGeneration:
     @classmethod
     def from_entry(cls, saved: GroupMetadataEntry, names: Mapping[str, str]) -> _StableGeneration:
         members = saved.members
-        keys = [member.static_id or member.member_id for member in members]
+        keys = [member.group_instance_id or member.member_id for member in members]
         told = consumer_protocol.decode_subscriptions(
             [(member.subscription, None) for member in members]
         )

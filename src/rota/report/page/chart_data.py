@@ -30,7 +30,7 @@ from rota.report.story import EvidenceSummary, GroupStory, Story
 #: Stands for the end of a band that goes on to the end of the evidence, and for no name.
 NO_POSITION = -1
 
-MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "static_id")
+MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "group_instance_id")
 
 COUNT_COLUMNS = (
     ("before", "members_before"),
@@ -54,7 +54,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     order = ("topic", "partition", "since")
     ownership = split_by_group(_with_milliseconds(gold.ownership, "since", "until"), names, order)
     advised = split_by_group(
-        _with_milliseconds(_with_static_id(gold.advised), "since", "until"), names, order
+        _with_milliseconds(_with_group_instance_id(gold.advised), "since", "until"), names, order
     )
     rebalances = split_by_group(
         _with_milliseconds(gold.rebalances, "at", "started_at"), names, ("at", *REBALANCE_KEY)
@@ -235,9 +235,9 @@ def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
     return table
 
 
-def _with_static_id(table: pa.Table) -> pa.Table:
+def _with_group_instance_id(table: pa.Table) -> pa.Table:
     """With an empty column of static ids."""
-    return table.append_column("static_id", pa.nulls(table.num_rows, pa.string()))
+    return table.append_column("group_instance_id", pa.nulls(table.num_rows, pa.string()))
 
 
 def _chart_window(

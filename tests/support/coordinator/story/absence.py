@@ -42,7 +42,7 @@ def negative_time_to_join(stage: Stage) -> None:
 
 def static_absentee_stays(stage: Stage) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    a.static_id = "i1"
+    a.group_instance_id = "i1"
     alone(stage, a)
     b.enter()
     stage.wait(BEYOND)
@@ -52,7 +52,7 @@ def static_absentee_stays(stage: Stage) -> None:
 
 def static_members_alone_are_awaited_again(stage: Stage) -> None:
     a, b = members(stage, "a", "b", rebalance_timeout=SHORT)
-    a.static_id = "i1"
+    a.group_instance_id = "i1"
     formed(stage, a, b)
     b.leave()
     stage.wait(BEYOND)

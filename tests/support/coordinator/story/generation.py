@@ -128,7 +128,7 @@ def full_while_completing(stage: Stage) -> None:
     group.a.join()
     group.b.join()
     d.join()
-    d.join(static_id="i9")
+    d.join(group_instance_id="i9")
 
 
 STORIES = (

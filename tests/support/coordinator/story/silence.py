@@ -82,7 +82,7 @@ def parked_sync_outlives_the_session(stage: Stage) -> None:
 
 def static_member_falls_silent(stage: Stage) -> None:
     a, b = members(stage, "a", "b")
-    b.static_id = "i2"
+    b.group_instance_id = "i2"
     b.session_timeout = SHORT
     formed(stage, a, b)
     stage.wait(BEYOND)

@@ -51,7 +51,7 @@ def comes_back_with_other_metadata(stage: Stage) -> None:
 
 
 def comes_back_and_changes_the_vote(stage: Stage) -> None:
-    (a,) = members(stage, "a", static_id="i1")
+    (a,) = members(stage, "a", group_instance_id="i1")
     alone(stage, a)
     again = Actor(stage, "again", "i1", protocols=supports("roundrobin", "range"))
     again.enter()
@@ -91,7 +91,7 @@ def leader_comes_back_while_completing(stage: Stage) -> None:
 
 
 def comes_back_during_the_delay(stage: Stage) -> None:
-    (a,) = members(stage, "a", static_id="i1")
+    (a,) = members(stage, "a", group_instance_id="i1")
     a.enter()
     again = Actor(stage, "again", "i1")
     again.enter()
@@ -100,7 +100,7 @@ def comes_back_during_the_delay(stage: Stage) -> None:
 
 
 def two_processes_share_a_static_id(stage: Stage) -> None:
-    one, other = members(stage, "one", "other", static_id="i1")
+    one, other = members(stage, "one", "other", group_instance_id="i1")
     alone(stage, one)
     for _ in range(2):
         other.enter()
@@ -111,7 +111,9 @@ def two_processes_share_a_static_id(stage: Stage) -> None:
 
 def admin_removes_static_members(stage: Stage) -> None:
     group = stable(stage, static=True)
-    group.newcomer.leave(LeavingMember(static_id="i1"), LeavingMember(static_id="i7"))
+    group.newcomer.leave(
+        LeavingMember(group_instance_id="i1"), LeavingMember(group_instance_id="i7")
+    )
     group.a.heartbeat()
     group.b.join()
 
