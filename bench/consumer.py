@@ -50,9 +50,9 @@ BATCH_PEERS = {
 ASYNC_PEERS = {**RECORD_PEERS, CONFLUENT_ASYNC: "confluent-kafka-async"}
 #: Whom each reads beside, and its limit beside confluent-kafka's consumer of the same kind.
 SINGLE = {
-    "BlockingConsumer, record by record": ("rota", RECORD_PEERS, "consumer-record-c"),
-    "Consumer, async for": ("rota-async", ASYNC_PEERS, "consumer-record-async"),
-    "BlockingConsumer.poll": ("rota-poll", RECORD_PEERS, "consumer-record-c"),
+    "Consumer, record by record": ("rota", RECORD_PEERS, "consumer-record-c"),
+    "AsyncConsumer, async for": ("rota-async", ASYNC_PEERS, "consumer-record-async"),
+    "Consumer.poll": ("rota-poll", RECORD_PEERS, "consumer-record-c"),
 }
 FAST = (
     *("rota", "rota-async", "rota-poll", "rota-batches", "rota-arrow"),

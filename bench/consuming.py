@@ -79,7 +79,7 @@ def rota_records(task: Task) -> int:
     """``for record in consumer``."""
     rota = module("rota")
     size, left = 0, task.records
-    with rota.BlockingConsumer(_rota_settings(task)) as consumer:
+    with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
         for record in consumer:
             size += len(record.value)
@@ -95,7 +95,7 @@ def rota_async(task: Task) -> int:
 
     async def read() -> int:
         size, left = 0, task.records
-        async with rota.Consumer(_rota_settings(task)) as consumer:
+        async with rota.AsyncConsumer(_rota_settings(task)) as consumer:
             consumer.assign(task.places)
             async for record in consumer:
                 size += len(record.value)
@@ -111,7 +111,7 @@ def rota_poll(task: Task) -> int:
     """``for record in consumer.poll()``."""
     rota = module("rota")
     size, left = 0, task.records
-    with rota.BlockingConsumer(_rota_settings(task)) as consumer:
+    with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
         while left > 0:
             for record in consumer.poll():
@@ -124,7 +124,7 @@ def rota_batches(task: Task) -> int:
     """Columns."""
     rota = module("rota")
     size, left = 0, task.records
-    with rota.BlockingConsumer(_rota_settings(task)) as consumer:
+    with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
         while left > 0:
             for batch in consumer.poll_batches():
@@ -138,7 +138,7 @@ def rota_arrow(task: Task) -> int:
     compute = module("pyarrow.compute")
     rota = module("rota")
     size, left = 0, task.records
-    with rota.BlockingConsumer(_rota_settings(task)) as consumer:
+    with rota.Consumer(_rota_settings(task)) as consumer:
         consumer.assign(task.places)
         while left > 0:
             for batch in consumer.poll_batches():
@@ -284,7 +284,7 @@ READ: Mapping[str, Callable[[Task], int]] = MappingProxyType(
 
 def rota_session(task: Task, group: str) -> Session:
     rota = module("rota")
-    consumer = rota.BlockingConsumer(_rota_settings(task, group_id=group))
+    consumer = rota.Consumer(_rota_settings(task, group_id=group))
     consumer.subscribe([task.topic])
     return Session(lambda timeout: len(consumer.poll(timeout)), consumer.close)
 

@@ -23,7 +23,7 @@ from pyarrow import parquet
 from bench.limit import LIMITS
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota import Consumer
+from rota import AsyncConsumer
 from rota.errors import RotaError
 
 GROUPS = 30
@@ -103,7 +103,7 @@ def _settings(address: str, group: int) -> dict[str, object]:
 
 async def _member(address: str, group: int, joined: asyncio.Event) -> None:
     """Commits every second, whatever there is to read."""
-    async with Consumer(_settings(address, group)) as consumer:
+    async with AsyncConsumer(_settings(address, group)) as consumer:
         consumer.subscribe([TOPIC])
         while True:
             await consumer.poll(1.0)

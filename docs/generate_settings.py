@@ -14,7 +14,7 @@ INTRO = """\
 
 <!-- Made by `make docs` from src/rota/client/config_keys.py. Do not edit. -->
 
-`rota.Consumer`, `rota.BlockingConsumer` and the commands that talk to a cluster take Kafka's own
+`rota.Consumer`, `rota.AsyncConsumer` and the commands that talk to a cluster take Kafka's own
 settings: a mapping in Python, a `client.properties` file on the command line (`--command-config`).
 `rota.load_properties(path)` gives a file's settings to Python.
 Every key of Kafka 4.3's consumer is in one of the three tables below; names, types, defaults and

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rota import errors
     from rota.broker.embedded import Broker
     from rota.client.config import load_properties
-    from rota.consumer.async_consumer import Consumer
-    from rota.consumer.consumer import BlockingConsumer
+    from rota.consumer.async_consumer import AsyncConsumer
+    from rota.consumer.consumer import Consumer
     from rota.consumer.records import (
         ConsumerInterceptor,
         ConsumerRecord,
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Assignment": "rota.engine.model.member",
     "Assignor": "rota.engine.assignors.interface",
-    "BlockingConsumer": "rota.consumer.consumer",
+    "Consumer": "rota.consumer.consumer",
     "Broker": "rota.broker.embedded",
     "Cluster": "rota.engine.model.topic",
-    "Consumer": "rota.consumer.async_consumer",
+    "AsyncConsumer": "rota.consumer.async_consumer",
     "ConsumerInterceptor": "rota.consumer.records",
     "ConsumerRecord": "rota.consumer.records",
     "GroupAssignment": "rota.engine.model.member",
@@ -66,12 +66,12 @@ _HOMES = {
 }
 
 #: What needs more than Rota alone, and who knows what.
-_NEEDY = {"Broker": "rota.broker", "BlockingConsumer": "rota.client", "Consumer": "rota.client"}
+_NEEDY = {"Broker": "rota.broker", "Consumer": "rota.client", "AsyncConsumer": "rota.client"}
 
 __all__ = [
     "Assignment",
     "Assignor",
-    "BlockingConsumer",
+    "AsyncConsumer",
     "Broker",
     "Cluster",
     "Consumer",

@@ -48,7 +48,7 @@ from rota.errors import (
 if TYPE_CHECKING:
     from types import FrameType
 
-    from rota.consumer.consumer import BlockingConsumer
+    from rota.consumer.consumer import Consumer
     from rota.consumer.records import ConsumerRecord, Records
 
 DESCRIPTION = """\
@@ -276,7 +276,7 @@ class StartPosition:
         raise ValueError(f"{text!r} is not earliest, latest, a number, or @ and a time")
 
     def resolve_offsets(
-        self, consumer: BlockingConsumer, partitions: Iterable[TopicPartition]
+        self, consumer: Consumer, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where to start each partition, and its end as it is now.
 
@@ -342,7 +342,7 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     The command commits positions itself, after the lines are written: an automatic commit could be
     ahead of them.
     """
-    from rota.consumer.consumer import BlockingConsumer  # noqa: PLC0415 (not for --help)
+    from rota.consumer.consumer import Consumer  # noqa: PLC0415 (not for --help)
 
     has_group = bool(given.get("group.id"))
     wanted = str(given.get("enable.auto.commit", "true")).strip().lower() != "false"
@@ -358,7 +358,7 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     _log_to_stderr("rota.consumer")
     # why no broker can be reached is the command's error, said once; later it is a warning
     logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
-    consumer = BlockingConsumer(given)
+    consumer = Consumer(given)
     told: list[int] = []
     with _closing_consumer(consumer), _progress_bar(args) as show:
         reader = RecordPrinter(
@@ -389,7 +389,7 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
 
 
 @contextmanager
-def _closing_consumer(consumer: BlockingConsumer) -> Iterator[None]:
+def _closing_consumer(consumer: Consumer) -> Iterator[None]:
     try:
         yield
     finally:
@@ -406,7 +406,7 @@ def _log_to_stderr(name: str) -> None:
 
 
 @contextmanager
-def _wakeup_on_signals(consumer: BlockingConsumer, told: list[int]) -> Iterator[None]:
+def _wakeup_on_signals(consumer: Consumer, told: list[int]) -> Iterator[None]:
     """Ends the reading, not the process, on Ctrl-C and SIGTERM, so that the consumer can
     leave the group. A second Ctrl-C ends the process at once.
     """
@@ -446,7 +446,7 @@ class RecordPrinter(RebalanceListener):
     def __init__(
         self,
         args: argparse.Namespace,
-        consumer: BlockingConsumer,
+        consumer: Consumer,
         show: Callable[[int, int | None], None],
         *,
         has_group: bool,

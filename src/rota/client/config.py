@@ -84,7 +84,7 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     ::
 
         settings = rota.load_properties("client.properties") | {"group.id": "billing"}
-        with rota.BlockingConsumer(settings) as consumer:
+        with rota.Consumer(settings) as consumer:
             ...
 
     :raises Unreachable: the file cannot be read

@@ -1,4 +1,4 @@
-"""``rota.Consumer``: the consumer for asyncio. It reads as a member of a group, or the
+"""``rota.AsyncConsumer``: the consumer for asyncio. It reads as a member of a group, or the
 partitions it is assigned by hand.
 """
 
@@ -35,12 +35,12 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None
 
 
-class Consumer:
+class AsyncConsumer:
     """A consumer for asyncio.
 
     ::
 
-        async with rota.Consumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
+        async with rota.AsyncConsumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
             consumer.subscribe(["orders"])
             async for record in consumer:
                 ...
@@ -437,7 +437,7 @@ class Consumer:
         await self.core.close(timeout)
 
     def __repr__(self) -> str:
-        return f"<rota.Consumer {self.core}>"
+        return f"<rota.AsyncConsumer {self.core}>"
 
     def __del__(self) -> None:
         core: ConsumerCore | None = getattr(self, "core", None)

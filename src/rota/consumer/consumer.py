@@ -1,4 +1,4 @@
-"""``rota.BlockingConsumer``: the consumer for programs without asyncio, and the event loop it runs
+"""``rota.Consumer``: the consumer for programs without asyncio, and the event loop it runs
 on.
 
 The loop runs in the caller's thread while a call waits.
@@ -21,7 +21,7 @@ from rota.client.config import require_mapping
 from rota.client.fetch import Batch
 from rota.client.offsets import ListedOffset
 from rota.consumer.arguments import OffsetsArgument, PartitionLike, TimesArgument
-from rota.consumer.async_consumer import CLOSE_TIMEOUT, Consumer, GroupMetadata
+from rota.consumer.async_consumer import CLOSE_TIMEOUT, AsyncConsumer, GroupMetadata
 from rota.consumer.core import POLL_TIMEOUT
 from rota.consumer.member_driver import ForkCheck
 from rota.consumer.records import CommitCallback, ConsumerRecord, RebalanceListener, Records
@@ -29,19 +29,19 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
 
 
-class BlockingConsumer:
+class Consumer:
     """A consumer whose calls wait.
 
     ::
 
-        with rota.BlockingConsumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
+        with rota.Consumer({"bootstrap.servers": "...", "group.id": "g"}) as consumer:
             consumer.subscribe(["orders"])
             for record in consumer:
                 ...
 
-    It is :class:`rota.Consumer`, method by method, with an event loop of its own, which runs in the
-    calling thread while a call waits; only heartbeats, and the receiving of large answers, have
-    other threads. One thread at a time may use it, but for :meth:`wakeup`.
+    It has the methods of :class:`rota.AsyncConsumer` and an event loop of its own, which runs in
+    the calling thread while a call waits; only heartbeats, and the receiving of large responses,
+    have other threads. One thread at a time may use it; :meth:`wakeup` may be called from any.
 
     Partitions are :class:`rota.TopicPartition` or pairs like ``("orders", 0)``. Timeouts are in
     seconds; None is ``default.api.timeout.ms``. Errors are in :mod:`rota.errors`; after one the
@@ -59,7 +59,7 @@ class BlockingConsumer:
         settings = require_mapping(config, keywords)
         self._loop = PrivateEventLoop()
         try:
-            self._consumer = Consumer(settings, call=self._loop.call_outside)
+            self._consumer = AsyncConsumer(settings, call=self._loop.call_outside)
         except BaseException:
             self._loop.close()
             raise
@@ -340,7 +340,7 @@ class BlockingConsumer:
                     self._loop.close()
 
     def __repr__(self) -> str:
-        return f"<rota.BlockingConsumer {self._core}>"
+        return f"<rota.Consumer {self._core}>"
 
     def __enter__(self) -> Self:
         return self
@@ -410,7 +410,7 @@ class PrivateEventLoop:
             asyncio.get_running_loop()
         except RuntimeError:
             return
-        raise InputError("inside asyncio use rota.Consumer: this one would block the loop")
+        raise InputError("inside asyncio use rota.AsyncConsumer: this one would block the loop")
 
     def _run_until_done(self, task: asyncio.Task[T]) -> None:
         stop = self._stop
@@ -446,4 +446,4 @@ class PrivateEventLoop:
 def _refuse_coroutine(answer: object) -> None:
     if inspect.iscoroutine(answer):
         answer.close()
-        raise InputError(f"{answer.__qualname__} is async: only rota.Consumer can await it")
+        raise InputError(f"{answer.__qualname__} is async: only rota.AsyncConsumer can await it")

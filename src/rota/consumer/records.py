@@ -60,14 +60,16 @@ CommitCallback: TypeAlias = Callable[[Offsets, Exception | None], object]
 
 
 class RebalanceListener:
-    """Told of every change of the assignment, inside ``poll``, ``unsubscribe`` or ``close``.
+    """Base class for listeners, whose methods are called when the assignment changes.
 
-    It runs in the application's own thread, and may commit, seek, pause and ask for offsets, but
-    not poll. One of :class:`rota.Consumer` may have ``async`` methods. What it raises is raised by
-    the call that it runs in; the rebalance goes on.
+    The calls happen inside ``poll``, ``unsubscribe`` or ``close``, in the application's own thread.
+    A listener may commit, seek, pause and look up offsets, but not poll. With
+    :class:`rota.AsyncConsumer` its methods may be ``async``. The call that a listener runs in raises
+    the listener's exception; the rebalance continues.
 
-    Under the eager protocol a rebalance is: all revoked, then all that was given assigned. Under
-    the cooperative one: what goes to others revoked, then what is new assigned, maybe nothing.
+    With the eager protocol a rebalance revokes all partitions, then assigns all new ones. With the
+    cooperative protocol it revokes only the partitions that move to other members, then assigns
+    only the partitions that are new, which may be none.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:

@@ -146,7 +146,7 @@ def test_a_server_that_waits_for_the_end_of_a_line(speaks_tls: bool, tmp_path: P
 def test_who_waits_for_less_than_that_hears_where_it_was_and_how_far_it_came() -> None:
     with http_server() as at:
         settings = {"bootstrap.servers": at, "group.id": "readers"}
-        with rota.BlockingConsumer(settings) as consumer:
+        with rota.Consumer(settings) as consumer:
             with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
                 consumer.topics(0.1)
             consumer.subscribe("orders")
@@ -160,7 +160,7 @@ def test_what_cannot_be_reached_is_said_once_by_each_who_needs_it(
 ) -> None:
     at = f"127.0.0.1:{free_ports(1)[0]}"
     settings = {"bootstrap.servers": at, "group.id": "readers", "default.api.timeout.ms": 1000}
-    with rota.BlockingConsumer({**settings, "request.timeout.ms": 1000}) as consumer:
+    with rota.Consumer({**settings, "request.timeout.ms": 1000}) as consumer:
         consumer.subscribe("orders")
         with pytest.raises(Unreachable, match=f"{at}.*the connection is refused"):
             consumer.poll(10)

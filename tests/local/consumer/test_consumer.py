@@ -1,4 +1,4 @@
-"""``rota.BlockingConsumer`` and ``rota.Consumer`` against a broker in the same process."""
+"""``rota.Consumer`` and ``rota.AsyncConsumer`` against a broker in the same process."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def settings(broker: Broker, **others: object) -> dict[str, object]:
 
 
 @pytest.fixture
-def consumer(broker: Broker) -> Iterator[rota.BlockingConsumer]:
-    with rota.BlockingConsumer(settings(broker)) as one:
+def consumer(broker: Broker) -> Iterator[rota.Consumer]:
+    with rota.Consumer(settings(broker)) as one:
         yield one
 
 
-def poll_until(consumer: rota.BlockingConsumer, condition: Callable[[], bool]) -> None:
+def poll_until(consumer: rota.Consumer, condition: Callable[[], bool]) -> None:
     """Polls until something is true."""
     until("so by polling", condition, meanwhile=partial(consumer.poll, 0.05))
 
 
-def values(consumer: rota.BlockingConsumer, count: int) -> list[bytes]:
+def values(consumer: rota.Consumer, count: int) -> list[bytes]:
     found: list[bytes] = []
 
     def poll() -> None:
@@ -101,7 +101,7 @@ class Diary(rota.RebalanceListener):
 
 
 def test_a_member_reads_what_is_there_and_what_comes(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 3)
     consumer.subscribe(["t"])
@@ -113,27 +113,25 @@ def test_a_member_reads_what_is_there_and_what_comes(
     assert record.timestamp > 0
 
 
-def iter_records(consumer: rota.BlockingConsumer) -> rota.Records:
+def iter_records(consumer: rota.Consumer) -> rota.Records:
     found: rota.Records = until("a record", partial(consumer.poll, 0.5), meanwhile=bool)
     return found
 
 
 def test_what_was_read_is_committed_at_the_close_and_not_read_again(broker: Broker) -> None:
     filled(broker, 3)
-    with rota.BlockingConsumer(settings(broker)) as first:
+    with rota.Consumer(settings(broker)) as first:
         first.subscribe(["t"])
         assert values(first, 3) == [b"0", b"1", b"2"]
     assert broker.committed("g")[T0] == 3
     assert broker.group("g").state == "Empty"
     broker.produce("t", b"new", partition=0)
-    with rota.BlockingConsumer(settings(broker)) as second:
+    with rota.Consumer(settings(broker)) as second:
         second.subscribe(["t"])
         assert values(second, 1) == [b"new"]
 
 
-def test_at_most_max_poll_records_come_at_once(
-    broker: Broker, consumer: rota.BlockingConsumer
-) -> None:
+def test_at_most_max_poll_records_come_at_once(broker: Broker, consumer: rota.Consumer) -> None:
     filled(broker, 10)
     consumer.assign([T0])
     first = consumer.poll(10, max_records=4)
@@ -146,7 +144,7 @@ def test_no_more_are_made_of_several_partitions_than_a_poll_gives(broker: Broker
     filled(broker, 237)
     filled(broker, 400, partition=1)
     made: list[bytes] = []
-    with rota.BlockingConsumer(settings(broker, value_deserializer=made.append)) as consumer:
+    with rota.Consumer(settings(broker, value_deserializer=made.append)) as consumer:
         consumer.assign([T0, T1])
         end = time.monotonic() + 60
         while time.monotonic() < end:  # until both have answered
@@ -174,7 +172,7 @@ def test_partitions_that_cannot_be_read_on_do_not_hold_up_others(broker: Broker)
     broker.create_topic("fine", 1)
     limits = {"max_partition_fetch_bytes": 4_000, "fetch_max_bytes": 6_000}
     given = settings(broker, value_deserializer=read, fetch_max_wait_ms=50, **limits)
-    with rota.BlockingConsumer(given) as consumer:
+    with rota.Consumer(given) as consumer:
         consumer.assign([T0, T1, ("fine", 0)])
         failed: set[int] = set()
         found: list[bytes] = []
@@ -205,7 +203,7 @@ def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> Non
         made.append(weakref.ref(mine))
         raise ValueError("no")
 
-    with rota.BlockingConsumer(settings(broker, value_deserializer=refuse)) as consumer:
+    with rota.Consumer(settings(broker, value_deserializer=refuse)) as consumer:
         consumer.assign([T0])
         for number in range(3):
             with pytest.raises(RecordError, match="t-0 at offset 0: .*no") as caught:
@@ -223,7 +221,7 @@ def test_a_record_that_cannot_be_read_keeps_nothing_alive(broker: Broker) -> Non
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker) -> None:
-    with rota.BlockingConsumer(settings(broker, metadata_max_age_ms=100)) as consumer:
+    with rota.Consumer(settings(broker, metadata_max_age_ms=100)) as consumer:
         consumer.subscribe(pattern="new-.*")
         consumer.poll(0.2)
         broker.create_topic("new-one", 1)
@@ -237,7 +235,7 @@ def test_the_asyncio_consumer_reads_in_an_async_for(broker: Broker) -> None:
 
     async def read() -> list[bytes]:
         found = []
-        async with rota.Consumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(settings(broker)) as consumer:
             consumer.subscribe("t")
             async for record in consumer:
                 found.append(record.value)
@@ -253,7 +251,7 @@ def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broke
 
     async def read() -> list[int]:
         found = []
-        async with rota.Consumer(settings(broker, enable_auto_commit=False)) as consumer:
+        async with rota.AsyncConsumer(settings(broker, enable_auto_commit=False)) as consumer:
             consumer.assign([T0])
             async for record in consumer:
                 found.append(record.offset)
@@ -277,7 +275,7 @@ def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broke
 
 
 def test_a_commit_inside_the_loop_covers_what_was_handed_out(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 5)
     filled(broker, 5, partition=1)
@@ -293,7 +291,7 @@ def test_a_commit_inside_the_loop_covers_what_was_handed_out(
 
 
 def test_a_loop_that_is_left_goes_on_where_it_stopped(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 6)
     consumer.subscribe(["t"])
@@ -306,9 +304,7 @@ def test_a_loop_that_is_left_goes_on_where_it_stopped(
         next(consumer)
 
 
-def test_a_seek_in_the_loop_takes_effect_at_once(
-    broker: Broker, consumer: rota.BlockingConsumer
-) -> None:
+def test_a_seek_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota.Consumer) -> None:
     filled(broker, 6)
     consumer.assign([T0])
     seen = []
@@ -322,7 +318,7 @@ def test_a_seek_in_the_loop_takes_effect_at_once(
 
 
 def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 5)
     filled(broker, 5, partition=1)
@@ -336,7 +332,7 @@ def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
     assert broker.committed("g") == {there: 3, other: 0}
 
 
-def until_fetched(consumer: rota.BlockingConsumer, partitions: set[TopicPartition]) -> None:
+def until_fetched(consumer: rota.Consumer, partitions: set[TopicPartition]) -> None:
     """Until one poll gives records of all of them; then back to the beginning."""
 
     def again() -> None:
@@ -359,7 +355,7 @@ def test_the_last_commit_covers_what_a_loop_has_handed_out(
 ) -> None:
     filled(broker, 5)
     filled(broker, 5, partition=1)
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         if how == "assign":
             consumer.assign([T0, T1])
         else:
@@ -384,7 +380,7 @@ def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broke
             seen.extend(record.offset for record in records)
             return records
 
-    with rota.BlockingConsumer(settings(broker, interceptor_classes=[Spy()])) as consumer:
+    with rota.Consumer(settings(broker, interceptor_classes=[Spy()])) as consumer:
         consumer.assign([T0])
         assert next(iter(consumer)).offset == 0
         assert [record.offset for record in consumer.poll(10, max_records=2)] == [1, 2]
@@ -395,7 +391,7 @@ def test_a_poll_after_a_loop_gives_at_most_max_records_and_intercepts_once(broke
 
 
 def test_columns_after_a_loop_go_on_where_it_stopped(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 6)
     consumer.assign([T0])
@@ -412,14 +408,14 @@ def test_columns_after_a_loop_go_on_where_it_stopped(
 # What is wrong is said
 
 
-def test_polling_needs_something_to_read(consumer: rota.BlockingConsumer) -> None:
+def test_polling_needs_something_to_read(consumer: rota.Consumer) -> None:
     with pytest.raises(InputError, match="subscribe or assign first"):
         consumer.poll(0)
     with pytest.raises(InputError, match="subscribe or assign first"):
         next(iter(consumer))
 
 
-def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer) -> None:
+def test_arguments_that_make_no_sense_are_named(consumer: rota.Consumer) -> None:
     given: Any = "t"
     alone: Any = ("t", 0)
     several: Any = [T0]
@@ -442,9 +438,7 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.BlockingConsumer)
             call()
 
 
-def test_a_pause_in_the_loop_takes_effect_at_once(
-    broker: Broker, consumer: rota.BlockingConsumer
-) -> None:
+def test_a_pause_in_the_loop_takes_effect_at_once(broker: Broker, consumer: rota.Consumer) -> None:
     filled(broker, 5)
     filled(broker, 5, partition=1)
     consumer.assign([T0, T1])
@@ -465,7 +459,7 @@ def test_a_pause_in_the_loop_takes_effect_at_once(
 def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
     filled(broker, 4, partition=1)
     config = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
-    with rota.BlockingConsumer(config) as consumer:
+    with rota.Consumer(config) as consumer:
         consumer.assign([("t", 1)])
         consumer.seek(T1, 2)
         assert values(consumer, 2) == [b"2", b"3"]
@@ -480,7 +474,7 @@ def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
 
 
 def test_paused_partitions_give_nothing_until_resumed(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 2)
     filled(broker, 2, partition=1)
@@ -499,7 +493,7 @@ def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, chang
     filled(broker, 1, partition=1)
 
     async def read() -> None:
-        async with rota.Consumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(settings(broker)) as consumer:
             consumer.assign([T0])
             assert len(await consumer.poll(60)) == 1
             if change == "resume":
@@ -521,7 +515,7 @@ def test_a_poll_that_waits_hears_of_what_another_task_does(broker: Broker, chang
     asyncio.run(asyncio.wait_for(read(), 60))
 
 
-def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+def test_look_ups(broker: Broker, consumer: rota.Consumer) -> None:
     filled(broker, 3)
     consumer.assign([T0])
     assert consumer.lag(T0) is None
@@ -540,7 +534,7 @@ def test_look_ups(broker: Broker, consumer: rota.BlockingConsumer) -> None:
 
 
 def test_callbacks_run_in_order_and_before_a_commit_that_waits_returns(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     consumer.assign([T0])
     told: list[tuple[int, Exception | None]] = []
@@ -558,7 +552,7 @@ def test_callbacks_run_in_order_and_before_a_commit_that_waits_returns(
 
 
 def test_a_callback_that_raises_is_told_and_does_no_harm(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     consumer.assign([T0])
 
@@ -572,7 +566,7 @@ def test_a_callback_that_raises_is_told_and_does_no_harm(
     assert broker.committed("g")[T0] == 3
 
 
-def test_offsets_that_are_none_are_refused(consumer: rota.BlockingConsumer) -> None:
+def test_offsets_that_are_none_are_refused(consumer: rota.Consumer) -> None:
     wrong: Any = {T0: "five"}
     with pytest.raises(InputError, match="offset of t-0: 'five'"):
         consumer.commit_sync(wrong)
@@ -580,7 +574,7 @@ def test_offsets_that_are_none_are_refused(consumer: rota.BlockingConsumer) -> N
 
 def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> None:
     filled(broker, 3)
-    with rota.BlockingConsumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+    with rota.Consumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
         consumer.assign([T0])
         values(consumer, 3)
         poll_until(consumer, lambda: broker.committed("g").get(T0) == 3)
@@ -592,9 +586,7 @@ def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> 
 # Listeners and interceptors
 
 
-def test_a_listener_hears_of_what_comes_and_goes(
-    broker: Broker, consumer: rota.BlockingConsumer
-) -> None:
+def test_a_listener_hears_of_what_comes_and_goes(broker: Broker, consumer: rota.Consumer) -> None:
     diary = Diary()
     consumer.subscribe(["t"], listener=diary)
     poll_until(consumer, lambda: consumer.assignment == {T0, T1})
@@ -616,14 +608,14 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
             if partitions:
                 careful.commit_sync({T0: OffsetAndMetadata(4)})
 
-    with rota.BlockingConsumer(settings(broker, enable_auto_commit=False)) as careful:
+    with rota.Consumer(settings(broker, enable_auto_commit=False)) as careful:
         careful.subscribe(["t"], listener=Careful())
         assert values(careful, 3) == [b"2", b"3", b"4"]
     assert broker.committed("g") == {T0: 4}
 
 
 def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
-    consumer: rota.BlockingConsumer, monkeypatch: pytest.MonkeyPatch
+    consumer: rota.Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = ConsumerCore._take_in_poll
 
@@ -644,7 +636,7 @@ def test_what_is_assigned_while_a_poll_ends_is_told_in_it(
 
 
 def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     filled(broker, 1)
 
@@ -658,7 +650,7 @@ def test_a_listener_that_raises_is_told_and_leaves_the_group_usable(
     assert values(consumer, 1) == [b"0"]
 
 
-def test_nobody_polls_inside_a_listener(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+def test_nobody_polls_inside_a_listener(broker: Broker, consumer: rota.Consumer) -> None:
     class Greedy(rota.RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
             consumer.poll(0)
@@ -677,16 +669,16 @@ def test_an_async_listener_is_for_the_asyncio_consumer(broker: Broker) -> None:
     heard: list[tuple[TopicPartition, ...]] = []
 
     async def run() -> None:
-        async with rota.Consumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(settings(broker)) as consumer:
             consumer.subscribe("t", listener=Async())
             while not consumer.assignment or not heard:
                 await consumer.poll(0.1)
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert heard == [(T0, T1)]
-    with rota.BlockingConsumer(settings(broker)) as blocking:
+    with rota.Consumer(settings(broker)) as blocking:
         blocking.subscribe(["t"], listener=Async())
-        with pytest.raises(InputError, match=r"is async: only rota.Consumer"):
+        with pytest.raises(InputError, match=r"is async: only rota.AsyncConsumer"):
             poll_until(blocking, lambda: False)
 
 
@@ -709,7 +701,7 @@ def test_interceptors_see_records_and_commits(broker: Broker) -> None:
 
     spy = Spy()
     config = settings(broker, enable_auto_commit=False, interceptor_classes=[spy])
-    with rota.BlockingConsumer(config) as consumer:
+    with rota.Consumer(config) as consumer:
         consumer.assign([T0])
         values(consumer, 3)
         consumer.commit_sync()
@@ -723,14 +715,14 @@ def test_an_interceptor_may_take_all_records_away(broker: Broker) -> None:
         def on_consume(self, records: rota.Records) -> rota.Records:
             return rota.Records({})
 
-    with rota.BlockingConsumer(settings(broker, interceptor_classes=[Closed()])) as consumer:
+    with rota.Consumer(settings(broker, interceptor_classes=[Closed()])) as consumer:
         consumer.assign([T0])
         poll_until(consumer, lambda: consumer.position(T0) == 3)
         assert not consumer.poll(0)
 
 
 def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
-    broker: Broker, consumer: rota.BlockingConsumer
+    broker: Broker, consumer: rota.Consumer
 ) -> None:
     """The new assignment of a rebalance waits while a commit is slow to be answered."""
     consumer.subscribe(["t"])
@@ -755,7 +747,7 @@ def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
             patch.setattr(FetchBuffer, "_advance_position", stopped)
@@ -777,7 +769,7 @@ def test_ctrl_c_in_a_deserializer_loses_nothing(broker: Broker) -> None:
             raise KeyboardInterrupt
         return data
 
-    with rota.BlockingConsumer(settings(broker, value_deserializer=deserialized)) as consumer:
+    with rota.Consumer(settings(broker, value_deserializer=deserialized)) as consumer:
         consumer.assign([T0, T1])
         found: list[bytes] = []
         with pytest.raises(KeyboardInterrupt):
@@ -796,7 +788,7 @@ def test_ctrl_c_while_decoding_loses_nothing(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.assign([T0])
         with monkeypatch.context() as patch:
             patch.setattr(fetch, "decode_batches", stopped)
@@ -814,7 +806,7 @@ def test_an_error_of_a_poll_ends_it_for_the_member(broker: Broker) -> None:
         return data
 
     config = settings(broker, value_deserializer=picky)
-    with rota.BlockingConsumer(config) as consumer:
+    with rota.Consumer(config) as consumer:
         consumer.subscribe("t")
         with pytest.raises(RecordError, match=r"t-0 at offset 550: .*not this one"):
             values(consumer, 600)
@@ -832,7 +824,7 @@ def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
                 leaver.close()
             leaver.unsubscribe()
 
-    with rota.BlockingConsumer(settings(broker)) as leaver:
+    with rota.Consumer(settings(broker)) as leaver:
         leaver.subscribe("t", listener=Leaving())
         poll_until(leaver, lambda: not leaver.subscription)
         assert leaver.assignment == frozenset()
@@ -849,11 +841,11 @@ def test_two_members_share_and_the_second_leaves(broker: Broker) -> None:
         heartbeat_interval_ms=50,
         session_timeout_ms=6000,
     )
-    with rota.BlockingConsumer(config) as first:
+    with rota.Consumer(config) as first:
         diary = Diary()
         first.subscribe(["t"], listener=diary)
         poll_until(first, lambda: len(first.assignment) == 2)
-        second = rota.BlockingConsumer(config)
+        second = rota.Consumer(config)
         second.subscribe(["t"])
         thread = threading.Thread(
             target=poll_until, args=(second, lambda: len(second.assignment) == 1), daemon=True
@@ -873,7 +865,7 @@ def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -
     filled(broker, 5)
     filled(broker, 5, partition=1)
     config = settings(broker, heartbeat_interval_ms=50)
-    with rota.BlockingConsumer(config) as first, rota.BlockingConsumer(config) as second:
+    with rota.Consumer(config) as first, rota.Consumer(config) as second:
         first.subscribe("t")
         found = [next(iter(first)).value]
         second.subscribe("t")
@@ -888,9 +880,7 @@ def test_what_a_loop_has_left_is_handed_out_before_a_rebalance(broker: Broker) -
         assert sum(broker.committed("g").values()) == 10
 
 
-def test_group_metadata_and_a_rebalance_on_request(
-    broker: Broker, consumer: rota.BlockingConsumer
-) -> None:
+def test_group_metadata_and_a_rebalance_on_request(broker: Broker, consumer: rota.Consumer) -> None:
     assert consumer.group_metadata.generation == -1
     consumer.subscribe(["t"])
     poll_until(consumer, lambda: bool(consumer.assignment))
@@ -904,14 +894,14 @@ def test_group_metadata_and_a_rebalance_on_request(
 # Ends
 
 
-def test_wakeup_ends_a_look_up(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+def test_wakeup_ends_a_look_up(broker: Broker, consumer: rota.Consumer) -> None:
     broker.delay("Metadata", 30, times=None)
     threading.Timer(0.05, consumer.wakeup).start()
     with pytest.raises(Interrupted):
         consumer.topics()
 
 
-def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
+def test_wakeup_ends_a_poll(consumer: rota.Consumer) -> None:
     consumer.assign([T0])
     threading.Timer(0.05, consumer.wakeup).start()
     with pytest.raises(Interrupted):
@@ -920,7 +910,7 @@ def test_wakeup_ends_a_poll(consumer: rota.BlockingConsumer) -> None:
 
 
 def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker) -> None:
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: bool(consumer.assignment))
         timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
@@ -932,7 +922,7 @@ def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker)
         assert broker.group("g").state == "Empty"
 
 
-def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:
+def test_a_closed_consumer_says_so(consumer: rota.Consumer) -> None:
     consumer.close()
     consumer.close()
     for call in (consumer.poll, consumer.unsubscribe, consumer.commit_sync, consumer.topics):
@@ -941,7 +931,7 @@ def test_a_closed_consumer_says_so(consumer: rota.BlockingConsumer) -> None:
     assert list(consumer) == []
 
 
-def test_one_thread_at_a_time(broker: Broker, consumer: rota.BlockingConsumer) -> None:
+def test_one_thread_at_a_time(broker: Broker, consumer: rota.Consumer) -> None:
     consumer.assign([T0])
     thread = threading.Thread(target=consumer.poll, args=(0.5,))
     thread.start()
@@ -951,25 +941,25 @@ def test_one_thread_at_a_time(broker: Broker, consumer: rota.BlockingConsumer) -
     thread.join()
 
 
-def test_inside_asyncio_the_other_one_is_named(consumer: rota.BlockingConsumer) -> None:
+def test_inside_asyncio_the_other_one_is_named(consumer: rota.Consumer) -> None:
     async def wrong() -> None:
         consumer.poll(0)
 
-    with pytest.raises(InputError, match=r"use rota\.Consumer"):
+    with pytest.raises(InputError, match=r"use rota\.AsyncConsumer"):
         asyncio.run(wrong())
 
 
 def test_both_consumers_say_the_same_of_their_methods() -> None:
-    names = {name for name in vars(rota.Consumer) if not name.startswith("_")}
-    assert names == {name for name in vars(rota.BlockingConsumer) if not name.startswith("_")}
+    names = {name for name in vars(rota.AsyncConsumer) if not name.startswith("_")}
+    assert names == {name for name in vars(rota.Consumer) if not name.startswith("_")}
     for name in names:
-        blocking, other = getattr(rota.BlockingConsumer, name), getattr(rota.Consumer, name)
+        blocking, other = getattr(rota.Consumer, name), getattr(rota.AsyncConsumer, name)
         assert blocking.__doc__ == other.__doc__, name
 
 
 def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
     async def run() -> None:
-        consumer = rota.Consumer(settings(broker))
+        consumer = rota.AsyncConsumer(settings(broker))
         consumer.assign([T0])
         await consumer.close()
         assert consumer.assignment == frozenset()
@@ -988,7 +978,7 @@ def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
 def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
     filled(broker, 5)
     done = threading.Event()
-    with rota.BlockingConsumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
+    with rota.Consumer(settings(broker, auto_commit_interval_ms=50)) as consumer:
         consumer.subscribe("t")
 
         def watch() -> None:
@@ -1010,7 +1000,7 @@ def test_automatic_commits_go_on_while_a_loop_is_idle(broker: Broker) -> None:
 @pytest.mark.parametrize("end", ["close", "unsubscribe"])
 def test_a_loop_ends_with_what_it_reads(broker: Broker, end: str) -> None:
     filled(broker, 20)
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.subscribe("t")
         seen = []
         with contextlib.suppress(InputError):  # nothing to read, any more
@@ -1026,7 +1016,7 @@ def test_assigned_partitions_are_committed_at_the_close_even_if_nothing_was_aske
     broker: Broker,
 ) -> None:
     filled(broker, 5)
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.assign([T0])
         consumer.seek(T0, 0)
         values(consumer, 5)
@@ -1035,7 +1025,7 @@ def test_assigned_partitions_are_committed_at_the_close_even_if_nothing_was_aske
 
 def test_a_close_ends_a_poll_in_another_task(broker: Broker) -> None:
     async def run() -> rota.Records:
-        consumer = rota.Consumer(settings(broker))
+        consumer = rota.AsyncConsumer(settings(broker))
         consumer.subscribe("t")
         poll = asyncio.create_task(consumer.poll(3600))
         await asyncio.sleep(0.2)
@@ -1053,10 +1043,10 @@ def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker
             await asyncio.sleep(0.3)
             consumers[0].seek(T0, 3)
 
-    consumers: list[rota.Consumer] = []
+    consumers: list[rota.AsyncConsumer] = []
 
     async def run() -> list[int]:
-        async with rota.Consumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(settings(broker)) as consumer:
             consumers.append(consumer)
             consumer.subscribe("t", listener=Slow())
             found: list[int] = []
@@ -1071,7 +1061,7 @@ def test_a_cancelled_poll_does_not_end_the_listener_in_the_middle(broker: Broker
 
 def test_an_unsubscription_that_is_cancelled_is_done_by_the_next_poll(broker: Broker) -> None:
     async def run() -> None:
-        async with rota.Consumer(settings(broker)) as consumer:
+        async with rota.AsyncConsumer(settings(broker)) as consumer:
             consumer.subscribe("t")
             filled(broker, 1)
             while not await consumer.poll(0.1):
@@ -1082,7 +1072,7 @@ def test_an_unsubscription_that_is_cancelled_is_done_by_the_next_poll(broker: Br
             with pytest.raises(InputError, match="nothing to read"):
                 await poll_forever(consumer)
 
-    async def poll_forever(consumer: rota.Consumer) -> None:
+    async def poll_forever(consumer: rota.AsyncConsumer) -> None:
         while True:
             await consumer.poll(0.1)
 
@@ -1095,7 +1085,7 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
     config = settings(
         broker, heartbeat_interval_ms=50, partition_assignment_strategy="cooperative-sticky"
     )
-    with rota.BlockingConsumer(config) as first, rota.BlockingConsumer(config) as second:
+    with rota.Consumer(config) as first, rota.Consumer(config) as second:
         first.subscribe("t")
         first_record = next(iter(first))
         found = [(first_record.partition, first_record.offset)]
@@ -1132,7 +1122,7 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
     ],
 )
 def test_arguments_of_the_wrong_kind_are_named(
-    consumer: rota.BlockingConsumer, call: Callable[[Any], object], problem: str
+    consumer: rota.Consumer, call: Callable[[Any], object], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
         call(consumer)
@@ -1142,7 +1132,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It withholds a partition after the poll has attended to it, and before it takes."""
-    with rota.BlockingConsumer(settings(broker)) as consumer:
+    with rota.Consumer(settings(broker)) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, lambda: bool(consumer.assignment))
         core = consumer._core
@@ -1164,7 +1154,7 @@ def test_what_the_member_says_in_the_last_moment_is_heard_before_records_are_tak
 
 
 def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> None:
-    with rota.BlockingConsumer(settings(broker, max_poll_interval_ms=700)) as consumer:
+    with rota.Consumer(settings(broker, max_poll_interval_ms=700)) as consumer:
         consumer.subscribe("t")
         poll_until(consumer, lambda: bool(consumer.assignment))
         end = time.monotonic() + 1.5
@@ -1175,7 +1165,7 @@ def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> Non
 
 
 def test_no_permission_for_a_topics_offsets_is_said(
-    broker: Broker, consumer: rota.BlockingConsumer, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, consumer: rota.Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer.assign([T0])
     membership = consumer._core.membership

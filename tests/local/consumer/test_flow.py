@@ -69,7 +69,7 @@ def test_another_thread_may_ask_while_a_loop_goes_on() -> None:
 
 
 @pytest.fixture
-def consumer() -> Iterator[rota.BlockingConsumer]:
+def consumer() -> Iterator[rota.Consumer]:
     with rota.Broker() as broker:
         broker.create_topic("orders", 2)
         for partition in range(2):
@@ -80,12 +80,12 @@ def consumer() -> Iterator[rota.BlockingConsumer]:
             "group.id": "billing",
             "enable.auto.commit": False,
         }
-        with rota.BlockingConsumer(settings) as one:
+        with rota.Consumer(settings) as one:
             yield one
 
 
 def test_columns_in_the_middle_of_a_loop_are_handed_out_once(
-    consumer: rota.BlockingConsumer,
+    consumer: rota.Consumer,
 ) -> None:
     consumer.assign([("orders", 0)])
     seen: list[int] = []
@@ -101,7 +101,7 @@ def test_columns_in_the_middle_of_a_loop_are_handed_out_once(
     assert seen == list(range(40))
 
 
-def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.BlockingConsumer) -> None:
+def test_a_seek_in_a_loop_is_never_seen_half(consumer: rota.Consumer) -> None:
     """By the member's thread, which asks under the lock at every moment that Python may switch."""
     consumer.assign([("orders", 0), ("orders", 1)])
     core = consumer._core
@@ -136,7 +136,7 @@ def _is_ours(lock: object) -> bool:
     return bool(lock._is_owned())  # type: ignore[attr-defined]
 
 
-def test_a_ctrl_c_in_a_loop_loses_nothing(consumer: rota.BlockingConsumer) -> None:
+def test_a_ctrl_c_in_a_loop_loses_nothing(consumer: rota.Consumer) -> None:
     consumer.assign([("orders", 0)])
     seen: list[int] = []
     while len(seen) < 40:

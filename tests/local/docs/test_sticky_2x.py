@@ -159,7 +159,7 @@ class Group:
 
     def __init__(self, broker: rota.Broker, stack: ExitStack) -> None:
         self._broker, self._stack = broker, stack
-        self._consumers: dict[str, rota.BlockingConsumer] = {}
+        self._consumers: dict[str, rota.Consumer] = {}
 
     def join(self, name: str) -> None:
         settings = {
@@ -169,7 +169,7 @@ class Group:
             "partition.assignment.strategy": STRATEGY,
             "heartbeat.interval.ms": 20,
         }
-        consumer = self._stack.enter_context(rota.BlockingConsumer(settings))
+        consumer = self._stack.enter_context(rota.Consumer(settings))
         consumer.subscribe(list(TOPICS))
         self._consumers[name] = consumer
 

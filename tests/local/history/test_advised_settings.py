@@ -177,7 +177,7 @@ def test_rotas_own_consumer_takes_them(servers: str) -> None:
     assert one.strategies == set(CLASSIC)
     settings = {"bootstrap.servers": servers, "group.id": "of-rota", **member(one)}
     for strategies in (("cooperative-sticky", "range"), ("sticky",), ("roundrobin",)):
-        with rota.BlockingConsumer(settings | read(one.strategy_setting(*strategies))):
+        with rota.Consumer(settings | read(one.strategy_setting(*strategies))):
             pass
     with pytest.raises(RotaError, match="partition.assignment.strategy"):
-        rota.BlockingConsumer(settings | read(one.strategy_setting("uniform")))
+        rota.Consumer(settings | read(one.strategy_setting("uniform")))

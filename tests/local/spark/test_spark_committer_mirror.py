@@ -130,7 +130,7 @@ def test_a_group_with_members_is_left_alone_until_they_are_gone(
 ) -> None:
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing"}
     with opened() as kept:
-        with rota.BlockingConsumer(settings) as member:
+        with rota.Consumer(settings) as member:
             member.subscribe(["orders"])
             while not member.assignment:
                 member.poll(0.1)

@@ -404,7 +404,7 @@ def test_a_value_that_was_meant_is_named(key: str, value: str, says: str) -> Non
     assert says in refused({key: value})
 
 
-@pytest.mark.parametrize("made", [rota.Consumer, rota.BlockingConsumer])
+@pytest.mark.parametrize("made", [rota.AsyncConsumer, rota.Consumer])
 def test_settings_that_are_not_given_as_a_mapping(made: Callable[..., object]) -> None:
     for given in ("client.properties", "localhost:9092", None, [("group.id", "g")]):
         with pytest.raises(InputError, match="settings are a mapping with Kafka's names") as caught:

@@ -34,8 +34,8 @@ def _rota(news: News) -> Driver:
     return python_driver("tests.system.consumer.driver.rota", news, closes=True)
 
 
-BLOCKING = Kind("rota.BlockingConsumer", _rota, {"blocking": True})
-ASYNC = Kind("rota.Consumer", _rota, {"blocking": False})
+BLOCKING = Kind("rota.Consumer", _rota, {"blocking": True})
+ASYNC = Kind("rota.AsyncConsumer", _rota, {"blocking": False})
 KAFKA_PYTHON = Kind("kafka-python", partial(_python, "kafka_python"), repeats=True)
 CONFLUENT = Kind("confluent-kafka", partial(_python, "confluent"))
 JAVA = Kind("Java", partial(java_driver, "4.3"))

@@ -18,14 +18,14 @@ from tests.system.consumer.crew import ASYNC, Kind
 
 
 class OnLoop:
-    """A ``rota.Consumer`` whose coroutines are run to their end, on a loop of this thread.
+    """A ``rota.AsyncConsumer`` whose coroutines are run to their end, on a loop of this thread.
 
     Between two calls the loop stands still, as it does under code that blocks it.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._consumer = rota.Consumer(config)
+        self._consumer = rota.AsyncConsumer(config)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._consumer, name)
@@ -47,7 +47,7 @@ class OnLoop:
 def consumer(kind: Kind, servers: str, settings: Mapping[str, object]) -> Iterator[Any]:
     """A consumer of this kind, closed at the end."""
     config = {"bootstrap.servers": servers, "enable.auto.commit": False, **settings}
-    made: Any = OnLoop(config) if kind is ASYNC else rota.BlockingConsumer(config)
+    made: Any = OnLoop(config) if kind is ASYNC else rota.Consumer(config)
     try:
         yield made
     finally:

@@ -134,10 +134,10 @@ def handed_over(scene: Scene) -> None:
 CASES: dict[str, Callable[[Scene], None]] = {
     **{f"{kind} is killed": partial(killed, kind) for kind in (BLOCKING, ASYNC)},
     "killed without a commit": killed_without_a_commit,
-    "a static rota.Consumer is closed and back in time": partial(restarted_in_time, ASYNC, False),
-    "a static rota.BlockingConsumer is killed and back in time": partial(
-        restarted_in_time, BLOCKING, True
+    "a static rota.AsyncConsumer is closed and back in time": partial(
+        restarted_in_time, ASYNC, False
     ),
+    "a static rota.Consumer is killed and back in time": partial(restarted_in_time, BLOCKING, True),
     "a static Java member is closed and back in time": partial(restarted_in_time, JAVA, False),
     "a static member is killed and back too late": restarted_too_late,
     "automatic commits": automatic,

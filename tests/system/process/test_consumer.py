@@ -1,4 +1,4 @@
-"""``rota.BlockingConsumer`` in a process that forks, or that ends without closing it."""
+"""``rota.Consumer`` in a process that forks, or that ends without closing it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
 
 def test_a_fork_leaves_the_consumer_of_its_parent_alone(broker: Broker) -> None:
     settings = {"bootstrap.servers": broker.bootstrap_servers, "auto.offset.reset": "earliest"}
-    with rota.BlockingConsumer({**settings, "group.id": "g"}) as consumer:
+    with rota.Consumer({**settings, "group.id": "g"}) as consumer:
         consumer.assign([T0])
         consumer.poll(0.1)
         child = os.fork()
@@ -54,7 +54,7 @@ import gc, sys, threading, time
 import rota
 
 def forget():
-    consumer = rota.BlockingConsumer({"bootstrap.servers": sys.argv[1], "group.id": "g"})
+    consumer = rota.Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g"})
     consumer.subscribe("t")
     while not consumer.assignment:
         consumer.poll(0.1)
@@ -73,7 +73,7 @@ def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) ->
     """In a process of its own, for its sockets are left to the collector, too."""
     command = (sys.executable, "-W", "always", "-c", FORGETFUL, broker.bootstrap_servers)
     done = run_command(*command).checked()
-    assert done.out == "<rota.BlockingConsumer of group 'g', 2 partitions>\n"
+    assert done.out == "<rota.Consumer of group 'g', 2 partitions>\n"
     assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.err
     assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.err
     assert "Traceback" not in done.err

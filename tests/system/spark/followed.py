@@ -93,7 +93,7 @@ def member(broker: rota.Broker, group: str) -> Iterator[None]:
     }
 
     def work() -> None:
-        with rota.BlockingConsumer(settings) as consumer:
+        with rota.Consumer(settings) as consumer:
             consumer.subscribe([TOPIC])
             while not done.is_set():
                 consumer.poll(0.1)

@@ -193,7 +193,7 @@ def test_a_broker_that_dies_is_named(
 
 
 def commit(address: str) -> None:
-    with rota.BlockingConsumer({"bootstrap.servers": address, "group.id": "g"}) as consumer:
+    with rota.Consumer({"bootstrap.servers": address, "group.id": "g"}) as consumer:
         place = TopicPartition("t", 0)
         consumer.assign([place])
         consumer.commit_sync({place: OffsetAndMetadata(0)})

@@ -160,7 +160,7 @@ def play(scene: Scene, fleet: Fleet) -> None:
     for name in ("a", "m"):
         fleet.close(name)
     settings = {"bootstrap.servers": scene.address, "group.id": "behind"}
-    with rota.BlockingConsumer(settings) as consumer:
+    with rota.Consumer(settings) as consumer:
         place = TopicPartition("orders", 0)
         consumer.assign([place])
         consumer.commit_sync({place: OffsetAndMetadata(3)})

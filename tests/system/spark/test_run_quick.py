@@ -51,7 +51,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
     write(tmp_path / "logs", PARTITION, journal)
     out = tmp_path / "out"
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "live", "client.id": "c"}
-    with rota.BlockingConsumer(settings) as consumer:
+    with rota.Consumer(settings) as consumer:
         consumer.subscribe([TOPIC])
         until("the member has both partitions", lambda: joined(consumer))
         consumer.commit_sync(dict.fromkeys(consumer.assignment, 1))
@@ -85,7 +85,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
     assert lag == [("live", 0, 2), ("live", 1, 2)]
 
 
-def joined(consumer: rota.BlockingConsumer) -> bool:
+def joined(consumer: rota.Consumer) -> bool:
     consumer.poll(0.05)
     return len(consumer.assignment) == 2
 

@@ -50,7 +50,7 @@ class Shop:
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._members: list[rota.BlockingConsumer] = []
+        self._members: list[rota.Consumer] = []
         self._thread = ThreadPoolExecutor(1)
 
     def act(self, what: Callable[[Shop], None]) -> None:
@@ -58,7 +58,7 @@ class Shop:
 
     def joins(self) -> None:
         settings = {"bootstrap.servers": self._servers, "group.id": SAMPLED, "client.id": "till"}
-        self._members.append(rota.BlockingConsumer(settings))
+        self._members.append(rota.Consumer(settings))
         self._members[-1].subscribe(["orders"])
         self._settle()
 
@@ -91,7 +91,7 @@ STORY = (Shop.joins, Shop.joins, Shop.commits, Shop.leaves, Shop.leaves)
 def watched(broker: rota.Broker, folder: Path) -> tuple[PollResult, list[int]]:
     """One group that is there all the time, and one of which the story is."""
     servers = broker.bootstrap_servers
-    with rota.BlockingConsumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
+    with rota.Consumer({"bootstrap.servers": servers, "group.id": JOURNALED}) as other:
         other.subscribe(["orders"])
         until("it has partitions", lambda: other.assignment, meanwhile=lambda: other.poll(0.02))
         shop = Shop(servers)

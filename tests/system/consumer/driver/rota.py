@@ -69,14 +69,14 @@ class RotaSeat(Noted):
 
 
 class BlockingSeat(RotaSeat):
-    """A member of ``rota.BlockingConsumer``."""
+    """A member of ``rota.Consumer``."""
 
     def open(self) -> None:
-        self._consumer = rota.BlockingConsumer(self.config())
+        self._consumer = rota.Consumer(self.config())
         self.subscribe()
 
     @property
-    def consumer(self) -> rota.BlockingConsumer:
+    def consumer(self) -> rota.Consumer:
         return self._consumer
 
     def fetch(self) -> list[Got]:
@@ -90,7 +90,7 @@ class BlockingSeat(RotaSeat):
 
 
 class AsyncSeat(RotaSeat):
-    """A member of ``rota.Consumer``, on a loop that runs all the time, as an application's does."""
+    """A member of ``rota.AsyncConsumer``, on a loop that always runs, as an application's."""
 
     def open(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -99,11 +99,11 @@ class AsyncSeat(RotaSeat):
         self._wait(self._open())
 
     async def _open(self) -> None:
-        self._consumer = rota.Consumer(self.config())
+        self._consumer = rota.AsyncConsumer(self.config())
         self.subscribe()
 
     @property
-    def consumer(self) -> rota.Consumer:
+    def consumer(self) -> rota.AsyncConsumer:
         return self._consumer
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
