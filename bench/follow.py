@@ -111,7 +111,7 @@ async def _member(address: str, group: int, joined: asyncio.Event) -> None:
             if mine:
                 joined.set()
                 try:
-                    await consumer.commit_sync(dict.fromkeys(mine, 0))
+                    await consumer.commit(dict.fromkeys(mine, 0))
                 except RotaError:
                     continue  # a rebalance: the next poll takes part in it
 

@@ -97,7 +97,7 @@ class BrokerControl:
         """
         self._run(lambda node: node.context.topics.delete(name, self._clock.now()))
 
-    def grow_topic(self, name: str, partitions: int) -> None:
+    def create_partitions(self, name: str, partitions: int) -> None:
         """Adds partitions to a topic until it has ``partitions`` of them.
 
         :raises Refused: there is no topic of this name, or it already has as many
@@ -242,7 +242,7 @@ class BrokerControl:
 
         :param api: Kafka's name (``"Produce"``, ``"JoinGroup"``) or key of the API
         :param error: Kafka's name (``"NOT_COORDINATOR"``) or code of the error
-        :param times: number of requests; None: all, until :meth:`heal`
+        :param times: number of requests; None: all, until :meth:`clear_faults`
         :param client_id: only requests of this client
         """
         self._order(api, times, client_id, code=find_error_code(error))
@@ -260,7 +260,7 @@ class BrokerControl:
         if wait:
             self._order(api, times, client_id, delay=wait)
 
-    def lose_answer(
+    def drop_response(
         self, api: str | int, *, times: int | None = 1, client_id: str | None = None
     ) -> None:
         """Handles the next requests, and closes the connection instead of responding: the
@@ -268,7 +268,7 @@ class BrokerControl:
         """
         self._order(api, times, client_id, lost=True)
 
-    def heal(self, api: str | int | None = None) -> int:
+    def clear_faults(self, api: str | int | None = None) -> int:
         """Removes the injected faults of an API, or all; returns the number of faults that
         never triggered.
         """

@@ -672,9 +672,9 @@ class RecordPrinter(RebalanceListener):
         if self._commit_every is None or not something:
             return
         try:
-            self.consumer.commit_sync(offsets, timeout)
+            self.consumer.commit(offsets, timeout)
         except Interrupted:  # it came when there was nothing left to interrupt
-            self.consumer.commit_sync(offsets, timeout)
+            self.consumer.commit(offsets, timeout)
 
     # The end
 

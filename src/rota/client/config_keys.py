@@ -686,7 +686,7 @@ LIBRDKAFKA_NAMES: Mapping[str, str] = {
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
     "enable.partition.eof": "nothing: compare position(...) with end_offsets(...)",
-    "enable.auto.offset.store": "enable.auto.commit=false, and commit_sync or commit_async",
+    "enable.auto.offset.store": "enable.auto.commit=false, and commit() or commit_async()",
     "auto.commit.enable": "enable.auto.commit",
     "statistics.interval.ms": "nothing: there are no statistics",
     "debug": "Python's logging of 'rota.consumer'",

@@ -205,7 +205,7 @@ class AsyncConsumer:
 
     # Committing
 
-    async def commit_sync(
+    async def commit(
         self, offsets: OffsetsArgument | None = None, timeout: float | None = None
     ) -> None:
         """Commits offsets and waits for the result; without offsets, those of all records handed
@@ -224,7 +224,7 @@ class AsyncConsumer:
         :raises GroupError: the commit was refused
         :raises Exception: the error that the callback of an earlier commit raised
         """
-        self.core.require_group("commit_sync")
+        self.core.require_group("commit")
         await self.core.commit(arguments.parse_offsets(offsets), timeout)
 
     def commit_async(
@@ -235,7 +235,7 @@ class AsyncConsumer:
         Callbacks of completed commits run in order, in the next call of poll, commit or close. A
         failed commit without a callback is logged.
 
-        :param offsets: as in :meth:`commit_sync`
+        :param offsets: as in :meth:`commit`
         :param callback: called as ``callback(offsets, error)`` with the offsets by partition and
             None, or the reason why they were not stored
         """
@@ -359,7 +359,9 @@ class AsyncConsumer:
         """
         return await self._list(arguments.parse_times(times), timeout)
 
-    async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
+    async def partitions_for_topic(
+        self, topic: str, timeout: float | None = None
+    ) -> tuple[int, ...]:
         """Returns the partition numbers of a topic; none if the topic does not exist."""
         self.core.check_open()
         asked = self.core.client.refresh(

@@ -172,9 +172,7 @@ class Consumer:
             if not (core.is_closing or core.fill_records_now()):
                 self._loop.run(core.fill_records(POLL_TIMEOUT))
 
-    def commit_sync(
-        self, offsets: OffsetsArgument | None = None, timeout: float | None = None
-    ) -> None:
+    def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
         """Commits offsets and waits for the result; without offsets, those of all records handed
         out.
 
@@ -191,7 +189,7 @@ class Consumer:
         :raises GroupError: the commit was refused
         :raises Exception: the error that the callback of an earlier commit raised
         """
-        self._loop.run(self._consumer.commit_sync(offsets, timeout))
+        self._loop.run(self._consumer.commit(offsets, timeout))
 
     def commit_async(
         self, offsets: OffsetsArgument | None = None, callback: CommitCallback | None = None
@@ -201,7 +199,7 @@ class Consumer:
         Callbacks of completed commits run in order, in the next call of poll, commit or close. A
         failed commit without a callback is logged.
 
-        :param offsets: as in :meth:`commit_sync`
+        :param offsets: as in :meth:`commit`
         :param callback: called as ``callback(offsets, error)`` with the offsets by partition and
             None, or the reason why they were not stored
         """
@@ -292,9 +290,9 @@ class Consumer:
         """
         return self._loop.run(self._consumer.offsets_for_times(times, timeout))
 
-    def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
+    def partitions_for_topic(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
         """Returns the partition numbers of a topic; none if the topic does not exist."""
-        return self._loop.run(self._consumer.partitions_for(topic, timeout))
+        return self._loop.run(self._consumer.partitions_for_topic(topic, timeout))
 
     def topics(self, timeout: float | None = None) -> dict[str, int]:
         """Returns all visible topics, internal ones too, with their number of partitions."""

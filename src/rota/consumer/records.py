@@ -63,9 +63,9 @@ class RebalanceListener:
     """Base class for listeners, whose methods are called when the assignment changes.
 
     The calls happen inside ``poll``, ``unsubscribe`` or ``close``, in the application's own thread.
-    A listener may commit, seek, pause and look up offsets, but not poll. With
-    :class:`rota.AsyncConsumer` its methods may be ``async``. The call that a listener runs in raises
-    the listener's exception; the rebalance continues.
+    A listener may commit, seek, pause and look up offsets, but not poll. Its methods may be
+    ``async`` with :class:`rota.AsyncConsumer`. An exception of a listener is raised by the call that
+    runs the listener; the rebalance continues.
 
     With the eager protocol a rebalance revokes all partitions, then assigns all new ones. With the
     cooperative protocol it revokes only the partitions that move to other members, then assigns

@@ -270,14 +270,14 @@ def test_records_go_in_and_come_out(broker: Broker) -> None:
 
 def test_topics_come_grow_and_go(broker: Broker) -> None:
     broker.create_topic("t")
-    broker.grow_topic("t", 3)
+    broker.create_partitions("t", 3)
     assert broker.topics == {"t": 3}
     broker.delete_topic("t")
     assert broker.topics == {}
     with pytest.raises(Refused, match="there is no topic 't'"):
         broker.delete_topic("t")
     with pytest.raises(Refused, match="there is no topic 't'"):
-        broker.grow_topic("t", 5)
+        broker.create_partitions("t", 5)
     with pytest.raises(InputError, match="partitions: '2' is not a whole number"):
         broker.create_topic("t", "2")  # type: ignore[arg-type]
 
@@ -449,10 +449,10 @@ def test_they_fail_until_it_is_healed(broker: Broker, client: RawClient) -> None
     member = join(client, "g")
     broker.fail("heartbeat", 16, times=None)
     assert [heartbeat(client, "g", member) for _ in range(5)] == [16] * 5
-    broker.heal("Heartbeat")
+    broker.clear_faults("Heartbeat")
     assert heartbeat(client, "g", member) == 0
     broker.fail("heartbeat", 16)
-    broker.heal()
+    broker.clear_faults()
     assert heartbeat(client, "g", member) == 0
 
 
@@ -485,9 +485,9 @@ def test_a_fault_that_never_happened_is_counted(broker: Broker, client: RawClien
     broker.fail("JoinGroup", 16, times=None)
     broker.delay("Heartbeat", 1)
     assert metadata(client) is not None
-    assert broker.heal("Heartbeat") == 1
-    assert broker.heal() == 1
-    assert broker.heal() == 0
+    assert broker.clear_faults("Heartbeat") == 1
+    assert broker.clear_faults() == 1
+    assert broker.clear_faults() == 0
 
 
 def test_an_error_is_raised_where_it_was_asked_for(broker: Broker) -> None:
@@ -542,7 +542,7 @@ def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:
 
 def test_an_answer_is_lost_but_the_request_was_handled(broker: Broker, client: RawClient) -> None:
     broker.create_topic("t")
-    broker.lose_answer("Produce")
+    broker.drop_response("Produce")
     produce(client, b"stored")
     assert client.closed
     assert [record.value for record in broker.read("t")] == [b"stored"]

@@ -42,7 +42,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rota.Broker]:
 @pytest.fixture(autouse=True)
 def healed(broker: rota.Broker) -> Iterator[None]:
     yield
-    broker.heal()
+    broker.clear_faults()
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -195,7 +195,7 @@ def test_settings_of_consumers_in_the_file_do_no_harm() -> None:
 
 
 def test_a_broker_that_dies_in_between_is_named(broker: rota.Broker) -> None:
-    broker.lose_answer("ListOffsets", times=None)
+    broker.drop_response("ListOffsets", times=None)
     found = LiveCluster(settings={"bootstrap.servers": broker.bootstrap_servers}, timeout=1.5)
     with pytest.raises(Unreachable, match=broker.bootstrap_servers):
         find_journal(found)

@@ -92,7 +92,7 @@ def test_a_coordinator_that_moves_is_found_again(broker: Broker) -> None:
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon()
             )
             assert answer.groups[0].error_code in (Code.NONE, Code.GROUP_ID_NOT_FOUND)
-            assert broker.heal() == 0
+            assert broker.clear_faults() == 0
 
     run(main())
 
@@ -123,7 +123,7 @@ def test_a_coordinator_that_is_not_there_in_time_is_named(broker: Broker) -> Non
             said = "the coordinator of group 'readers' is not there .*COORDINATOR_NOT_AVAILABLE"
             with pytest.raises(TimedOut, match=said):
                 await one.find_coordinator("readers", soon(0.1))
-            broker.heal()
+            broker.clear_faults()
             for error, kind, said in (
                 ("GROUP_AUTHORIZATION_FAILED", AuthorizationFailed, "no permission for group"),
                 ("INVALID_GROUP_ID", GroupError, "cannot be found: error INVALID_GROUP_ID"),
@@ -139,12 +139,12 @@ def test_a_coordinator_that_loads_is_waited_for(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
             broker.fail("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
-            broker.lose_answer("OffsetFetch")
+            broker.drop_response("OffsetFetch")
             group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="readers", topics=None)
             request = OffsetFetchRequest(group_id="readers", groups=[group])
             answer = await one.send_to_coordinator("readers", Api.OFFSET_FETCH, request, soon())
             assert answer.groups[0].error_code == Code.NONE
-            assert broker.heal() == 0
+            assert broker.clear_faults() == 0
 
     run(main())
 
@@ -155,7 +155,7 @@ def test_a_lost_connection_is_opened_again(broker: Broker) -> None:
             await one.refresh(["orders"], deadline=soon())
             broker.disconnect()
             await one.refresh(["orders"], deadline=soon())
-            broker.lose_answer("Metadata", times=2)
+            broker.drop_response("Metadata", times=2)
             await one.refresh(["orders"], deadline=soon())
             broker.restart()
             await one.refresh(["orders"], deadline=soon())

@@ -29,7 +29,7 @@ def test_topics_come_grow_go_and_come_again(broker: Broker) -> None:
                 await one.find_leader(TopicPartition("t", 0), soon())
             first = one.metadata.topics["t"]
             assert len(first.partitions) == 1
-            broker.grow_topic("t", 3)
+            broker.create_partitions("t", 3)
             assert len((await one.refresh(["t"], deadline=soon())).topics["t"].partitions) == 3
             broker.delete_topic("t")
             assert (await one.refresh(["t"], deadline=soon())).topics["t"].error == 3

@@ -79,9 +79,9 @@ def test_ten_thousand_partitions_at_once(broker: Broker) -> None:
 
 def test_leaders_that_have_changed_are_asked_again(broker: Broker) -> None:
     broker.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
-    broker.lose_answer("ListOffsets")
+    broker.drop_response("ListOffsets")
     assert offsets(listed(broker, {T0: LATEST})) == [0]
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 def test_a_topic_that_comes_in_time(broker: Broker) -> None:

@@ -259,7 +259,7 @@ def test_an_async_for_follows_a_seek_and_goes_on_where_it_was_left(broker: Broke
                     consumer.seek(T0, 5)
                 if len(found) == 3:
                     break
-            await consumer.commit_sync()
+            await consumer.commit()
             assert broker.committed("g") == {T0: 6}
             async for record in consumer:
                 found.append(record.offset)
@@ -281,7 +281,7 @@ def test_a_commit_inside_the_loop_covers_what_was_handed_out(
     filled(broker, 5, partition=1)
     consumer.subscribe(["t"])
     for count, record in enumerate(consumer, 1):
-        consumer.commit_sync()
+        consumer.commit()
         stored = broker.committed("g")
         assert stored[TopicPartition(record.topic, record.partition)] == record.offset + 1
         assert sum(stored.values()) == count
@@ -327,7 +327,7 @@ def test_a_seek_of_one_partition_leaves_the_others_behind_what_was_handed_out(
     first = next(iter(consumer))
     there = TopicPartition(first.topic, first.partition)
     consumer.seek(there, 3)
-    consumer.commit_sync()
+    consumer.commit()
     [other] = {T0, T1} - {there}
     assert broker.committed("g") == {there: 3, other: 0}
 
@@ -401,7 +401,7 @@ def test_columns_after_a_loop_go_on_where_it_stopped(
         for batch in consumer.poll_batches(10):
             found += batch.offsets.tolist()
     assert found == [1, 2, 3, 4, 5]
-    consumer.commit_sync()
+    consumer.commit()
     assert broker.committed("g") == {T0: 6}
 
 
@@ -424,7 +424,7 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.Consumer) -> None
     for call, text in (
         (lambda: consumer.assign(given), "assign: 't' is no list of partitions"),
         (lambda: consumer.seek(given, 3), "seek: 't' is no partition"),
-        (lambda: consumer.commit_sync({given: 3}), "commit: 't' is no partition"),
+        (lambda: consumer.commit({given: 3}), "commit: 't' is no partition"),
         (lambda: consumer.committed(alone), "committed: .'t', 0. is no list of partitions"),
         (lambda: consumer.end_offsets(one), "end_offsets: TopicPartition.* is no list of"),
         (lambda: consumer.pause(several), r"one by one, such as pause\(\*partitions\)"),
@@ -467,8 +467,8 @@ def test_assigned_partitions_are_read_without_a_group(broker: Broker) -> None:
         assert consumer.position(T1) == 0
         consumer.seek_to_end(T1)
         assert consumer.position(T1) == 4
-        with pytest.raises(InputError, match=r"commit_sync: this consumer has no group.id"):
-            consumer.commit_sync()
+        with pytest.raises(InputError, match=r"commit: this consumer has no group.id"):
+            consumer.commit()
         with pytest.raises(InputError, match="seek: t-0 is not assigned"):
             consumer.seek(T0, 0)
 
@@ -523,7 +523,7 @@ def test_look_ups(broker: Broker, consumer: rota.Consumer) -> None:
     assert consumer.end_offsets([T0, T1]) == {T0: 3, T1: 0}
     found = consumer.offsets_for_times({T0: 0, T1: 0})
     assert {at: each and each.offset for at, each in found.items()} == {T0: 0, T1: None}
-    assert consumer.partitions_for("t") == (0, 1)
+    assert consumer.partitions_for_topic("t") == (0, 1)
     assert consumer.topics()["t"] == 2
     assert consumer.committed([T0]) == {T0: None}
     consumer.poll(10, max_records=1)
@@ -544,7 +544,7 @@ def test_callbacks_run_in_order_and_before_a_commit_that_waits_returns(
 
     for offset in (1, 2, 3):
         consumer.commit_async({T0: OffsetAndMetadata(offset)}, note)
-    consumer.commit_sync({T0: OffsetAndMetadata(4, "by hand")})
+    consumer.commit({T0: OffsetAndMetadata(4, "by hand")})
     assert told == [(1, None), (2, None), (3, None)]
     stored = consumer.committed([T0])[T0]
     assert stored is not None
@@ -561,15 +561,15 @@ def test_a_callback_that_raises_is_told_and_does_no_harm(
 
     consumer.commit_async({T0: OffsetAndMetadata(1)}, broken)
     with pytest.raises(ValueError, match="in the callback"):
-        consumer.commit_sync({T0: OffsetAndMetadata(2)})
-    consumer.commit_sync({T0: OffsetAndMetadata(3)})
+        consumer.commit({T0: OffsetAndMetadata(2)})
+    consumer.commit({T0: OffsetAndMetadata(3)})
     assert broker.committed("g")[T0] == 3
 
 
 def test_offsets_that_are_none_are_refused(consumer: rota.Consumer) -> None:
     wrong: Any = {T0: "five"}
     with pytest.raises(InputError, match="offset of t-0: 'five'"):
-        consumer.commit_sync(wrong)
+        consumer.commit(wrong)
 
 
 def test_assigned_partitions_are_committed_automatically_too(broker: Broker) -> None:
@@ -606,7 +606,7 @@ def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
 
         def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
             if partitions:
-                careful.commit_sync({T0: OffsetAndMetadata(4)})
+                careful.commit({T0: OffsetAndMetadata(4)})
 
     with rota.Consumer(settings(broker, enable_auto_commit=False)) as careful:
         careful.subscribe(["t"], listener=Careful())
@@ -704,7 +704,7 @@ def test_interceptors_see_records_and_commits(broker: Broker) -> None:
     with rota.Consumer(config) as consumer:
         consumer.assign([T0])
         values(consumer, 3)
-        consumer.commit_sync()
+        consumer.commit()
     assert spy.seen == [3, {T0: 3}, "closed"]
 
 
@@ -732,7 +732,7 @@ def test_what_waits_for_the_next_poll_does_not_keep_a_commit_busy(
     membership.driver.inbox.append(SetAssignment((T0, T1), 1))
     broker.delay("OffsetCommit", seconds=0.5)
     before = time.process_time()
-    consumer.commit_sync({T0: OffsetAndMetadata(1)})
+    consumer.commit({T0: OffsetAndMetadata(1)})
     assert time.process_time() - before < 0.25
     assert membership.has_commands
 
@@ -753,7 +753,7 @@ def test_what_ctrl_c_stops_on_its_way_is_not_committed_and_comes_again(
             patch.setattr(FetchBuffer, "_advance_position", stopped)
             with pytest.raises(KeyboardInterrupt):
                 forever(partial(consumer.poll_batches if columns else consumer.poll, 10))
-        consumer.commit_sync()
+        consumer.commit()
         assert broker.committed("g").get(T0, 0) == 0
         assert values(consumer, 5) == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -774,7 +774,7 @@ def test_ctrl_c_in_a_deserializer_loses_nothing(broker: Broker) -> None:
         found: list[bytes] = []
         with pytest.raises(KeyboardInterrupt):
             forever(lambda: found.extend(record.value for record in consumer.poll(10)))
-        consumer.commit_sync()
+        consumer.commit()
         assert sum(broker.committed("g").values()) == len(found)
         found += values(consumer, 10 - len(found))
         assert sorted(found) == sorted([b"%d" % each for each in range(5)] * 2)
@@ -925,7 +925,7 @@ def test_ctrl_c_ends_a_poll_and_the_close_still_leaves_the_group(broker: Broker)
 def test_a_closed_consumer_says_so(consumer: rota.Consumer) -> None:
     consumer.close()
     consumer.close()
-    for call in (consumer.poll, consumer.unsubscribe, consumer.commit_sync, consumer.topics):
+    for call in (consumer.poll, consumer.unsubscribe, consumer.commit, consumer.topics):
         with pytest.raises(InputError, match="closed"):
             call()
     assert list(consumer) == []
@@ -963,11 +963,11 @@ def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:
         consumer.assign([T0])
         await consumer.close()
         assert consumer.assignment == frozenset()
-        for call in (consumer.topics, consumer.poll, consumer.commit_sync, consumer.unsubscribe):
+        for call in (consumer.topics, consumer.poll, consumer.commit, consumer.unsubscribe):
             with pytest.raises(InputError, match="this consumer is closed"):
                 await call()
         with pytest.raises(InputError, match="this consumer is closed"):
-            await consumer.partitions_for("t")
+            await consumer.partitions_for_topic("t")
 
     asyncio.run(run())
 
@@ -1109,10 +1109,10 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda c: c.commit_sync(5), "commit: 5 is no mapping"),
+        (lambda c: c.commit(5), "commit: 5 is no mapping"),
         (lambda c: c.offsets_for_times({T0: 1.5}), "1.5 of t-0 is no whole number of millisec"),
-        (lambda c: c.commit_sync({T0: True}), "offset of t-0: True"),
-        (lambda c: c.commit_sync({("t", -1): 3}), "is no partition"),
+        (lambda c: c.commit({T0: True}), "offset of t-0: True"),
+        (lambda c: c.commit({("t", -1): 3}), "is no partition"),
         (lambda c: c.commit_async(callback=5), "callback 5 cannot be called"),
         (lambda c: c.commit_async(callback=asyncio.sleep), "plain functions, not async"),
         (lambda c: c.poll(0, max_records=1.5), "max_records 1.5"),

@@ -266,11 +266,11 @@ def test_a_cut_connection_is_replaced(broker: Broker) -> None:
 
 def test_the_join_is_cut_again_and_again(broker: Broker) -> None:
     for api in ("FindCoordinator", "JoinGroup", "JoinGroup", "SyncGroup"):
-        broker.lose_answer(api)
+        broker.drop_response(api)
     # an id whose answer was lost is waited for by the coordinator until its session ends
     with application(broker, session_timeout=300, heartbeat_interval=50) as app:
         app.join()
-        assert broker.heal() == 0
+        assert broker.clear_faults() == 0
         broker.group("g", members=1)
 
 
@@ -298,7 +298,7 @@ def test_a_join_may_take_longer_than_other_requests(broker: Broker) -> None:
     with application(broker, client={"request_timeout": 700}) as app:
         app.join()
         assert app.generation == 1
-        assert broker.heal() == 0
+        assert broker.clear_faults() == 0
 
 
 def test_a_commit_that_is_not_answered_in_time_is_sent_again(broker: Broker) -> None:
@@ -323,7 +323,7 @@ def test_one_that_nobody_waits_for_is_not(broker: Broker) -> None:
 def test_a_commit_whose_answer_is_lost_is_sent_again(broker: Broker) -> None:
     with application(broker) as app:
         app.join()
-        broker.lose_answer("OffsetCommit")
+        broker.drop_response("OffsetCommit")
         assert app.commit_and_wait(EIGHT) is None
         assert broker.committed("g") == {P0: 8}
 
@@ -334,7 +334,7 @@ def test_a_commit_is_tried_until_its_time_is_over(broker: Broker) -> None:
         broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
         error = app.commit_and_wait(SEVEN, wait=200)
         assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
-        broker.heal()
+        broker.clear_faults()
         assert app.commit_and_wait(SEVEN) is None
 
 
@@ -401,7 +401,7 @@ def test_a_question_is_asked_again_if_that_helps(broker: Broker, code: str) -> N
     with application(broker) as app:
         broker.fail("OffsetFetch", code, times=3)
         assert committed(app).offsets == {P0: None}
-        assert broker.heal() == 0
+        assert broker.clear_faults() == 0
 
 
 def test_but_not_for_ever(broker: Broker) -> None:
@@ -469,7 +469,7 @@ def test_a_missing_permission_is_raised_by_poll(broker: Broker, api: str) -> Non
         app.poll(lambda: bool(app.raised))
         assert isinstance(app.raised[0], AuthorizationFailed)
         assert "'g'" in str(app.raised[0])
-        broker.heal()
+        broker.clear_faults()
         app.poll(lambda: app.is_settled)
 
 

@@ -78,7 +78,7 @@ class Chaos:
             *[lambda: self.poll(app)] * 4,
             *[lambda: self.commit(app)] * 2,
             lambda: broker.fail(choose(APIS), choose(CODES), times=choose((1, 2))),
-            lambda: broker.lose_answer(choose(APIS)),
+            lambda: broker.drop_response(choose(APIS)),
             lambda: broker.delay(choose(APIS), choose((0.05, 0.4))),
             lambda: broker.move_coordinator("g"),
             lambda: broker.disconnect(choose(("one", "two"))),
@@ -109,7 +109,7 @@ class Chaos:
 
     def recover(self) -> None:
         """Faults end; both get into their group, commit, and leave."""
-        self.broker.heal()
+        self.broker.clear_faults()
         end = time.monotonic() + 15
         # what was late already may still set off a rebalance
         while not (self.is_settled() and all(map(self.commits_well, self.apps))):

@@ -132,7 +132,7 @@ def test_look_ups_are_tried_again(broker: Broker) -> None:
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0])
             assert values(await reader.read(1)) == ["0.0"]
-        assert broker.heal() == 0
+        assert broker.clear_faults() == 0
 
     asyncio.run(read())
 
@@ -569,7 +569,7 @@ def test_errors_that_pass(broker: Broker, code: int) -> None:
         async with Reader(broker.bootstrap_servers) as reader:
             reader.fetcher.assign([T0])
             assert len(await reader.read(2)) == 2
-        assert broker.heal() == 0
+        assert broker.clear_faults() == 0
 
     asyncio.run(read())
 
@@ -603,7 +603,7 @@ def test_connections_that_break(broker: Broker) -> None:
                 for each in (T0, T1, T2):
                     fill(broker, each, 1, start)
                 assert len(await reader.read(3)) == 3
-                broker.lose_answer("Fetch")
+                broker.drop_response("Fetch")
                 broker.disconnect("reader")
 
     asyncio.run(read())
@@ -727,7 +727,7 @@ def test_a_partition_that_is_added_later(broker: Broker, caplog: pytest.LogCaptu
             reader.fetcher.assign([T0, later])
             assert await reader.poll(0.1) == []
             assert caplog.messages == ["there is no partition t-3: t has 3"]
-            broker.grow_topic("t", 4)
+            broker.create_partitions("t", 4)
             fill(broker, later, 1)
             assert values(await reader.read(1)) == ["3.0"]
 

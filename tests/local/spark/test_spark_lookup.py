@@ -114,7 +114,7 @@ def test_a_topic_that_has_no_leader_for_a_moment_is_asked_for_again(broker: Brok
     broker.create_topic("orders")
     broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=2)
     assert partitions(broker) == [p(0)]
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 # Where they begin and end
@@ -247,10 +247,10 @@ def test_a_broker_that_does_not_answer_is_given_up_and_asked_again(broker: Broke
 
 def test_an_answer_that_is_lost_is_asked_for_again(broker: Broker) -> None:
     fill(broker, 5)
-    broker.lose_answer("ListOffsets")
+    broker.drop_response("ListOffsets")
     with OffsetLookup(options_of(broker)) as lookup:
         assert lookup.latest_offsets([p(0)]) == {p(0): 5}
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 def test_close_closes_the_connections(broker: Broker) -> None:

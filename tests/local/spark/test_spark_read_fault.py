@@ -70,7 +70,7 @@ def broker() -> Iterator[rota.Broker]:
 def test_errors_that_pass(broker: rota.Broker, error: str) -> None:
     broker.fail("Fetch", error, times=3)
     assert offsets(broker.bootstrap_servers, (T0, 0, 10)) == WHOLE
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 def test_an_offset_that_is_out_of_range_for_a_moment(broker: rota.Broker) -> None:
@@ -81,10 +81,10 @@ def test_an_offset_that_is_out_of_range_for_a_moment(broker: rota.Broker) -> Non
 
 @pytest.mark.parametrize("api", ["Fetch", "Metadata"])
 def test_a_connection_that_is_lost_for_an_answer(broker: rota.Broker, api: str) -> None:
-    broker.lose_answer(api, times=3)
+    broker.drop_response(api, times=3)
     given = {"kafka.max.partition.fetch.bytes": 150}
     assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 def test_a_pause_that_ends_while_it_is_looked_what_to_do(
@@ -98,16 +98,16 @@ def test_a_pause_that_ends_while_it_is_looked_what_to_do(
         time.sleep(0.03)  # longer than the pause
 
     monkeypatch.setattr(FetchLoop, "_send_fetches", slow)
-    broker.lose_answer("Fetch", times=2)
+    broker.drop_response("Fetch", times=2)
     given = {"kafkaConsumer.pollTimeoutMs": 10_000}
     assert offsets(broker.bootstrap_servers, (T0, 0, 10), given=given) == WHOLE
 
 
 def test_a_look_up_that_fails(broker: rota.Broker) -> None:
     broker.fail("Fetch", "OFFSET_OUT_OF_RANGE")
-    broker.lose_answer("ListOffsets", times=2)
+    broker.drop_response("ListOffsets", times=2)
     assert offsets(broker.bootstrap_servers, (T0, 0, 10)) == WHOLE
-    assert broker.heal() == 0
+    assert broker.clear_faults() == 0
 
 
 def test_a_broker_that_is_restarted_meanwhile(broker: rota.Broker) -> None:

@@ -57,7 +57,7 @@ def test_the_rows_are_the_same(
         if error:
             broker.fail(api, error)
         else:
-            broker.lose_answer(api)
+            broker.drop_response(api)
     ranges = [
         (TopicPartition("t", number), start, until)
         for number, points in enumerate(bounds)
@@ -65,6 +65,6 @@ def test_the_rows_are_the_same(
     ]
     asked = {"kafka.max.partition.fetch.bytes": most, "kafka.retry.backoff.max.ms": 20}
     found = offsets(broker.bootstrap_servers, *ranges, given=asked)
-    broker.heal()
+    broker.clear_faults()
     expected = [(name.partition, at) for name, *span in ranges for at in range(*span)]
     assert sorted(found) == sorted(expected)

@@ -200,7 +200,7 @@ def test_a_batch_that_was_killed_is_the_same_again(
     fill(broker, 3, 2)
     end = begin(**given).planned()
     fill(broker, 1, 1)
-    broker.grow_topic("orders", 3)
+    broker.create_partitions("orders", 3)
     fill(broker, 0, 0, 5)
     again = begin(**given)
     assert again.read(again.start, end) == [
@@ -242,7 +242,7 @@ def test_partitions_that_come_are_read_from_their_beginning(broker: Broker, begi
     fill(broker, 3)
     query = begin()
     query.trigger()
-    broker.grow_topic("orders", 2)
+    broker.create_partitions("orders", 2)
     fill(broker, 1, 4)
     assert query.trigger() == [OffsetRange(p(0), 3, 4), OffsetRange(p(1), 0, 4)]
 
@@ -320,7 +320,7 @@ def test_new_partitions_have_their_share(broker: Broker, begin: Begin) -> None:
     fill(broker, 50)
     query = begin(startingOffsets="earliest", maxOffsetsPerTrigger="10")
     query.trigger()
-    broker.grow_topic("orders", 2)
+    broker.create_partitions("orders", 2)
     fill(broker, 0, 40)
     assert query.trigger() == [OffsetRange(p(0), 10, 15), OffsetRange(p(1), 0, 5)]
 
@@ -391,7 +391,7 @@ def test_what_comes_between_the_target_and_the_beginning_is_no_loss(
     fill(broker, 5)
     query = begin(**given)
     query.reader.prepareForTriggerAvailableNow()
-    broker.grow_topic("orders", 2)
+    broker.create_partitions("orders", 2)
     fill(broker, 5, 5)
     commit(broker, "billing", {p(0): 7})
     while query.trigger() is not None:

@@ -35,7 +35,7 @@ def _committed_at(scene: Scene, place: TopicPartition, offset: int) -> str:
     group = fresh(f"g-{scene.cluster.name}")
     with consumer(BLOCKING, scene.servers, {"group.id": group}) as own:
         own.assign([place])
-        own.commit_sync({place: OffsetAndMetadata(offset)})
+        own.commit({place: OffsetAndMetadata(offset)})
     return group
 
 

@@ -31,7 +31,7 @@ def handler_blocks(kind: Kind, scene: Scene) -> None:
         group.write()
         found = read(own, 15)
         time.sleep(BLOCKED)
-        own.commit_sync()
+        own.commit()
         assert not own.poll(timeout=0.3)
         assert (own.group_metadata, other.rebalances, diary.calls) == before
         assert {each.partition: each.offset for each in found} == {
@@ -49,7 +49,7 @@ def assigned_blocks(kind: Kind, scene: Scene) -> None:
     with consumer(kind, scene.servers, settings) as own:
         own.subscribe(group.topics, listener=diary)
         read(own, 30)
-        own.commit_sync()
+        own.commit()
         assert [call for call, _ in diary.calls] == ["assigned"]
         assert own.group_metadata.generation == 1
     assert group.observe() == group.ends()
@@ -84,7 +84,7 @@ def too_slow(kind: Kind, scene: Scene) -> None:
         read(own, 15)
         group.until("the other has all", lambda: len(other.owned) == 6)
         with pytest.raises(CommitFailed, match=r"max\.poll\.interval\.ms"):
-            own.commit_sync()
+            own.commit()
         group.finish()
         poll_until(own, "they share again", lambda: len(own.assignment) == len(other.owned) == 3)
         assert ("lost", mine) in diary.calls

@@ -50,13 +50,13 @@ def test_consumers_wait_for_the_broker(scene: Scene) -> None:
         for own in both:
             assert not own.poll(timeout=0.3)
             with pytest.raises(TimedOut, match=scene.servers):
-                own.commit_sync(timeout=1)
+                own.commit(timeout=1)
         scene.cluster.start()
         write(scene, topic, 4)
         place = TopicPartition(topic, 0)
         for own in both:
             assert values(own, 1) == [4]
-            own.commit_sync()
+            own.commit()
             assert own.committed([place])[place].offset == 4
         assert [own.group_metadata for own in both] == before
 

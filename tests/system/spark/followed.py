@@ -99,7 +99,7 @@ def member(broker: rota.Broker, group: str) -> Iterator[None]:
                 consumer.poll(0.1)
                 if consumer.assignment and not ready.is_set():
                     try:
-                        consumer.commit_sync(dict.fromkeys(consumer.assignment, 0))
+                        consumer.commit(dict.fromkeys(consumer.assignment, 0))
                     except rota.errors.RotaError:
                         continue
                     ready.set()

@@ -196,4 +196,4 @@ def commit(address: str) -> None:
     with rota.Consumer({"bootstrap.servers": address, "group.id": "g"}) as consumer:
         place = TopicPartition("t", 0)
         consumer.assign([place])
-        consumer.commit_sync({place: OffsetAndMetadata(0)})
+        consumer.commit({place: OffsetAndMetadata(0)})

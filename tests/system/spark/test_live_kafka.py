@@ -163,7 +163,7 @@ def play(scene: Scene, fleet: Fleet) -> None:
     with rota.Consumer(settings) as consumer:
         place = TopicPartition("orders", 0)
         consumer.assign([place])
-        consumer.commit_sync({place: OffsetAndMetadata(3)})
+        consumer.commit({place: OffsetAndMetadata(3)})
     produce(scene, LATER, [0])
 
 

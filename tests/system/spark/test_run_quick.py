@@ -54,7 +54,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
     with rota.Consumer(settings) as consumer:
         consumer.subscribe([TOPIC])
         until("the member has both partitions", lambda: joined(consumer))
-        consumer.commit_sync(dict.fromkeys(consumer.assignment, 1))
+        consumer.commit(dict.fromkeys(consumer.assignment, 1))
         words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
         polled = ("--poll", "200ms", "--for", "1s")
         told = rota_run("--segments", str(tmp_path / "logs"), *polled, *words)

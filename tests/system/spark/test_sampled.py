@@ -63,7 +63,7 @@ class Shop:
         self._settle()
 
     def commits(self) -> None:
-        self._members[0].commit_sync(
+        self._members[0].commit(
             {place: OffsetAndMetadata(7) for place in self._members[0].assignment}
         )
 

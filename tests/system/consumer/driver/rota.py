@@ -83,7 +83,7 @@ class BlockingSeat(RotaSeat):
         return got(self._consumer.poll(timeout=TURN))
 
     def store(self, offsets: dict[Place, int]) -> None:
-        self._consumer.commit_sync(wanted(offsets))
+        self._consumer.commit(wanted(offsets))
 
     def close(self) -> None:
         self._consumer.close()
@@ -113,7 +113,7 @@ class AsyncSeat(RotaSeat):
         return got(self._wait(self._consumer.poll(timeout=TURN)))
 
     def store(self, offsets: dict[Place, int]) -> None:
-        self._wait(self._consumer.commit_sync(wanted(offsets)))
+        self._wait(self._consumer.commit(wanted(offsets)))
 
     def close(self) -> None:
         self._wait(self._consumer.close())

@@ -221,7 +221,7 @@ def test_brokers_that_refuse_are_not_the_querys_concern(
         assert started.exception() is None
         until("the last batch was heard of", lambda: committer.pending == ends(tmp_path))
         assert not committer.flush(0.1)
-        broker.heal("OffsetCommit")
+        broker.clear_faults("OffsetCommit")
         assert committer.flush(60)
     assert broker.committed("refused") == ends(tmp_path)
     assert caplog.text.count("no permission") == 1

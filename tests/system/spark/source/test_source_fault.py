@@ -147,7 +147,7 @@ def test_partitions_come_and_records_go(
 ) -> None:
     servers = broker.bootstrap_servers
     assert streamed(spark, servers, tmp_path) == every(10)
-    broker.grow_topic("t", 3)
+    broker.create_partitions("t", 3)
     broker.produce("t", "new", partition=2)
     assert streamed(spark, servers, tmp_path) == [(2, 0)]
     fill(broker, 10)

@@ -58,7 +58,7 @@ def test_files_have_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
         fill(broker)
         if NIGHTLY:
             killed(servers, "latest", tmp_path, held=Held(broker, 5))
-            broker.heal()
+            broker.clear_faults()
         killed(servers, "latest", tmp_path, "out/_spark_metadata/2")
         finish(spark, servers, "latest", tmp_path)
     assert found(spark, tmp_path) == expected(3)
@@ -74,7 +74,7 @@ def test_batches_that_are_written_again_have_the_same_rows(
         fill(broker)
         killed(servers, "earliest", tmp_path, "before 0")
         killed(servers, "earliest", tmp_path, held=Held(broker, 30))
-        broker.heal()
+        broker.clear_faults()
         for when in ("after 1", "before 3"):
             killed(servers, "earliest", tmp_path, when)
         finish(spark, servers, "earliest", tmp_path)
