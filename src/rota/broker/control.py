@@ -1,22 +1,19 @@
 """What tests see of a running broker and do to it: topics, records, groups, faults, connections.
 
 :class:`BrokerControl` is the base class of ``rota.Broker``; its methods may be called from any
-thread. The functions below it do the work on the node and must run in the broker's thread.
+thread. They check their arguments, then act on the node in the broker's thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from rota.broker.dispatch import HandlerContext
 from rota.broker.faults import InjectedFault, find_api, find_error_code
 from rota.broker.node import BrokerNode
-from rota.broker.timers import Clock
-from rota.broker.topics import Topic
+from rota.broker.topics import Topic, find_topic
 from rota.engine.formats import consumer_protocol, record_batch, record_batch_columns
 from rota.engine.formats.hashing import choose_partition
 from rota.engine.model.config import format_config_value
@@ -27,7 +24,6 @@ from rota.engine.model.request import (
     OffsetFetch,
 )
 from rota.engine.model.response import (
-    DescribedGroup,
     DescribedMember,
     DescribeGroupsResult,
     GroupResponse,
@@ -35,309 +31,36 @@ from rota.engine.model.response import (
     OffsetFetchResult,
 )
 from rota.engine.model.topic import TopicPartition
-from rota.errors import Code, FormatError, InputError, Refused
-
-
-def check_times(given: int | None) -> int | None:
-    """Returns the number of times a fault is injected, checked."""
-    if given is not None and (type(given) is not int or given < 1):
-        raise InputError(f"times: {given!r} is not a number from 1 up, nor None")
-    return given
-
-
-def to_milliseconds(seconds: float) -> int:
-    """Converts seconds to milliseconds, checked."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not 0 <= seconds < 1e10:
-        raise InputError(f"seconds: {seconds!r} is not a number of seconds")
-    return round(seconds * 1_000)
-
+from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
 T = TypeVar("T")
+ResponseT = TypeVar("ResponseT", bound=GroupResponse)
+SortableT = TypeVar("SortableT", str, TopicPartition)
 
-#: Seconds that what is waited for has to happen.
-DEFAULT_TIMEOUT = 10.0
-
-POLL_INTERVAL = 0.005
-
-
-class BrokerControl:
-    """Test control of a broker: its topics, records and groups, and injected faults."""
-
-    _clock: Clock
-
-    def _run(self, act: Callable[[BrokerNode], T]) -> T:
-        """Returns the result of ``act``, called in the broker's thread."""
-        raise NotImplementedError
-
-    # Topics and records
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        config: Mapping[str, object] | None = None,
-    ) -> None:
-        """Creates a topic.
-
-        :param partitions: by default num.partitions, which is 1 by default
-        :param config: the topic's own settings, under Kafka's names
-        :raises Refused: the topic exists, or cannot be created with these arguments
-        """
-        self._run(
-            lambda node: _create_topic(
-                node.context, name, partitions, config or {}, self._clock.now()
-            )
-        )
-
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic with all its records.
-
-        :raises Refused: there is no topic of this name
-        """
-        self._run(lambda node: node.context.topics.delete(name, self._clock.now()))
-
-    def create_partitions(self, name: str, partitions: int) -> None:
-        """Adds partitions to a topic until it has ``partitions`` of them.
-
-        :raises Refused: there is no topic of this name, or it already has as many
-        """
-        self._run(
-            lambda node: _create_partitions(node.context, name, partitions, self._clock.now())
-        )
-
-    @property
-    def topics(self) -> dict[str, int]:
-        """Number of partitions by topic, without the broker's internal topics."""
-        return self._run(lambda node: _count_partitions(node.context))
-
-    def produce(
-        self,
-        topic: str,
-        *values: RecordData,
-        key: RecordData = None,
-        headers: RecordHeaders = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-    ) -> list[Record]:
-        """Appends records, all to one partition: the one that a producer would choose for the
-        key, else the shortest. A missing topic is created, unless auto.create.topics.enable
-        is false.
-        """
-        return self._run(
-            lambda node: _produce_records(
-                node.context,
-                topic,
-                values,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                now=self._clock.now(),
-            )
-        )
-
-    def read(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        offset: int | None = None,
-        count: int | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
-    ) -> list[Record]:
-        """Returns the records of a topic, by partition and offset.
-
-        :param offset: first offset in each partition; by default the first that exists
-        :param count: wait until there are this many records, and return no more
-        :param timeout: seconds to wait for them
-        :raises TimeoutError: there were fewer when the time was up
-        """
-        look = partial(_read_records, topic=topic, partition=partition, start=offset, most=count)
-        if count is None:
-            return self._run(lambda node: look(node.context))
-
-        found: list[Record] = []
-
-        def enough() -> list[Record] | None:
-            nonlocal found
-            if topic in self.topics:
-                found = self._run(lambda node: look(node.context))
-            return found if len(found) >= count else None
-
-        return self._wait(
-            enough, timeout, lambda: f"{topic} has {len(found)} of {count} records awaited"
-        )
-
-    # Groups
-
-    @property
-    def groups(self) -> dict[str, str]:
-        """State by group."""
-        return self._run(lambda node: _list_group_states(node.context, self._clock.now()))
-
-    def group(
-        self, name: str, *, members: int | None = None, timeout: float = DEFAULT_TIMEOUT
-    ) -> Group:
-        """Returns a group with its members, as the coordinator sees it.
-
-        :param members: wait until the group is stable with this many members (0: until it is
-            empty)
-        :param timeout: seconds to wait for that
-        :raises TimeoutError: it did not happen in time
-        """
-
-        def look() -> Group:
-            return self._run(lambda node: _describe_group(node.context, name, self._clock.now()))
-
-        seen = look()
-        if members is None:
-            return seen
-
-        def settled() -> Group | None:
-            nonlocal seen
-            seen = look()
-            stable = seen.state == ("Stable" if members else "Empty")
-            return seen if stable and len(seen.members) == members else None
-
-        return self._wait(
-            settled,
-            timeout,
-            lambda: (
-                f"group {name} is {seen.state} with {len(seen.members)} members, "
-                f"{members} were awaited"
-            ),
-        )
-
-    def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Returns a group's committed offsets by partition."""
-        return self._run(lambda node: _fetch_committed(node.context, group, self._clock.now()))
-
-    def expire(self, member: str, *, group: str | None = None) -> None:
-        """Ends a member's session now, as if the member had been silent for too long.
-
-        :param member: its member id or static id, or a client id that no other member has
-        """
-        self._run(lambda node: _expire_member(node.context, member, group, self._clock.now()))
-
-    def move_coordinator(self, group: str) -> None:
-        """Takes a group away from its coordinator, as when a broker of a cluster stops.
-
-        Members get NOT_COORDINATOR until they look for the coordinator again; then the group is
-        loaded from the journal, without a rebalance.
-        """
-        self._run(lambda node: _move_coordinator(node.context, group, self._clock.now()))
-
-    # Faults
-
-    def fail(
-        self,
-        api: str | int,
-        error: str | int,
-        *,
-        times: int | None = 1,
-        client_id: str | None = None,
-    ) -> None:
-        """Answers the next requests with an error, without handling them.
-
-        :param api: Kafka's name (``"Produce"``, ``"JoinGroup"``) or key of the API
-        :param error: Kafka's name (``"NOT_COORDINATOR"``) or code of the error
-        :param times: number of requests; None: all, until :meth:`clear_faults`
-        :param client_id: only requests of this client
-        """
-        self._order(api, times, client_id, code=find_error_code(error))
-
-    def delay(
-        self,
-        api: str | int,
-        seconds: float,
-        *,
-        times: int | None = 1,
-        client_id: str | None = None,
-    ) -> None:
-        """Handles the next requests later, by the broker's clock. Otherwise as :meth:`fail`."""
-        wait = to_milliseconds(seconds)
-        if wait:
-            self._order(api, times, client_id, delay=wait)
-
-    def drop_response(
-        self, api: str | int, *, times: int | None = 1, client_id: str | None = None
-    ) -> None:
-        """Handles the next requests, and closes the connection instead of responding: the
-        client does not learn the outcome. Otherwise as :meth:`fail`.
-        """
-        self._order(api, times, client_id, lost=True)
-
-    def clear_faults(self, api: str | int | None = None) -> int:
-        """Removes the injected faults of an API, or all; returns the number of faults that
-        never triggered.
-        """
-        which = None if api is None else find_api(api)
-        return self._run(lambda node: node.faults.clear(which))
-
-    def disconnect(self, client_id: str | None = None) -> int:
-        """Closes the connections of a client, or all; returns how many there were.
-
-        :raises InputError: no such client is connected
-        """
-        return self._run(lambda node: _disconnect_clients(node, client_id))
-
-    # Within
-
-    def _order(  # noqa: PLR0913, what an order has
-        self,
-        api: str | int,
-        times: int | None,
-        client_id: str | None,
-        *,
-        delay: int = 0,
-        code: Code | None = None,
-        lost: bool = False,
-    ) -> None:
-        order = InjectedFault(
-            api=find_api(api),
-            remaining=check_times(times),
-            client_id=client_id,
-            delay=delay,
-            code=code,
-            drop_response=lost,
-        )
-        self._run(lambda node: node.faults.inject(order))
-
-    def _wait(self, look: Callable[[], T | None], timeout: float, problem: Callable[[], str]) -> T:
-        __tracebackhide__ = True
-        end = time.monotonic() + timeout
-        while (found := look()) is None:
-            if time.monotonic() >= end:
-                raise TimeoutError(f"{problem()} after {timeout:g} s")
-            time.sleep(POLL_INTERVAL)
-        return found
-
-
-# What a test sees of a broker and does to it from inside, without a client.
-#
-# Each function works on the node's parts, and must be called where the node is: in its thread.
-
-#: What a record carries; a text goes as UTF-8.
+#: A key, a value or a header's value; text is encoded as UTF-8.
 RecordData: TypeAlias = bytes | str | None
 
 RecordHeaders: TypeAlias = Mapping[str, RecordData] | Iterable[tuple[str, RecordData]]
 
+EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
+
+#: Seconds that the ``wait_for_...`` methods wait by default.
+DEFAULT_TIMEOUT = 10.0
+
+POLL_INTERVAL = 0.005
+
 READ_BYTES = 1 << 20
 
-#: Bytes of a batch before its records.
+#: Size of a batch without its records.
 BATCH_HEADER_BYTES = 61
 
-#: Bytes of a record beside its key and value, or of a header beside its name and value, at most.
+#: Upper bound for the bytes of a record without key and value, or of a header without its name and
+#: value.
 RECORD_OVERHEAD_BYTES = 40
-
-ReplyT = TypeVar("ReplyT", bound=GroupResponse)
-
-SortableT = TypeVar("SortableT", str, TopicPartition)
 
 
 class Record(NamedTuple):
-    """A record of a topic."""
+    """A record that a broker has stored."""
 
     topic: str
     partition: int
@@ -357,9 +80,9 @@ class GroupMember:
     group_instance_id: str | None
     client_id: str
     host: str
-    #: It has subscribed to; known while the group is stable.
+    #: Subscribed topics; known while the group is stable.
     topics: tuple[str, ...]
-    #: It was given.
+    #: Assigned partitions.
     partitions: tuple[TopicPartition, ...]
 
 
@@ -368,142 +91,380 @@ class Group:
     """A group, as the coordinator sees it."""
 
     name: str
-    #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``; ``Dead``: there is no
-    #: such group.
+    #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``, or ``Dead`` for a
+    #: group that does not exist.
     state: str
+    #: Name of the strategy that the members agreed on; empty unless the group is stable.
     strategy: str
+    #: 0 before the first rebalance.
+    generation: int
+    #: Member id of the leader.
+    leader: str | None
     members: tuple[GroupMember, ...]
 
 
-def _create_topic(
-    parts: HandlerContext, name: str, partitions: int | None, config: Mapping[str, object], now: int
-) -> None:
-    """Creates a topic; ``partitions=None`` takes the broker's default."""
-    count = (
-        parts.config.default_partitions
-        if partitions is None
-        else _check_partition_count(partitions)
-    )
-    overrides = {key: _config_to_text(key, value) for key, value in config.items()}
-    parts.topics.create(name, count, overrides, now)
+class BrokerControl:
+    """Test control of a broker: its topics, records and groups, and injected faults."""
+
+    def _call(self, act: Callable[[BrokerNode, int], T]) -> T:
+        """Returns the result of ``act(node, now)``, called in the broker's thread."""
+        raise NotImplementedError
+
+    # Topics and records
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Creates a topic.
+
+        :param partitions: the number of partitions; by default the broker's ``num.partitions``
+        :param config: the topic's own settings, under Kafka's names
+        :raises Refused: the topic exists, or cannot be created with these arguments
+        """
+        if partitions is not None:
+            _check_partition_count(partitions)
+        overrides = {key: _config_to_text(key, value) for key, value in (config or {}).items()}
+
+        def create(node: BrokerNode, now: int) -> None:
+            default = node.context.config.default_partitions
+            count = default if partitions is None else partitions
+            node.context.topics.create(name, count, overrides, now)
+
+        self._call(create)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all its records.
+
+        :raises Refused: the topic does not exist
+        """
+        self._call(lambda node, now: node.context.topics.delete(name, now))
+
+    def create_partitions(self, name: str, partitions: int) -> None:
+        """Adds partitions to a topic until it has ``partitions`` of them.
+
+        :raises Refused: the topic does not exist, or already has this many partitions
+        """
+        _check_partition_count(partitions)
+        self._call(lambda node, now: node.context.topics.create_partitions(name, partitions, now))
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, without the broker's internal topics."""
+        return self._call(
+            lambda node, _: {
+                topic.name: topic.partition_count
+                for topic in node.context.topics
+                if not topic.is_internal
+            }
+        )
+
+    def produce(
+        self,
+        topic: str,
+        *values: RecordData,
+        key: RecordData = None,
+        headers: RecordHeaders = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> list[Record]:
+        """Appends records to one partition of a topic and returns them as they are stored.
+
+        A missing topic is created, unless ``auto.create.topics.enable`` is false.
+
+        :param partition: by default the partition that a producer chooses for the key; without a
+            key the shortest partition
+        :param timestamp: milliseconds since 1970; by default the broker's time
+        :raises Refused: the topic does not exist, or a record is too large
+        """
+        encoded_key = _encode_data("key", key)
+        encoded_values = [_encode_data("value", value) for value in values]
+        encoded_headers = _encode_headers(headers)
+
+        def append(node: BrokerNode, now: int) -> list[Record]:
+            config, topics = node.context.config, node.context.topics
+            if topics.get(topic) is None and config.auto_create_topics:
+                topics.create(topic, config.default_partitions, {}, now)
+            found = find_topic(topics, topic)
+            chosen = _choose_partition(found, encoded_key, partition)
+            time_ = now if timestamp is None else timestamp
+            stored: list[Record] = []
+            for batch in _split_into_batches(
+                encoded_values, encoded_key, encoded_headers, found.config.max_message_bytes
+            ):
+                records = [
+                    record_batch.BatchRecord(number, time_, encoded_key, value, encoded_headers)
+                    for number, value in enumerate(batch)
+                ]
+                appended = topics.append(topic, chosen, record_batch.encode_batch(records), now)
+                stored_time = time_ if appended.append_time == -1 else appended.append_time
+                stored += [
+                    _make_record(topic, chosen, each, appended.base_offset + number, stored_time)
+                    for number, each in enumerate(records)
+                ]
+            return stored
+
+        return self._call(append)
+
+    def read(
+        self, topic: str, *, partition: int | None = None, offset: int | None = None
+    ) -> list[Record]:
+        """Returns the records of a topic, by partition and offset.
+
+        :param partition: by default all partitions
+        :param offset: the first offset to return from each partition; by default its first record
+        :raises Refused: the topic does not exist
+        """
+        return self._call(
+            lambda node, _: _read_records(find_topic(node.context.topics, topic), partition, offset)
+        )
+
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int | None = None,
+        offset: int | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> list[Record]:
+        """Waits until a topic has this many records and returns the first ``count`` of them.
+
+        :param partition: as in :meth:`read`
+        :param offset: as in :meth:`read`
+        :param timeout: in seconds
+        :raises TimedOut: the topic has fewer records when the time is over
+        """
+
+        def look(node: BrokerNode, _: int) -> list[Record]:
+            found = node.context.topics.get(topic)
+            return [] if found is None else _read_records(found, partition, offset, count)
+
+        end = time.monotonic() + timeout
+        while len(found := self._call(look)) < count:
+            if time.monotonic() >= end:
+                raise TimedOut(
+                    f"topic {topic!r} has {len(found)} records after {timeout:g} s, "
+                    f"{count} were expected"
+                )
+            time.sleep(POLL_INTERVAL)
+        return found
+
+    # Groups
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """State by group."""
+        return self._call(_list_groups)
+
+    def group(self, name: str) -> Group:
+        """Returns a group with its members, as the coordinator sees it.
+
+        The state of a group that does not exist is ``Dead``, as in Kafka.
+        """
+        return self._call(lambda node, now: _describe_group(node, name, now))
+
+    def wait_for_group(self, name: str, members: int, *, timeout: float = DEFAULT_TIMEOUT) -> Group:
+        """Waits until a group is stable with this many members and returns the group.
+
+        :param members: 0 waits until the group is empty
+        :param timeout: in seconds
+        :raises TimedOut: the group has another state when the time is over
+        """
+        state = "Stable" if members else "Empty"
+        end = time.monotonic() + timeout
+        while (found := self.group(name)).state != state or len(found.members) != members:
+            if time.monotonic() >= end:
+                raise TimedOut(
+                    f"group {name!r} is {found.state} with {len(found.members)} members after "
+                    f"{timeout:g} s, {members} were expected"
+                )
+            time.sleep(POLL_INTERVAL)
+        return found
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Returns the committed offsets of a group, by partition.
+
+        :raises Refused: the group's part of the journal is damaged
+        """
+        response = self._call(
+            lambda node, now: _ask_coordinator(
+                node, OffsetFetch(group=group), OffsetFetchResult, now
+            )
+        )
+        if response.code:
+            raise Refused(response.code, f"the offsets of group {group!r}: {response.code.name}")
+        found = {at: each.offset for at, each in response.offsets.items() if each is not None}
+        return dict(sorted(found.items()))
+
+    def expire(self, member: str, *, group: str | None = None) -> None:
+        """Ends a member's session now, as if the member had been silent for too long.
+
+        :param member: a member id, a group instance id, or a client id that only one member has
+        :param group: by default all groups are searched
+        :raises InputError: no member has this id, or several have it
+        """
+
+        def expire(node: BrokerNode, now: int) -> None:
+            names = _list_groups(node, now) if group is None else [group]
+            members = [
+                (name, each) for name in names for each in _describe_group(node, name, now).members
+            ]
+            found = [one for one in members if member in {one[1].id, one[1].group_instance_id}]
+            found = found or [one for one in members if member == one[1].client_id]
+            if len(found) != 1:
+                problem = "several members have it" if found else "no member has it"
+                known = [f"{each.group_instance_id or each.id} of {name}" for name, each in members]
+                raise InputError(
+                    f"member {member!r}: {problem}; members are: {', '.join(known) or 'none'}"
+                )
+            [(name, each)] = found
+            node.context.groups.expire_member(name, each.id, now)
+
+        self._call(expire)
+
+    def move_coordinator(self, group: str) -> None:
+        """Takes a group away from its coordinator, as when a broker of a cluster stops.
+
+        Members get NOT_COORDINATOR until they look for the coordinator again; then the group is
+        loaded from the journal, without a rebalance.
+
+        :raises InputError: the group does not exist
+        """
+
+        def move(node: BrokerNode, now: int) -> None:
+            known = _list_groups(node, now)
+            if group not in known:
+                names = ", ".join(known) or "none"
+                raise InputError(f"there is no group {group!r}; groups are: {names}")
+            node.context.groups.move_coordinator(group, now)
+
+        self._call(move)
+
+    # Faults
+
+    def fail(
+        self,
+        api: str | int,
+        error: str | int,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+    ) -> None:
+        """Responds to the next requests with an error, without handling them.
+
+        :param api: Kafka's name (``"Produce"``, ``"JoinGroup"``) or key of the API
+        :param error: Kafka's name (``"NOT_COORDINATOR"``) or code of the error
+        :param times: number of requests; None: all requests until :meth:`clear_faults`
+        :param client_id: only requests of this client
+        :raises InputError: the API, the error or ``times`` is wrong
+        """
+        self._inject(api, times, client_id, code=find_error_code(error))
+
+    def delay(
+        self,
+        api: str | int,
+        seconds: float,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+    ) -> None:
+        """Handles the next requests later, by the broker's clock. Otherwise as :meth:`fail`."""
+        if milliseconds := to_milliseconds(seconds):
+            self._inject(api, times, client_id, delay=milliseconds)
+
+    def drop_response(
+        self, api: str | int, *, times: int | None = 1, client_id: str | None = None
+    ) -> None:
+        """Handles the next requests and closes the connection instead of responding.
+
+        The client does not learn the outcome. Otherwise as :meth:`fail`.
+        """
+        self._inject(api, times, client_id, drop_response=True)
+
+    def clear_faults(self, api: str | int | None = None) -> int:
+        """Removes the injected faults of an API, or all.
+
+        Returns the number of removed faults that never triggered.
+        """
+        which = None if api is None else find_api(api)
+        return self._call(lambda node, _: node.faults.clear(which))
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Closes the connections of a client, or all; returns the number of closed connections.
+
+        :raises InputError: no such client is connected
+        """
+
+        def close(node: BrokerNode, _: int) -> int:
+            found = [each for each in node.clients if client_id in {None, each.client_id}]
+            if client_id is not None and not found:
+                known = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
+                raise InputError(f"client {client_id!r} is not connected; clients are: {known}")
+            for each in found:
+                node.close_connection(each.connection, "closed by disconnect()")
+            return len(found)
+
+        return self._call(close)
+
+    def _inject(  # noqa: PLR0913 (the fields of a fault)
+        self,
+        api: str | int,
+        times: int | None,
+        client_id: str | None,
+        *,
+        delay: int = 0,
+        code: Code | None = None,
+        drop_response: bool = False,
+    ) -> None:
+        if times is not None and (type(times) is not int or times < 1):
+            raise InputError(f"times: {times!r} is neither a number from 1 up nor None")
+        fault = InjectedFault(
+            api=find_api(api),
+            remaining=times,
+            client_id=client_id,
+            delay=delay,
+            code=code,
+            drop_response=drop_response,
+        )
+        self._call(lambda node, _: node.faults.inject(fault))
 
 
-def _create_partitions(parts: HandlerContext, name: str, partitions: int, now: int) -> None:
-    """Adds partitions to a topic, up to ``partitions``."""
-    parts.topics.create_partitions(name, _check_partition_count(partitions), now)
+def to_milliseconds(seconds: float) -> int:
+    """Converts an argument in seconds to milliseconds.
+
+    :raises InputError: the argument is not a number of seconds
+    """
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < 1e10:
+        raise InputError(f"seconds: {seconds!r} is not a number of seconds")
+    return round(seconds * 1_000)
 
 
-def _check_partition_count(partitions: int) -> int:
+def _check_partition_count(partitions: int) -> None:
     if type(partitions) is not int:
         raise InputError(f"partitions: {partitions!r} is not a whole number")
-    return partitions
 
 
 def _config_to_text(key: str, value: object) -> str:
     if not isinstance(value, bool | int | float | str):
-        raise InputError(f"{key}: {value!r} is neither a text nor a number nor a boolean")
+        raise InputError(f"{key}: {value!r} is not text, a number or a boolean")
     return format_config_value(value)
 
 
-def _count_partitions(parts: HandlerContext) -> dict[str, int]:
-    """Returns the number of partitions by topic, without internal topics."""
-    return {topic.name: topic.partition_count for topic in parts.topics if not topic.is_internal}
+def _encode_data(what: str, value: RecordData) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise InputError(f"{what} {value!r} is neither bytes nor text nor None")
 
 
-def _produce_records(  # noqa: PLR0913, what a record has
-    parts: HandlerContext,
-    topic: str,
-    values: Sequence[RecordData],
-    *,
-    key: RecordData,
-    headers: RecordHeaders,
-    partition: int | None,
-    timestamp: int | None,
-    now: int,
-) -> list[Record]:
-    """Appends records and returns them as they are stored."""
-    found = parts.topics.get(topic)
-    if found is None:
-        if not parts.config.auto_create_topics:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
-        found = parts.topics.create(topic, parts.config.default_partitions, {}, now)
-    packed_key, packed_headers = _encode_data("key", key), _encode_headers(headers)
-    at = now if timestamp is None else timestamp
-    chosen = _choose_partition(found, packed_key, partition)
-    if not values:
-        return []
-    stored: list[Record] = []
-    for part in _split_into_batches(
-        values, packed_key, packed_headers, found.config.max_message_bytes
-    ):
-        records = [
-            record_batch.BatchRecord(number, at, packed_key, value, packed_headers)
-            for number, value in enumerate(part)
-        ]
-        appended = parts.topics.append(topic, chosen, record_batch.encode_batch(records), now)
-        time = at if appended.append_time == -1 else appended.append_time
-        stored += [
-            _make_record(topic, chosen, each, appended.base_offset + number, time)
-            for number, each in enumerate(records)
-        ]
-    return stored
-
-
-def _split_into_batches(
-    values: Sequence[RecordData],
-    key: bytes | None,
-    headers: tuple[tuple[bytes, bytes | None], ...],
-    most: int,
-) -> Iterator[list[bytes | None]]:
-    """Yields values in batches, each as large as a producer could send."""
-    each = RECORD_OVERHEAD_BYTES + len(key or b"")
-    each += sum(RECORD_OVERHEAD_BYTES + len(name) + len(value or b"") for name, value in headers)
-    part: list[bytes | None] = []
-    left = most - BATCH_HEADER_BYTES
-    for value in values:
-        packed = _encode_data("value", value)
-        size = each + len(packed or b"")
-        if part and size > left:
-            yield part
-            part, left = [], most - BATCH_HEADER_BYTES
-        part.append(packed)
-        left -= size
-    if part:
-        yield part
-
-
-def _read_records(
-    parts: HandlerContext, topic: str, *, partition: int | None, start: int | None, most: int | None
-) -> list[Record]:
-    """Returns the records of a topic, by partition and offset; ``start=None`` begins at the
-    log start.
-    """
-    found = parts.topics.get(topic)
-    if found is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
-    numbers = (
-        range(found.partition_count) if partition is None else [_check_partition(found, partition)]
-    )
-    records: list[Record] = []
-    for number in numbers:
-        log = found.logs[number]
-        at = log.log_start_offset if start is None else max(start, log.log_start_offset)
-        while at < log.log_end_offset and (most is None or len(records) < most):
-            columns = record_batch_columns.decode_batches(log.read(at, READ_BYTES))
-            records.extend(
-                _make_record(topic, number, each, each.offset, each.timestamp)
-                for each in record_batch_columns.iterate_records(columns)
-                if each.offset >= at
-            )
-            at = int(columns.batches.last_offset[-1]) + 1
-    return records if most is None else records[:most]
-
-
-def _make_record(
-    topic: str, partition: int, record: record_batch.BatchRecord, offset: int, at: int
-) -> Record:
-    headers = tuple((name.decode(errors="replace"), value) for name, value in record.headers)
-    return Record(topic, partition, offset, at, record.key, record.value, headers)
+def _encode_headers(headers: RecordHeaders) -> EncodedHeaders:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name.encode(), _encode_data(f"header {name!r}", value)) for name, value in pairs)
 
 
 def _choose_partition(topic: Topic, key: bytes | None, partition: int | None) -> int:
@@ -523,119 +484,104 @@ def _check_partition(topic: Topic, partition: int) -> int:
     return partition
 
 
-def _encode_data(what: str, value: RecordData) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    raise InputError(f"{what} {value!r} is neither bytes nor text nor None")
+def _split_into_batches(
+    values: list[bytes | None], key: bytes | None, headers: EncodedHeaders, max_bytes: int
+) -> Iterator[list[bytes | None]]:
+    """Yields values in batches, each as large as a producer could send."""
+    overhead = RECORD_OVERHEAD_BYTES + len(key or b"")
+    overhead += sum(RECORD_OVERHEAD_BYTES + len(name) + len(data or b"") for name, data in headers)
+    batch: list[bytes | None] = []
+    left = max_bytes - BATCH_HEADER_BYTES
+    for value in values:
+        size = overhead + len(value or b"")
+        if batch and size > left:
+            yield batch
+            batch, left = [], max_bytes - BATCH_HEADER_BYTES
+        batch.append(value)
+        left -= size
+    if batch:
+        yield batch
 
 
-def _encode_headers(headers: RecordHeaders) -> tuple[tuple[bytes, bytes | None], ...]:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((name.encode(), _encode_data(f"header {name!r}", value)) for name, value in pairs)
+def _read_records(
+    topic: Topic, partition: int | None, offset: int | None, max_records: int | None = None
+) -> list[Record]:
+    if partition is not None:
+        _check_partition(topic, partition)
+    records: list[Record] = []
+    for number in range(topic.partition_count) if partition is None else [partition]:
+        log = topic.logs[number]
+        at = max(offset or 0, log.log_start_offset)
+        while at < log.log_end_offset and (max_records is None or len(records) < max_records):
+            columns = record_batch_columns.decode_batches(log.read(at, READ_BYTES))
+            records.extend(
+                _make_record(topic.name, number, each, each.offset, each.timestamp)
+                for each in record_batch_columns.iterate_records(columns)
+                if each.offset >= at
+            )
+            at = int(columns.batches.last_offset[-1]) + 1
+    return records[:max_records]
 
 
-def _list_group_states(parts: HandlerContext, now: int) -> dict[str, str]:
-    """Returns the state by group."""
-    reply = _ask_coordinator(parts, ListGroups(), ListGroupsResult, now)
-    return {each.group: each.state for each in reply.groups}
+def _make_record(
+    topic: str, partition: int, record: record_batch.BatchRecord, offset: int, timestamp: int
+) -> Record:
+    headers = tuple((name.decode(errors="replace"), value) for name, value in record.headers)
+    return Record(topic, partition, offset, timestamp, record.key, record.value, headers)
 
 
-def _describe_group(parts: HandlerContext, name: str, now: int) -> Group:
-    """Returns a group; one that does not exist is ``Dead``, as in Kafka."""
-    asked = DescribeGroups(groups=(name,), supports_group_id_not_found=False)
-    (found,) = _ask_coordinator(parts, asked, DescribeGroupsResult, now).groups
+def _list_groups(node: BrokerNode, now: int) -> dict[str, str]:
+    response = _ask_coordinator(node, ListGroups(), ListGroupsResult, now)
+    return {each.group: each.state for each in response.groups}
+
+
+def _describe_group(node: BrokerNode, name: str, now: int) -> Group:
+    request = DescribeGroups(groups=(name,), supports_group_id_not_found=False)
+    [found] = _ask_coordinator(node, request, DescribeGroupsResult, now).groups
     return Group(
         name=name,
         state=found.state,
         strategy=found.protocol,
-        members=tuple(_make_member(found, each) for each in found.members),
+        generation=found.generation,
+        leader=found.leader,
+        members=tuple(_make_member(found.protocol_type, each) for each in found.members),
     )
 
 
-def _fetch_committed(parts: HandlerContext, name: str, now: int) -> dict[TopicPartition, int]:
-    """Returns the committed offsets of a group."""
-    reply = _ask_coordinator(parts, OffsetFetch(group=name), OffsetFetchResult, now)
-    if reply.code:  # its part of the journal is damaged
-        raise Refused(reply.code, f"the offsets of group {name!r}: {reply.code.name}")
-    found = {where: each.offset for where, each in reply.offsets.items() if each is not None}
-    return dict(sorted(found.items()))
-
-
-def _expire_member(parts: HandlerContext, member: str, name: str | None, now: int) -> None:
-    """Ends the session of a member, found by member id, static id, or a client id that no
-    other member has.
-    """
-    names = list(_list_group_states(parts, now)) if name is None else [name]
-    members = [(each, one) for each in names for one in _describe_group(parts, each, now).members]
-    found = [pair for pair in members if member in {pair[1].id, pair[1].group_instance_id}]
-    found = found or [pair for pair in members if member == pair[1].client_id]
-    if len(found) != 1:
-        there = (
-            ", ".join(f"{one.group_instance_id or one.id} of {each}" for each, one in members)
-            or "none"
-        )
-        problem = "there is no such member" if not found else "more than one is called so"
-        raise InputError(f"member {member!r}: {problem}; members are: {there}")
-    where, one = found[0]
-    parts.groups.expire_member(where, one.id, now)
-
-
-def _move_coordinator(parts: HandlerContext, name: str, now: int) -> None:
-    """Takes a group away from its coordinator."""
-    known = _list_group_states(parts, now)
-    if name not in known:
-        raise InputError(f"there is no group {name!r}; groups are: {', '.join(known) or 'none'}")
-    parts.groups.move_coordinator(name, now)
-
-
 def _ask_coordinator(
-    parts: HandlerContext,
+    node: BrokerNode,
     request: DescribeGroups | OffsetFetch | ListGroups,
-    kind: type[ReplyT],
+    response_type: type[ResponseT],
     now: int,
-) -> ReplyT:
-    reply = parts.groups.ask_read_only(request, now)
-    assert isinstance(reply, kind)
-    return reply
+) -> ResponseT:
+    response = node.context.groups.ask_read_only(request, now)
+    assert isinstance(response, response_type)
+    return response
 
 
-def _make_member(found: DescribedGroup, member: DescribedMember) -> GroupMember:
-    topics: tuple[str, ...] = ()
-    partitions: tuple[TopicPartition, ...] = ()
-    if found.protocol_type == CONSUMER_PROTOCOL_TYPE:
-        topics = _decode_sorted(
-            lambda: consumer_protocol.decode_subscription(member.metadata).topics, member.metadata
-        )
-        partitions = _decode_sorted(
-            lambda: tuple(consumer_protocol.decode_assignment(member.assignment).partitions),
-            member.assignment,
-        )
+def _make_member(protocol_type: str, member: DescribedMember) -> GroupMember:
+    is_consumer = protocol_type == CONSUMER_PROTOCOL_TYPE
+    metadata = member.metadata if is_consumer else b""
+    assignment = member.assignment if is_consumer else b""
     return GroupMember(
         id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host,
-        topics=topics,
-        partitions=partitions,
+        topics=_decode_sorted(
+            lambda data: consumer_protocol.decode_subscription(data).topics, metadata
+        ),
+        partitions=_decode_sorted(
+            lambda data: consumer_protocol.decode_assignment(data).partitions, assignment
+        ),
     )
 
 
-def _decode_sorted(decode: Callable[[], Iterable[SortableT]], data: bytes) -> tuple[SortableT, ...]:
+def _decode_sorted(
+    decode: Callable[[bytes], Iterable[SortableT]], data: bytes
+) -> tuple[SortableT, ...]:
     """Decodes and sorts; returns nothing if the client uses a format of its own."""
     try:
-        return tuple(sorted(decode())) if data else ()
+        return tuple(sorted(decode(data))) if data else ()
     except FormatError:
         return ()
-
-
-def _disconnect_clients(node: BrokerNode, client_id: str | None) -> int:
-    """Closes the connections of a client, or all; returns how many there were."""
-    found = [each for each in node.clients if client_id in {None, each.client_id}]
-    if client_id is not None and not found:
-        there = ", ".join(sorted({each.client_id for each in node.clients})) or "none"
-        raise InputError(f"client {client_id!r} is not connected; clients are: {there}")
-    for each in found:
-        node.close_connection(each.connection, "cut on order")
-    return len(found)

@@ -64,8 +64,8 @@ class RebalanceListener:
 
     The calls happen inside ``poll``, ``unsubscribe`` or ``close``, in the application's own thread.
     A listener may commit, seek, pause and look up offsets, but not poll. Its methods may be
-    ``async`` with :class:`rota.AsyncConsumer`. An exception of a listener is raised by the call that
-    runs the listener; the rebalance continues.
+    ``async`` with :class:`rota.AsyncConsumer`. The call that runs a listener raises the listener's
+    exception; the rebalance continues.
 
     With the eager protocol a rebalance revokes all partitions, then assigns all new ones. With the
     cooperative protocol it revokes only the partitions that move to other members, then assigns

@@ -19,11 +19,10 @@ import rota
 from rota.broker.embedded import Broker
 from rota.broker.events import NodeCommand, NodeEvent
 from rota.broker.node import BrokerNode
-from rota.broker.server import Server
 from rota.engine.formats.consumer_protocol import encode_subscription as encoded_subscription
 from rota.engine.formats.record_batch import BatchRecord, encode_batch
 from rota.engine.model.member import Subscription
-from rota.errors import Code, InputError, Refused, RotaError, Unreachable
+from rota.errors import Code, InputError, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import (
     Api,
     FetchRequest,
@@ -77,11 +76,11 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     broker = rota.Broker().start()
-    running = broker._broker_thread
+    running = broker._thread
     assert running is not None
     busy, done = threading.Event(), threading.Event()
 
-    def hold(_: BrokerNode, __: Server) -> None:
+    def hold() -> None:
         busy.set()
         done.wait(30)
 
@@ -90,7 +89,7 @@ def test_one_that_does_not_stop_in_time_is_not_taken_apart(
     assert busy.wait(10)
     with monkeypatch.context() as patience:
         patience.setattr("rota.broker.embedded.STOP_TIMEOUT", 0.05)
-        with pytest.raises(TimeoutError, match="not stopped in 0.05 s: it is busy"):
+        with pytest.raises(TimedOut, match="not stopped in 0.05 s: it is busy"):
             broker.stop()
     assert broker.running
     assert list(tmp_path.iterdir())
@@ -149,7 +148,7 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tmp_path: Path) -> Non
         rota.Broker(advertise="nowhere")
     with pytest.raises(InputError, match="^there is no SASL mechanism 'GSSAPI'; known are PLAIN"):
         rota.Broker(users={"ann": "x"}, mechanisms=["GSSAPI"])
-    with pytest.raises(InputError, match="data_dir: it is empty"):
+    with pytest.raises(InputError, match="data_dir is empty"):
         rota.Broker("")
     with pytest.raises(Unreachable, match=r"cert\.pem: No such file"):
         rota.Broker(tls=tmp_path / "cert.pem")
@@ -162,11 +161,11 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tmp_path: Path) -> Non
     ("given", "problem"),
     [
         ({"users": ["ann"]}, "users: .*is not a dict"),
-        ({"users": {}}, "users: there are none"),
+        ({"users": {}}, "users is empty"),
         ({"users": {"ann": ""}}, "users: 'ann' and its password"),
         ({"users": {"ann": 5}}, "users: 'ann' and its password"),
         ({"mechanisms": ["PLAIN"]}, "mechanisms need users"),
-        ({"users": {"ann": "x"}, "mechanisms": []}, "mechanisms: there are none"),
+        ({"users": {"ann": "x"}, "mechanisms": []}, "mechanisms is empty"),
         ({"users": {"ann": "x"}, "mechanisms": "PLAIN"}, "mechanisms: 'PLAIN' is not a list"),
         ({"tls": ()}, r"tls: \(\) is neither"),
         ({"tls": 5}, "tls: 5 is neither"),
@@ -220,7 +219,9 @@ def test_a_restart_keeps_everything(broker: Broker, client: RawClient) -> None:
 def test_settings_without_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
     rota.Broker(config={"num.io.threads": 8, "zookeeper.connect": "x:1", "num.partitions": 2})
     (line,) = caplog.messages
-    assert line == "settings of Kafka's without effect here: num.io.threads, zookeeper.connect"
+    assert (
+        line == "these settings of Kafka have no effect in Rota: num.io.threads, zookeeper.connect"
+    )
 
 
 def test_a_stop_that_was_not_clean_is_said(
@@ -310,12 +311,12 @@ def test_records_with_a_key_go_where_a_producer_puts_them(broker: Broker) -> Non
 def test_records_are_awaited(broker: Broker) -> None:
     later = threading.Timer(0.05, lambda: broker.produce("t", "1", "2", "3"))
     later.start()
-    assert [record.value for record in broker.read("t", count=2)] == [b"1", b"2"]
+    assert [record.value for record in broker.wait_for_records("t", count=2)] == [b"1", b"2"]
     later.join()
-    with pytest.raises(TimeoutError, match="t has 3 of 4 records awaited after 0.01 s"):
-        broker.read("t", count=4, timeout=0.01)
-    with pytest.raises(TimeoutError, match="u has 0 of 1"):
-        broker.read("u", count=1, timeout=0)
+    with pytest.raises(TimedOut, match="'t' has 3 records after 0.01 s, 4 were expected"):
+        broker.wait_for_records("t", count=4, timeout=0.01)
+    with pytest.raises(TimedOut, match="'u' has 0 records"):
+        broker.wait_for_records("u", count=1, timeout=0)
 
 
 def test_many_records_over_many_batches(broker: Broker) -> None:
@@ -401,13 +402,14 @@ def test_a_group_is_seen(broker: Broker, client: RawClient) -> None:
     assert broker.group("g").state == "Dead"
     member_id, _ = join(client, "g", group_instance_id="one")
     assert broker.groups == {"g": "Stable"}
-    (member,) = broker.group("g", members=1).members
+    (member,) = broker.wait_for_group("g", members=1).members
     assert (member.id, member.group_instance_id, member.client_id) == (member_id, "one", "raw")
     assert member.topics == ("t",)
     assert member.partitions == (rota.TopicPartition("t", 0),)
+    assert (broker.group("g").leader, broker.group("g").generation) == (member_id, 1)
     assert broker.committed("g") == {}
-    with pytest.raises(TimeoutError, match="group g is Stable with 1 members, 2 were awaited"):
-        broker.group("g", members=2, timeout=0.01)
+    with pytest.raises(TimedOut, match="is Stable with 1 members after 0.01 s, 2 were"):
+        broker.wait_for_group("g", members=2, timeout=0.01)
 
 
 @pytest.mark.parametrize("name", ["id", "group_instance_id", "client_id"])
@@ -415,9 +417,9 @@ def test_a_members_session_ends_on_order(broker: Broker, client: RawClient, name
     member = join(client, "g", group_instance_id="one" if name == "group_instance_id" else None)
     (seen,) = broker.group("g").members
     broker.expire(getattr(seen, name))
-    assert broker.group("g", members=0).state == "Empty"
+    assert broker.wait_for_group("g", members=0).state == "Empty"
     assert heartbeat(client, "g", member) == Code.UNKNOWN_MEMBER_ID
-    with pytest.raises(InputError, match="there is no such member; members are: none"):
+    with pytest.raises(InputError, match="no member has it; members are: none"):
         broker.expire("nobody")
 
 
@@ -493,7 +495,7 @@ def test_a_fault_that_never_happened_is_counted(broker: Broker, client: RawClien
 def test_an_error_is_raised_where_it_was_asked_for(broker: Broker) -> None:
     with pytest.raises(Refused) as caught:
         broker.read("nope")
-    assert "inside" not in {
+    assert "topics" not in {
         each.path.stem for each in caught.traceback if hasattr(each.path, "stem")
     }
 

@@ -134,7 +134,7 @@ def test_a_members_life(broker: Broker, version: int) -> None:
         await me.connection.close_and_wait()
 
     run(live())
-    assert broker.group("g", members=0).state == "Empty"
+    assert broker.wait_for_group("g", members=0).state == "Empty"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

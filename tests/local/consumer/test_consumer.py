@@ -593,7 +593,7 @@ def test_a_listener_hears_of_what_comes_and_goes(broker: Broker, consumer: rota.
     consumer.unsubscribe()
     assert diary.calls == [("assigned", (T0, T1)), ("revoked", (T0, T1))]
     assert consumer.assignment == frozenset()
-    assert broker.group("g", members=0).state == "Empty"
+    assert broker.wait_for_group("g", members=0).state == "Empty"
 
 
 def test_a_listener_may_commit_and_seek(broker: Broker) -> None:
@@ -828,7 +828,7 @@ def test_a_listener_may_unsubscribe_but_not_close(broker: Broker) -> None:
         leaver.subscribe("t", listener=Leaving())
         poll_until(leaver, lambda: not leaver.subscription)
         assert leaver.assignment == frozenset()
-        assert broker.group("g", members=0).state == "Empty"
+        assert broker.wait_for_group("g", members=0).state == "Empty"
 
 
 # Groups
@@ -1160,8 +1160,10 @@ def test_an_empty_poll_counts_and_no_poll_at_all_does_not(broker: Broker) -> Non
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             consumer.poll(0.1)
-        assert broker.group("g", members=1).state == "Stable"
-        assert broker.group("g", members=0).state == "Empty"  # waits for it, without a poll
+        assert broker.wait_for_group("g", members=1).state == "Stable"
+        assert (
+            broker.wait_for_group("g", members=0).state == "Empty"
+        )  # waits for it, without a poll
 
 
 def test_no_permission_for_a_topics_offsets_is_said(

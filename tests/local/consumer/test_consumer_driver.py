@@ -89,7 +89,7 @@ def test_a_member_joins_commits_and_leaves(broker: Broker) -> None:
         assert app.commit_and_wait(SEVEN) is None
         assert broker.committed("g") == {P0: 7}
         app.close()
-        assert broker.group("g", members=0).state == "Empty"
+        assert broker.wait_for_group("g", members=0).state == "Empty"
 
 
 def test_a_members_life_is_told_at_info(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -207,7 +207,7 @@ def test_they_go_on_inside_a_listener_that_blocks(
 def test_an_application_that_polls_too_late_is_out_and_its_commit_says_why(broker: Broker) -> None:
     with application(broker, max_poll_interval=150) as app:
         app.join()
-        broker.group("g", members=0)
+        broker.wait_for_group("g", members=0)
         error = app.commit_and_wait(SEVEN)
         assert isinstance(error, CommitFailed)
         assert "longer than max.poll.interval.ms = 150 allows" in str(error)
@@ -251,7 +251,7 @@ def test_the_broker_stops_and_is_back_at_the_same_port(broker: Broker) -> None:
         assert app.commit_and_wait(SEVEN) is None
         assert broker.committed("g") == {P0: 7}
         assert (app.state, app.generation) == (MemberState.STABLE, 1)
-        assert len(broker.group("g", members=1).members) == 1
+        assert len(broker.wait_for_group("g", members=1).members) == 1
 
 
 def test_a_cut_connection_is_replaced(broker: Broker) -> None:
@@ -271,7 +271,7 @@ def test_the_join_is_cut_again_and_again(broker: Broker) -> None:
     with application(broker, session_timeout=300, heartbeat_interval=50) as app:
         app.join()
         assert broker.clear_faults() == 0
-        broker.group("g", members=1)
+        broker.wait_for_group("g", members=1)
 
 
 def test_nobody_listens_at_first(caplog: pytest.LogCaptureFixture) -> None:
@@ -502,7 +502,7 @@ def test_without_a_common_strategy_both_are_named(broker: Broker) -> None:
         application(broker, strategies="range,roundrobin", client_id="two") as other,
     ):
         app.join()
-        broker.group("g", members=1)
+        broker.wait_for_group("g", members=1)
         other.subscribe()
         other.poll(lambda: bool(other.raised))
         (error,) = other.raised
@@ -525,7 +525,7 @@ def test_who_has_the_static_id_last_fences_the_other(broker: Broker) -> None:
         assert isinstance(app.commit_and_wait(SEVEN), Fenced)
         assert other.commit_and_wait(SEVEN) is None
         app.close()
-        assert len(broker.group("g", members=1).members) == 1
+        assert len(broker.wait_for_group("g", members=1).members) == 1
 
 
 # Survival

@@ -122,7 +122,7 @@ class Chaos:
             time.sleep(0.01)
         for app in self.apps:
             app.close()
-        self.broker.group("g", members=0)
+        self.broker.wait_for_group("g", members=0)
         gc.collect()  # of errors that nobody looked at, the loop would tell now
         odd = [error for app in self.apps for error in app.raised if not _is_told(error)]
         assert not odd, odd

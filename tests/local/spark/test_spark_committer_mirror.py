@@ -57,7 +57,7 @@ def at(*offsets: int) -> Mapping[TopicPartition, int]:
 
 def journal(broker: rota.Broker) -> int:
     """How many records it has."""
-    return len(list(broker.read("__consumer_offsets", timeout=0)))
+    return len(list(broker.read("__consumer_offsets")))
 
 
 def test_the_group_gets_what_it_is_to_have(broker: rota.Broker, opened: Opened) -> None:
@@ -77,7 +77,7 @@ def test_what_has_not_changed_is_not_committed_again_but_anew(
     broker: rota.Broker, opened: Opened
 ) -> None:
     def journal() -> int:
-        return len(list(broker.read("__consumer_offsets", timeout=0)))
+        return len(list(broker.read("__consumer_offsets")))
 
     with opened() as kept:
         kept.set_target(at(5, 6, 7))

@@ -54,7 +54,7 @@ def has_clients(broker: rota.Broker, count: int) -> bool:
     """Has the broker so many connections, as soon as it has seen who left?"""
 
     def found() -> int:
-        return broker._run(lambda node: len(node.clients))
+        return broker._call(lambda node, _: len(node.clients))
 
     until(f"{count} connections", lambda: found() == count, found)
     return True

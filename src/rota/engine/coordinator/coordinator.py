@@ -151,6 +151,8 @@ def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool
             )
             for member in group.members.values()
         ),
+        generation=group.generation,
+        leader=group.leader,
     )
 
 

@@ -138,6 +138,9 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    # Not part of Kafka's response; only a broker's own coordinator knows them.
+    generation: int = field(default=0, compare=False)
+    leader: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ class Held:
         self.ended = False
         self._order = InjectedFault(api=Api.FETCH, remaining=None, client_id=None, delay=86_400_000)
         broker.delay("Fetch", 0.001, times=after)
-        broker._run(lambda node: node.faults.inject(self._order))
+        broker._call(lambda node, _: node.faults.inject(self._order))
 
     def wait(self) -> bool:
         """Wait until a Fetch waits, or `ended` is set; return whether a Fetch waits."""

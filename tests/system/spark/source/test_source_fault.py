@@ -84,8 +84,9 @@ def every(count: int, *, start: int = 0, partitions: int = 2) -> list[tuple[int,
 
 
 def shorten(broker: rota.Broker, partition: int, before: int) -> None:
-    now = broker.clock.now()
-    broker._run(lambda node: node.context.topics.delete_records_before("t", partition, before, now))
+    broker._call(
+        lambda node, now: node.context.topics.delete_records_before("t", partition, before, now)
+    )
 
 
 # A batch query
