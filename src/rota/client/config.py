@@ -98,14 +98,11 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     return parse_properties(text, os.fspath(path))
 
 
-def require_mapping(given: object, keywords: Mapping[str, object]) -> Mapping[str, object]:
+def require_mapping(given: object) -> Mapping[str, object]:
     """Returns the settings that a consumer was given, if they are a mapping.
 
-    :param keywords: settings that were given as keyword arguments, as other clients take them
     :raises InputError: they are not a mapping; the message shows how to pass settings
     """
-    if keywords:
-        raise InputError(config_keys.explain_keywords(keywords))
     if not isinstance(given, Mapping):
         raise InputError(
             'settings are a mapping with Kafka\'s names, like {"bootstrap.servers": "host:9092"}, '

@@ -734,19 +734,6 @@ RESET_ALIASES: Mapping[str, str] = {
 }
 
 
-def explain_keywords(names: Iterable[str]) -> str:
-    """Returns the error text for settings given as keyword arguments."""
-    dotted = {name: name.replace("_", ".").lower() for name in names}
-    for name, key in dotted.items():
-        if key not in KEYS:
-            return f"settings are one mapping, not arguments; and {explain_unknown_key(name)}"
-    meant = ", ".join(f'"{key}": ...' for key in dotted.values())
-    return (
-        f"{', '.join(dotted)}: settings are one mapping, not arguments, and have Kafka's names: "
-        f"{{{meant}}}; topics are given to subscribe()"
-    )
-
-
 def explain_unknown_key(key: str) -> str:
     """Returns the error text for an unknown key, with the key that was probably meant."""
     dotted = key.replace("_", ".").lower()

@@ -27,6 +27,16 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int | None
 
 
+class GroupMetadata(NamedTuple):
+    """The identity of a member in its group."""
+
+    group: str
+    #: -1 outside of the group.
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class Records:
     """The records of one ``poll``: iterate over all, or over the list of one partition."""
 

@@ -116,7 +116,7 @@ def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
     :raises InputError: one is unknown or malformed, or there is no address
     """
     kafka: dict[str, object] = {}
-    for name, value in config.require_mapping(given, {}).items():
+    for name, value in config.require_mapping(given).items():
         low = str(name).lower()
         if low in _SOURCE_OPTIONS:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import signal
 import threading
 import time
@@ -949,12 +950,16 @@ def test_inside_asyncio_the_other_one_is_named(consumer: rota.Consumer) -> None:
         asyncio.run(wrong())
 
 
-def test_both_consumers_say_the_same_of_their_methods() -> None:
-    names = {name for name in vars(rota.AsyncConsumer) if not name.startswith("_")}
-    assert names == {name for name in vars(rota.Consumer) if not name.startswith("_")}
-    for name in names:
+def test_both_consumers_have_the_same_methods() -> None:
+    names = {name for name in dir(rota.AsyncConsumer) if not name.startswith("_")}
+    assert names == {name for name in dir(rota.Consumer) if not name.startswith("_")}
+    for name in (*names, "__init__"):
         blocking, other = getattr(rota.Consumer, name), getattr(rota.AsyncConsumer, name)
         assert blocking.__doc__ == other.__doc__, name
+        assert blocking.__doc__, name
+        if callable(blocking):
+            assert inspect.signature(blocking) == inspect.signature(other), name
+    assert rota.Consumer.__iter__.__doc__ == rota.AsyncConsumer.__aiter__.__doc__
 
 
 def test_a_closed_asyncio_consumer_says_so(broker: Broker) -> None:

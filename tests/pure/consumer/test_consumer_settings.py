@@ -411,14 +411,8 @@ def test_settings_that_are_not_given_as_a_mapping(made: Callable[..., object]) -
             made(given)
         assert str(given)[:10] in str(caught.value)
         assert "rota.load_properties(path)" in str(caught.value)
-    for arguments in ((), ("orders",), (WHERE,)):
-        with pytest.raises(InputError, match='group_id: .*mapping.*"group.id": ...') as caught:
-            made(*arguments, bootstrap_servers="localhost:9092", group_id="g")
-        assert "subscribe" in str(caught.value)
-    with pytest.raises(InputError, match=r"not arguments; and ssl_cafile: is kafka-python's name"):
-        made(bootstrap_servers="localhost:9092", ssl_cafile="ca.pem")
 
 
 def test_a_mapping_of_any_kind_is_taken() -> None:
     view = MappingProxyType(WHERE)
-    assert require_mapping(view, {}) is view
+    assert require_mapping(view) is view
