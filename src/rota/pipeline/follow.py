@@ -91,57 +91,46 @@ from rota.pipeline.tables import (
     TABLES,
 )
 
-# Samples of ends in a run that follows: where the partitions that groups commit end now.
-#
-# A partition is looked at now and then, not in every round, and no more of them in a round than the
-# user has allowed look-ups for; those that were looked at longest ago come first.
-
-#: Seconds between two looks at a partition.
+#: Seconds between two ListOffsets requests for the same partition.
 SAMPLE_INTERVAL = 30.0
 
 
 class EndSampler:
-    """Asks a cluster for log ends: each partition at most once per interval, those asked
-    longest ago first, and no more than the allowed lookups.
+    """Samples the log ends of the partitions that groups commit: each partition at most once per
+    interval, the partition sampled longest ago first, within the allowed number of lookups.
     """
 
     def __init__(self, cluster: LiveCluster) -> None:
         self._cluster = cluster
-        #: When, by partition.
-        self._asked: dict[tuple[str, int], float] = {}
+        self._sampled_at: dict[tuple[str, int], float] = {}
 
-    def samples(self, known: GroupMemory, lagging: IncrementalLag) -> pa.Table:
-        """New samples of what groups have committed, each later than the last of its partition.
+    def samples(self, known: GroupMemory, lag: IncrementalLag) -> pa.Table:
+        """Returns samples that are later than the last one of their partition.
 
-        A cluster that does not answer now is asked again later: lag waits for that long.
+        If the cluster does not respond, the lag waits for a later micro-batch.
         """
         now = time.monotonic()
-        every = {pair for group in known.groups.values() for pair in group.partitions}
-        due = [
-            pair
-            for pair in every
-            if now - self._asked.get(pair, -SAMPLE_INTERVAL) >= SAMPLE_INTERVAL
-        ]
-        due.sort(key=lambda pair: (self._asked.get(pair, -SAMPLE_INTERVAL), pair))
+        partitions = {pair for group in known.groups.values() for pair in group.partitions}
+        last = {pair: self._sampled_at.get(pair, -SAMPLE_INTERVAL) for pair in partitions}
+        due = [pair for pair in partitions if now - last[pair] >= SAMPLE_INTERVAL]
+        due.sort(key=lambda pair: (last[pair], pair))
         due = due[: self._cluster.lookups // MIN_LOOKUPS]
-        self._asked |= dict.fromkeys(due, now)
+        self._sampled_at |= dict.fromkeys(due, now)
         plan = LookupPlan(times={TopicPartition(*pair): () for pair in due})
         try:
-            found = cluster.look_up_ends(self._cluster, plan).samples
+            samples = cluster.look_up_ends(self._cluster, plan).samples
         except RotaError:
-            found = []
+            samples = []
         rows = [
             sample._asdict()
-            for sample in found
-            if sample.at > lagging.last_sample((sample.topic, sample.partition))
+            for sample in samples
+            if sample.at > lag.last_sample((sample.topic, sample.partition))
         ]
         return pa.Table.from_batches([arrow.rows_to_batch(ENDS, rows)])
 
 
-#: So many new records are done in this process.
+#: A micro-batch with more records or groups is computed on Spark, not in this process.
 MAX_SMALL_RECORDS = 500_000
-
-#: So many groups are.
 MAX_SMALL_GROUPS = 500
 
 FOLLOW_FILE = "follow.json"
@@ -164,94 +153,90 @@ TABLES_CHECKSUM = zlib.crc32(" ".join(arrow.spark_ddl(table) for table in TABLES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowState:
-    """What a round says of itself."""
+    """The content of ``follow.json``: which micro-batch the published tables include."""
 
-    #: The name of the checkpoint that it belongs to.
+    #: Name of the checkpoint folder.
     follow: str
-    #: The id of the cluster.
+    #: Cluster id.
     cluster: str | None
-    #: What was asked for.
+    #: The options ``--group`` and ``--since`` of the first run.
     groups: list[str]
     since: int | None
-    #: The last batch of records that is in the tables.
+    #: Number of the last micro-batch in the tables; -1 before the first.
     batch: int = -1
-    #: The time of the last record.
+    #: Time of the last record, in milliseconds since 1970.
     last: int = 0
     rebalances: int = 0
-    #: Which columns the tables have: another version of Rota may have others.
+    #: Checksum of the columns: another version of Rota may have other columns.
     tables: int = TABLES_CHECKSUM
 
     @classmethod
     def read(cls, run: Path | None) -> FollowState | None:
-        """What the folder of a run says; None: it is none of a run that follows, or of one with
-        other columns.
-        """
+        """Returns None if ``--follow`` did not write the folder, or wrote other columns."""
         if run is None or not (run / FOLLOW_FILE).exists():
             return None
-        told = json.loads((run / FOLLOW_FILE).read_text(encoding="utf-8"))
-        return cls(**told) if told.get("tables") == TABLES_CHECKSUM else None
+        fields = json.loads((run / FOLLOW_FILE).read_text(encoding="utf-8"))
+        return cls(**fields) if fields.get("tables") == TABLES_CHECKSUM else None
 
     def write(self, run: Path) -> None:
-        """Marks the folder of a round."""
         (run / FOLLOW_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchResult:
-    """What a round did."""
+    """Counts of one micro-batch, for the terminal."""
 
     seconds: float
     records: int
-    #: Those that new records are about.
+    #: Groups with new records.
     groups: int
-    #: New ones.
+    #: New rebalances.
     rebalances: int
-    #: The group and the cause of each, where they are few: of a large round the tables tell.
+    #: Group and cause of each new rebalance; empty for a micro-batch computed on Spark.
     happened: tuple[tuple[str, str], ...] = ()
-    #: New records that could not be read.
+    #: New records that could not be decoded.
     unread: int = 0
 
 
 class MicroBatchListener(StageListener, Protocol):
-    """Who is told what happens."""
+    """Receives progress."""
 
     def round(self, done: MicroBatchResult) -> None:
-        """A round is shown."""
+        """Called when the tables of a micro-batch are published."""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What is known from one round to the next; it follows from the tables."""
+    """State kept between micro-batches; the tables contain all of it."""
 
     known: GroupMemory
-    lagging: IncrementalLag
+    lag: IncrementalLag
 
 
 class MicroBatchRunner:
-    """Takes batches of records, and publishes tables."""
+    """Adds micro-batches to the tables and publishes them."""
 
     def __init__(
         self,
         spark: SparkSession,
-        shelf: OutputFolder,
-        told: tuple[EvidenceSources, RunOptions, LiveJournal],
-        mark: FollowState,
+        output: OutputFolder,
+        request: tuple[EvidenceSources, RunOptions, LiveJournal],
+        state: FollowState,
         listener: MicroBatchListener,
     ) -> None:
-        """:param mark: of the round that is shown, or of one before the first"""
         self._spark = spark
-        self._output = shelf
-        self._evidence, self._options, self._live = told
-        self._state = mark
+        self._output = output
+        self._evidence, self._options, self._live = request
+        self._state = state
         self._listener = listener
-        redact = self._options.redact
-        self._redaction = Redaction(self._options.key) if redact else None
+        self._redaction = Redaction(self._options.key) if self._options.redact else None
         self._sampling = EndSampler(self._live.cluster)
         self._memory: _Memory | None = None
 
     def process_batch(self, frame: DataFrame, batch: int) -> None:
-        """Adds a batch of rows of ``format("rota")`` to the tables; does nothing if the batch
-        is already in them.
+        """Adds a batch of rows of ``format("rota")`` to the tables.
+
+        Does nothing if the tables already include the batch.
         """
         if batch <= self._state.batch:
             return
@@ -260,69 +245,64 @@ class MicroBatchRunner:
             self._output.begin_run(layered=True) as tables,
             translate_spark_errors(self._output.out),
         ):
-            counts = self._read(frame, tables)
+            counts = self._write_new_records(frame, tables)
             if not counts["every"]:
                 return
-            mark = replace(
-                self._state, batch=batch, last=max(self._state.last, counts["last"] or 0)
-            )
+            last = max(self._state.last, counts["last"] or 0)
+            state = replace(self._state, batch=batch, last=last)
             new = self._decode_if_small(tables, counts)
             if new is None:
-                done, mark = self._compute_all(tables, mark)
+                done, state = self._compute_all(tables, state)
             else:
-                done, mark = self._compute_incrementally(tables, mark, new, self._bad(counts))
-            mark.write(tables.path)
+                done, state = self._compute_incrementally(tables, state, new, self._unread(counts))
+            state.write(tables.path)
             tables.publish()
-        self._state = mark
+        self._state = state
         self._output.remove_replaced()
         seconds = time.monotonic() - began
         self._listener.round(replace(done, seconds=seconds, records=counts["records"]))
 
-    def _read(self, frame: DataFrame, tables: TableStore) -> dict[str, Any]:
-        """Writes new records down, once, for whoever works with them."""
+    def _write_new_records(self, frame: DataFrame, tables: TableStore) -> dict[str, Any]:
+        """Writes the new records to a file, which both ways of computing read; returns counts."""
         rows = ingest.to_journal_columns(frame, self._live, self._redaction)
         wanted = ingest.is_wanted(rows, until=None, groups=self._options.groups)
         good = wanted & rows["problem"].isNull()
-        found = Observation()
+        counts = Observation()
         rows = rows.withColumn("wanted", wanted).observe(
-            found,
-            # other groups' records may name topics
+            counts,
+            # records of other groups may give names of topic ids
             fn.count(fn.when(good, 1) if not self._options.groups else fn.lit(1)).alias("every"),
             fn.count(fn.when(good, 1)).alias("records"),
             *(count.alias(name) for name, count in decode.unread_aggregates("file").items()),
             fn.max(fn.when(good, fn.unix_millis("at"))).alias("last"),
         )
         rows.write.parquet(str(_new_records_path(tables)))
-        return dict(found.get)
+        return dict(counts.get)
 
-    def _bad(self, counts: Mapping[str, Any]) -> list[Unread]:
-        """What :func:`rota.pipeline.decode.unread_aggregates` has counted."""
+    def _unread(self, counts: Mapping[str, Any]) -> list[Unread]:
         what = decode.DAMAGED_BATCHES if self._redaction is None else decode.DAMAGED_OR_UNREDACTED
         return decode.unread_from_aggregates(what, counts)
 
     def _decode_if_small(self, tables: TableStore, counts: Mapping[str, Any]) -> _SmallBatch | None:
-        """The new records, if they are few and of few groups."""
         if self._state.batch < 0 or counts["every"] > MAX_SMALL_RECORDS:
             return None
         rows = parquet.read_table(_new_records_path(tables), partitioning=None)
         rows = rows.filter(pc.is_null(rows.column("problem")))
         journal = arrow.arrow_schema(JOURNAL)
         if self._memory is None:
-            self._memory = self._load(self._shown())
+            self._memory = self._load(self._published())
         every = rows.select(journal.names).cast(journal)
         wanted = every.filter(rows.column("wanted"))
         others = every if self._options.groups else None
-        read = incremental.decode_records(wanted, self._memory.known.pending, others)
-        return (
-            None
-            if len(read.groups) > MAX_SMALL_GROUPS
-            else _SmallBatch(wanted, read, _first_positions(every))
-        )
+        decoded = incremental.decode_records(wanted, self._memory.known.pending, others)
+        if len(decoded.groups) > MAX_SMALL_GROUPS:
+            return None
+        return _SmallBatch(wanted, decoded, _first_positions(every))
 
-    def _shown(self) -> TableStore:
-        found = self._output.open_published()
-        assert found is not None, "the first round is never small"
-        return found
+    def _published(self) -> TableStore:
+        tables = self._output.open_published()
+        assert tables is not None, "the first micro-batch is computed on Spark"
+        return tables
 
     def _load(self, tables: TableStore) -> _Memory:
         state = tables.path / STATE_FOLDER
@@ -335,51 +315,53 @@ class MicroBatchRunner:
         return _Memory(known, IncrementalLag.load(tables, self._state.last))
 
     def _compute_incrementally(
-        self, tables: TableStore, mark: FollowState, new: _SmallBatch, bad: list[Unread]
+        self, tables: TableStore, state: FollowState, new: _SmallBatch, damaged: list[Unread]
     ) -> tuple[MicroBatchResult, FollowState]:
-        """A small round."""
-        journal, read, edges = new
+        """Computes a small micro-batch in this process."""
+        journal, decoded, first_positions = new
         memory = self._memory
-        assert memory is not None, "a small round has looked at it"
-        old = self._shown()
+        assert memory is not None, "_decode_if_small loaded it"
+        old = self._published()
         for table in TABLES:
             tables.bucket_files(table).link_files(old.path / table.name)
         incremental.group_record_files(tables).link_files(old.path / STATE_FOLDER / "entries")
         tables.bucket_files(JOURNAL).append(journal)
-        told = IncrementalGroups(tables, memory.known, mark.since).add_records(read)
-        samples = self._sampling.samples(memory.known, memory.lagging)
-        lags = LagInput(commits=read.commits, changed=told.groups, samples=samples, last=mark.last)
-        memory.lagging.add_micro_batch(tables, memory.known, lags, mark.since)
+        changes = IncrementalGroups(tables, memory.known, state.since).add_records(decoded)
+        samples = self._sampling.samples(memory.known, memory.lag)
+        lag_input = LagInput(
+            commits=decoded.commits, changed=changes.groups, samples=samples, last=state.last
+        )
+        memory.lag.add_micro_batch(tables, memory.known, lag_input, state.since)
         for table in (JOURNAL, COMMITS, ENDS, LAG):
             tables.bucket_files(table).merge_small_files(bucketed=table in {COMMITS, LAG})
         incremental.group_record_files(tables).merge_small_files(bucketed=True)
         self._save(tables, memory.known.names, memory.known.pending)
-        problems = [*bad, *read.unread]
+        unread = [*damaged, *decoded.unread]
         growth = EvidenceGrowth(
             times=tuple(pc.min_max(arrow.to_milliseconds(journal.column("at"))).as_py().values()),
             counts={
                 name: tables.bucket_files(table).count() for name, table in COUNTED_TABLES.items()
             },
-            windows=told.windows,
-            edges=edges,
-            unread=problems,
+            windows=changes.windows,
+            edges=first_positions,
+            unread=unread,
         )
         tables.write_row(EVIDENCE, stages.extend_evidence_row(old.read_row(EVIDENCE), growth))
-        seen = read.groups | set(pc.unique(read.commits.column("group")).to_pylist())
+        groups = decoded.groups | set(pc.unique(decoded.commits.column("group")).to_pylist())
         done = MicroBatchResult(
             seconds=0.0,
             records=journal.num_rows,
-            groups=len(seen),
-            rebalances=len(told.new_rebalances),
-            happened=told.new_rebalances,
-            unread=sum(one.count for one in problems),
+            groups=len(groups),
+            rebalances=len(changes.new_rebalances),
+            happened=changes.new_rebalances,
+            unread=sum(one.count for one in unread),
         )
-        return done, replace(mark, rebalances=mark.rebalances + len(told.new_rebalances))
+        return done, replace(state, rebalances=state.rebalances + len(changes.new_rebalances))
 
     def _compute_all(
-        self, tables: TableStore, mark: FollowState
+        self, tables: TableStore, state: FollowState
     ) -> tuple[MicroBatchResult, FollowState]:
-        """A large round: a run over all that there is."""
+        """Computes all tables on Spark, from the old and the new records."""
         spark = self._spark
         new = (
             spark.read.schema(_NEW_RECORDS_DDL)
@@ -388,12 +370,12 @@ class MicroBatchRunner:
         )
         evidence, given = self._evidence, InputFrames(journal=new)
         if self._state.batch >= 0:
-            old = self._shown()
+            old = self._published()
             names = (self._memory or self._load(old)).known.names
-            evidence = replace(evidence, server_logs=(), ends=())  # it has been read
-            nothing = [fn.lit(None).cast("string").alias(name) for name in ("file", "problem")]
+            evidence = replace(evidence, server_logs=(), ends=())  # the first micro-batch read them
+            nulls = [fn.lit(None).cast("string").alias(name) for name in ("file", "problem")]
             given = InputFrames(
-                journal=old.read(spark, JOURNAL).select("*", *nothing).unionByName(new),
+                journal=old.read(spark, JOURNAL).select("*", *nulls).unionByName(new),
                 names=names,
                 samples=old.read(spark, ENDS),
                 lines=old.read(spark, SERVERLOG),
@@ -401,34 +383,34 @@ class MicroBatchRunner:
         found = FoundEvidence(segments=ingest.find_segments(()), live=self._live, given=given)
         stages = PipelineStages(spark, tables, self._options, self._listener, found)
         stages.compute_tables(evidence)
-        unread = self._account(tables)
-        self._save_whole(tables, stages.names)
+        unread = self._add_earlier_evidence(tables)
+        self._save_all(tables, stages.names)
         self._memory = None
         summary = stages.summary
         done = MicroBatchResult(
             seconds=0.0,
             records=0,
             groups=len({group for group, _, _ in summary.windows}),
-            rebalances=max(summary.rebalances - mark.rebalances, 0),
+            rebalances=max(summary.rebalances - state.rebalances, 0),
             unread=unread,
         )
-        return done, replace(mark, rebalances=summary.rebalances)
+        return done, replace(state, rebalances=summary.rebalances)
 
-    def _account(self, tables: TableStore) -> int:
-        """Adds what earlier rounds have read to the account of a whole one; how many records more
-        there are that could not be read.
+    def _add_earlier_evidence(self, tables: TableStore) -> int:
+        """Adds the evidence of earlier micro-batches to the row of gold/evidence.
+
+        Returns the number of new records that could not be decoded.
         """
         row = tables.read_row(EVIDENCE)
         before = 0
         if self._state.batch >= 0:
-            old = self._shown().read_row(EVIDENCE)
+            old = self._published().read_row(EVIDENCE)
             row = stages.continue_evidence_row(old, row)
             tables.write_row(EVIDENCE, row)
             before = sum(one.count for one in stages.unread_from_row(old))
-        now = sum(one.count for one in stages.unread_from_row(row))
-        return max(now - before, 0)
+        return max(sum(one.count for one in stages.unread_from_row(row)) - before, 0)
 
-    def _save_whole(self, tables: TableStore, names: Mapping[bytes, str]) -> None:
+    def _save_all(self, tables: TableStore, names: Mapping[bytes, str]) -> None:
         journal = tables.read(self._spark, JOURNAL)
         kept = (
             decode.keep_committed_records(journal)
@@ -446,18 +428,16 @@ class MicroBatchRunner:
 
     def _save(self, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> None:
         state = tables.path / STATE_FOLDER
-        told = {topic_id.hex(): topic for topic_id, topic in sorted(names.items())}
-        (state / "names.json").write_text(json.dumps(told), encoding="utf-8")
+        by_id = {topic_id.hex(): topic for topic_id, topic in sorted(names.items())}
+        (state / "names.json").write_text(json.dumps(by_id), encoding="utf-8")
         parquet.write_table(pending, state / "pending.parquet")
 
 
 class _SmallBatch(NamedTuple):
-    """What is new, where it is little."""
-
     journal: pa.Table
-    read: DecodedRecords
-    #: The first record of each partition of the journal.
-    edges: dict[int, JournalPosition]
+    decoded: DecodedRecords
+    #: Position of the first new record, by journal partition.
+    first_positions: dict[int, JournalPosition]
 
 
 def _first_positions(rows: pa.Table) -> dict[int, JournalPosition]:
@@ -470,35 +450,35 @@ def _first_positions(rows: pa.Table) -> dict[int, JournalPosition]:
         firsts.column("journal_offset_first"),
         arrow.to_milliseconds(firsts.column("at_first")),
     )
-    each = zip(*(column.to_pylist() for column in columns), strict=True)
-    return {partition: JournalPosition(offset, at) for partition, offset, at in each}
+    rows_of_first = zip(*(column.to_pylist() for column in columns), strict=True)
+    return {partition: JournalPosition(offset, at) for partition, offset, at in rows_of_first}
 
 
 def _new_records_path(tables: TableStore) -> Path:
     return tables.path / WORK_FOLDER / "new"
 
 
-#: Seconds from one look for new records to the next, at least.
+#: Interval of Spark's trigger.
 TRIGGER_SECONDS = 2.0
 
-#: Seconds from one look at the query to the next.
+#: Interval at which the status of the query is checked.
 STATUS_CHECK_SECONDS = 0.2
 
 CHECKPOINT_FOLDER = ".follow"
 
 
 class FollowStopped(Exception):
-    """Following was stopped."""
+    """Raised in a micro-batch that starts after the user stopped the run."""
 
 
 class FollowListener(MicroBatchListener, Protocol):
-    """Who is told what happens."""
+    """Receives progress."""
 
     def waiting(self, why: str) -> None:
-        """There is nothing to do yet, for this reason."""
+        """Called while the cluster has no journal yet."""
 
 
-def follow_cluster(  # noqa: PLR0913 (a run's, and how it ends)
+def follow_cluster(  # noqa: PLR0913 (the arguments of a run, and a stop event)
     evidence: EvidenceSources,
     out: str,
     options: RunOptions,
@@ -507,71 +487,73 @@ def follow_cluster(  # noqa: PLR0913 (a run's, and how it ends)
     *,
     stop: threading.Event | None = None,
 ) -> None:
-    """Shows the tables of a live cluster, and new ones whenever its journal has grown.
+    """Publishes the tables of a live cluster, and publishes them again when the journal grows.
 
-    :param evidence: a cluster; logs and samples of others' are read once, at the beginning
-    :param spark: a session to use; one is started, and ended, where none is given
-    :param stop: who sets it ends it; a round that has begun is dropped
-    :raises InputError: what was asked for cannot be followed
+    :param evidence: a cluster; broker logs and files of samples are read once, at the start
+    :param spark: the session to use; without it, a session is opened and closed
+    :param stop: set it to end the call; an unfinished micro-batch is discarded
+    :raises InputError: the options do not allow to follow
     """
-    asked = check_followable(evidence, options)
+    requested = check_followable(evidence, options)
     stop = stop or threading.Event()
     with ExitStack() as stack:
         with report_stage(listener, PipelineStage.FIND) as note:
             ingest.check_files_exist(evidence.server_logs, evidence.ends)
-            shelf = stack.enter_context(store.lock_output(out))
-            live = _wait_for_journal(asked, listener, stop)
+            output = stack.enter_context(store.lock_output(out))
+            live = _wait_for_journal(requested, listener, stop)
             if live is None:
                 return
-            mark = _load_follow_state(shelf, live, options)
-            note.append(str(live) if mark.batch < 0 else f"{live}; goes on where it was")
+            state = _load_follow_state(output, live, options)
+            note.append(str(live) if state.batch < 0 else f"{live}; continues the last run")
         with report_stage(listener, PipelineStage.START):
             if spark is None:
-                large = mark.batch < 0 and live.estimated_bytes > LARGE_RUN_BYTES
+                large = state.batch < 0 and live.estimated_bytes > LARGE_RUN_BYTES
                 spark = stack.enter_context(open_session(options.master, large=large))
-        rounds = MicroBatchRunner(spark, shelf, (evidence, options, live), mark, listener)
-        checkpoint = shelf.out / CHECKPOINT_FOLDER / mark.follow
-        _FollowQuery(rounds, shelf.out, stop).run(spark, live, checkpoint)
+        runner = MicroBatchRunner(spark, output, (evidence, options, live), state, listener)
+        checkpoint = output.out / CHECKPOINT_FOLDER / state.follow
+        _FollowQuery(runner, output.out, stop).run(spark, live, checkpoint)
 
 
 def check_followable(evidence: EvidenceSources, options: RunOptions) -> LiveCluster:
-    """The cluster to follow.
+    """Returns the cluster to follow.
 
-    :raises InputError: what was asked for cannot be followed
+    :raises InputError: the options do not allow to follow
     """
     if evidence.cluster is None:
-        raise InputError("--follow needs --bootstrap-servers: a folder of files does not go on")
+        raise InputError("--follow needs --bootstrap-servers: it reads a live cluster")
     if evidence.segments:
-        raise InputError("--follow reads a live cluster: it does not go with --segments")
+        raise InputError("--follow reads a live cluster: leave out --segments")
     if options.until is not None:
-        raise InputError("--follow has no end: it does not go with --until")
+        raise InputError("--follow runs until you stop it: leave out --until")
     if isinstance(options.since, BeforeEnd):
-        raise InputError("--follow goes on: --since takes a time with it, like 2026-11-15T06:00Z")
+        raise InputError(
+            "--follow needs a point in time after --since, for example 2026-11-15T06:00Z"
+        )
     if options.master.startswith(CONNECT_SCHEME):
         raise InputError(
-            "--follow keeps its tables in this process's folder: it does not go with Spark Connect "
-            f"({options.master}); a Spark master does"
+            f"--follow does not work with Spark Connect ({options.master}): it writes its tables "
+            "to a local folder; give a Spark master"
         )
     return evidence.cluster
 
 
 def _wait_for_journal(
-    asked: LiveCluster, listener: FollowListener, stop: threading.Event
+    requested: LiveCluster, listener: FollowListener, stop: threading.Event
 ) -> LiveJournal | None:
-    """The cluster, once it has a journal; None: nobody wants to wait any more."""
-    live = cluster.find_journal(asked)
+    """Waits until the cluster has a journal; returns None if the user stops the run."""
+    live = cluster.find_journal(requested)
     while not live.log_ends:
         listener.waiting(str(live))
         if stop.wait(TRIGGER_SECONDS):
             return None
-        live = cluster.find_journal(asked)
+        live = cluster.find_journal(requested)
     return live
 
 
-def _load_follow_state(shelf: OutputFolder, live: LiveJournal, options: RunOptions) -> FollowState:
-    """Where to go on; old checkpoints are removed.
+def _load_follow_state(output: OutputFolder, live: LiveJournal, options: RunOptions) -> FollowState:
+    """Returns the state of the published tables, or a new one; removes other checkpoints.
 
-    :raises InputError: the folder is of another cluster, or of other groups
+    :raises InputError: the tables belong to another cluster or to other options
     """
     new = FollowState(
         follow=secrets.token_hex(8),
@@ -579,55 +561,54 @@ def _load_follow_state(shelf: OutputFolder, live: LiveJournal, options: RunOptio
         groups=sorted(options.groups),
         since=options.since if isinstance(options.since, int) else None,
     )
-    found = FollowState.read(shelf.published)
-    checkpoints = shelf.out / CHECKPOINT_FOLDER
-    if found is not None and not (checkpoints / found.follow).is_dir():
-        found = None
-    if found is not None:
-        _check_same_request(found, new, shelf.out)
+    old = FollowState.read(output.published)
+    checkpoints = output.out / CHECKPOINT_FOLDER
+    if old is not None and not (checkpoints / old.follow).is_dir():
+        old = None
+    if old is not None:
+        _check_same_options(old, new, output.out)
         if options.redact:
-            found = None  # the key of its hashes was never kept
-    mark = new if found is None else found
+            old = None  # the key of its hashes was never stored
+    state = new if old is None else old
     for folder in checkpoints.glob("*"):
-        if folder.name != mark.follow:
+        if folder.name != state.follow:
             shutil.rmtree(folder, ignore_errors=True)
-    return mark
+    return state
 
 
-def _check_same_request(found: FollowState, new: FollowState, out: Path) -> None:
-    told = {
-        "the cluster": (found.cluster, new.cluster),
-        "--group": (" ".join(found.groups), " ".join(new.groups)),
-        "--since": (found.since, new.since),
+def _check_same_options(old: FollowState, new: FollowState, out: Path) -> None:
+    options = {
+        "the cluster": (old.cluster, new.cluster),
+        "--group": (" ".join(old.groups), " ".join(new.groups)),
+        "--since": (old.since, new.since),
     }
-    for what, (before, now) in told.items():
+    for what, (before, now) in options.items():
         if before != now:
             raise InputError(
-                f"--out {out}: it goes on with what it was begun with: {what} was "
-                f"{before or 'not given'}, and is {now or 'not given'} now; give another folder"
+                f"--out {out} holds tables of a run in which {what} was {before or 'not given'}; "
+                f"now it is {now or 'not given'}: give another folder"
             )
 
 
 class _FollowQuery:
-    """Spark's query, from its start to its end."""
+    """The streaming query of Spark, from its start to its end."""
 
-    def __init__(self, rounds: MicroBatchRunner, out: Path, stop: threading.Event) -> None:
-        self._rounds = rounds
+    def __init__(self, runner: MicroBatchRunner, out: Path, stop: threading.Event) -> None:
+        self._runner = runner
         self._out = out
         self._stop = stop
         self._busy = threading.Lock()
         self._problem: BaseException | None = None
 
     def run(self, spark: SparkSession, live: LiveJournal, checkpoint: Path) -> None:
-        """Until it is stopped, or something is wrong."""
-        from rota.spark import register  # noqa: PLC0415 (only who follows needs a client in Spark)
+        """Runs until the query is stopped or fails."""
+        from rota.spark import register  # noqa: PLC0415 (only --follow needs the Spark source)
 
         register(spark)
-        told = {
-            name: value for name, value in live.source_options().items() if name != "endingOffsets"
-        }
-        rows = spark.readStream.format("rota").options(**told).load()
-        writer = rows.writeStream.foreachBatch(self._take).trigger(
+        options = live.source_options()
+        options.pop("endingOffsets", None)
+        rows = spark.readStream.format("rota").options(**options).load()
+        writer = rows.writeStream.foreachBatch(self._process_batch).trigger(
             processingTime=f"{TRIGGER_SECONDS} seconds"
         )
         with store.translate_spark_errors(self._out):
@@ -637,14 +618,14 @@ class _FollowQuery:
             finally:
                 self._end(query)
 
-    def _take(self, frame: DataFrame, batch: int) -> None:
+    def _process_batch(self, frame: DataFrame, batch: int) -> None:
         with self._busy:
             if self._stop.is_set():
-                raise FollowStopped  # if it returned, Spark would take the batch for done
+                raise FollowStopped  # a return would mark the batch as done
             try:
-                self._rounds.process_batch(frame, batch)
+                self._runner.process_batch(frame, batch)
             except BaseException as error:
-                # the query dies of it, and tells of it in many lines
+                # Spark's own exception shows this one only inside a long Java text
                 self._problem = error
                 raise
 
@@ -660,5 +641,5 @@ class _FollowQuery:
         self._stop.set()
         with suppress(PySparkException):
             query.stop()
-        with self._busy:  # what it was at is dropped, or done
+        with self._busy:  # wait for the running micro-batch
             pass

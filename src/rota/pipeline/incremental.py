@@ -48,7 +48,7 @@ from rota.pipeline.tables import (
     Table,
 )
 
-#: The records of groups that count, by the name in their key.
+#: Group records that are not part of an open or aborted transaction, with the group of their key.
 GROUP_RECORDS_SCHEMA = pa.schema([("group", pa.string()), *arrow.arrow_schema(JOURNAL)])
 
 STATE_FOLDER = "state"
@@ -65,19 +65,19 @@ _COMPUTED_TABLES = (GENERATIONS, OWNERSHIP, REBALANCES, *rebalances.WHATIF_TABLE
 
 
 def group_record_files(tables: TableStore) -> BucketFiles:
-    """The records of groups, in a round's folder."""
+    """Returns the files with the group records of a micro-batch's folder."""
     return BucketFiles(tables.path / STATE_FOLDER / "entries", GROUP_RECORDS_SCHEMA, tables.number)
 
 
 @dataclass(slots=True)
 class KnownGroup:
-    """What a round must know of a group to tell whether commits matter to it."""
+    """Facts about a group that decide whether new commits change its tables."""
 
-    #: The last moment up to which an explanation asks for commits.
+    #: Time of the group's last change; explanations of rebalances use commits up to it.
     last: int = -(1 << 62)
-    #: Those that it has committed.
+    #: Partitions that the group has committed.
     partitions: set[tuple[str, int]] = field(default_factory=set)
-    #: Those that its generations name.
+    #: Topics in the group's generations.
     topics: frozenset[str] = frozenset()
 
 
@@ -85,17 +85,16 @@ class KnownGroup:
 class GroupMemory:
     """What is kept in memory between micro-batches; all of it can be rebuilt from the tables."""
 
-    #: Topics by id.
+    #: Topic names by topic id.
     names: dict[bytes, str] = field(default_factory=dict)
-    #: Records of transactions that are open.
+    #: Records of open transactions.
     pending: pa.Table = field(default_factory=arrow.arrow_schema(JOURNAL).empty_table)
     groups: dict[str, KnownGroup] = field(default_factory=dict)
-    #: Of brokers' logs.
+    #: Lines of broker logs, by group.
     lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, tables: TableStore, names: Mapping[bytes, str], pending: pa.Table) -> GroupMemory:
-        """Reads the tables of the last round."""
         known = cls(dict(names), pending)
         known.lines = split_by_group(tables.bucket_files(SERVERLOG).read())
         for group, lines in known.lines.items():
@@ -113,24 +112,21 @@ class GroupMemory:
         return known
 
     def group(self, name: str) -> KnownGroup:
-        """The group of that name."""
         return self.groups.setdefault(name, KnownGroup())
 
     def add_commits(self, rows: pa.Table) -> set[str]:
-        """Commits are there; the groups to which a partition of them is new."""
+        """Adds commits; returns the groups that committed a partition for the first time."""
         pairs = rows.select(_GROUP_PARTITION).group_by(list(_GROUP_PARTITION)).aggregate([])
-        found = set()
-        for name, *pair in zip(
-            *(pairs.column(each).to_pylist() for each in _GROUP_PARTITION), strict=True
-        ):
-            known = self.group(name).partitions
-            if (one := (pair[0], pair[1])) not in known:
-                known.add(one)
-                found.add(name)
-        return found
+        changed = set()
+        columns = (pairs.column(name).to_pylist() for name in _GROUP_PARTITION)
+        for group, topic, partition in zip(*columns, strict=True):
+            known = self.group(group).partitions
+            if (topic, partition) not in known:
+                known.add((topic, partition))
+                changed.add(group)
+        return changed
 
     def replace_generations(self, group: str, generations: list[pa.RecordBatch]) -> None:
-        """A group's generations are others."""
         known = self.group(group)
         known.last = KnownGroup().last
         self._update_last_change(group, [*generations, *self.lines.get(group, ())])
@@ -146,21 +142,20 @@ class GroupMemory:
 
 
 def _topics_in_generations(batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
-    """The topics that generations name."""
     found: set[str] = set()
     for rows in batches:
         members = rows.column("members").flatten()
         names = dict(zip((each.name for each in members.type), members.flatten(), strict=True))
         found |= set(pc.unique(names["topics"].flatten()).to_pylist())
-        for kind in ("owned", "assigned"):
-            held = names[kind]
-            begin, end = held.offsets[0].as_py(), held.offsets[-1].as_py()
-            found |= set(pc.unique(held.keys.slice(begin, end - begin)).to_pylist())
+        for name in ("owned", "assigned"):
+            by_topic = names[name]
+            begin, end = by_topic.offsets[0].as_py(), by_topic.offsets[-1].as_py()
+            found |= set(pc.unique(by_topic.keys.slice(begin, end - begin)).to_pylist())
     return frozenset(found)
 
 
 def split_by_group(rows: pa.Table, *order: str) -> dict[str, list[pa.RecordBatch]]:
-    """The rows of each group, in an order."""
+    """Returns the rows of each group, sorted by the columns ``order``."""
     ordered = rows.sort_by([(name, "ascending") for name in ("group", *order)])
     parts = split_by_key(ordered.combine_chunks().to_batches(), "group")
     return {str(group): list(pieces) for group, pieces in parts}
@@ -168,22 +163,21 @@ def split_by_group(rows: pa.Table, *order: str) -> dict[str, list[pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """What new records say."""
+    """New records, decoded."""
 
     #: Rows of silver/commits.
     commits: pa.Table
-    #: :data:`ENTRIES`.
+    #: Group records, with :data:`GROUP_RECORDS_SCHEMA`.
     entries: pa.Table
-    #: Records of transactions that are open now.
+    #: Records of open transactions.
     pending: pa.Table
-    #: Topics with their ids, as commits tell: of other groups, too.
+    #: Topic ids and names in commits of all groups.
     named: pa.Table
-    #: Records that could not be read.
     unread: list[Unread]
 
     @property
     def groups(self) -> set[str]:
-        """The groups that have entries."""
+        """The groups that have new group records."""
         return set(pc.unique(self.entries.column("group")).to_pylist())
 
 
@@ -192,12 +186,12 @@ def decode_records(
 ) -> DecodedRecords:
     """Decodes new rows of bronze/journal.
 
-    :param others: records of all groups, where those are only of some
+    :param others: records of all groups, if ``new`` holds only some groups
     """
     ready, pending = split_pending_records(new, pending)
     is_offset = _is_offset_record(ready)
-    told = _decode_commit_table(ready.filter(is_offset))
-    good = told.filter(pc.is_null(told.column("problem")))
+    decoded = _decode_commit_table(ready.filter(is_offset))
+    good = decoded.filter(pc.is_null(decoded.column("problem")))
     entries = _add_group_column(ready.filter(pc.invert(is_offset)))
     named = (
         good if others is None else _decode_commit_table(others.filter(_is_offset_record(others)))
@@ -207,7 +201,10 @@ def decode_records(
         entries=entries,
         pending=pending,
         named=named.select(["topic_id", "topic"]),
-        unread=[*_unread_commits(told), *decode.count_unread_group_records(entries.to_batches())],
+        unread=[
+            *_unread_commits(decoded),
+            *decode.count_unread_group_records(entries.to_batches()),
+        ],
     )
 
 
@@ -231,7 +228,9 @@ def _decode_commit_table(rows: pa.Table) -> pa.Table:
 
 
 def split_pending_records(new: pa.Table, pending: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The records that count now, and those of open transactions: see ``decode.counting``."""
+    """Returns the records outside of transactions or in committed ones, and the records of open
+    transactions; see :func:`rota.pipeline.decode.keep_committed_records`.
+    """
     special = pc.or_(new.column("transactional"), new.column("control"))
     plain = new.filter(pc.invert(special))
     if plain.num_rows == new.num_rows:
@@ -265,14 +264,12 @@ def _group_in_key(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
-    """What came of a round."""
-
-    #: Those that were computed anew.
+    #: Groups whose tables were computed again.
     groups: frozenset[str]
-    #: The group and the cause of each new rebalance.
+    #: Group and cause of each new rebalance.
     new_rebalances: tuple[tuple[str, str], ...]
-    #: Of groups whose journal was read again: from when on its records are all there, and whether
-    #: its first one is.
+    #: For groups whose records were read again: the group, the time from which on its records are
+    #: complete, and whether they include the group's first record.
     windows: list[tuple[str, int, bool]]
 
 
@@ -280,45 +277,44 @@ class IncrementalGroups:
     """Computes the tables of the groups that a micro-batch changes."""
 
     def __init__(self, tables: TableStore, known: GroupMemory, since: int | None) -> None:
-        """:param tables: with the files of the last round"""
+        """:param tables: a new folder with links to the files of the last micro-batch"""
         self._tables = tables
         self._known = known
         self._since = since
-        self._made: dict[Table, list[pa.Table]] = {table: [] for table in _COMPUTED_TABLES}
+        self._computed: dict[Table, list[pa.Table]] = {table: [] for table in _COMPUTED_TABLES}
         self._windows: list[tuple[str, int, bool]] = []
 
     def add_records(self, new: DecodedRecords) -> GroupChanges:
-        """Adds records; computes what they change."""
         known = self._known
         known.pending = new.pending
         self._tables.bucket_files(COMMITS).append(new.commits)
         group_record_files(self._tables).append(new.entries)
-        journal = new.groups | self._renamed(new.named)
-        asked = self._groups_with_relevant_commits(new.commits) - journal
-        self._compute(journal, asked)
-        groups = journal | asked
-        fresh = self._new_rebalances(groups)
-        for table, parts in self._made.items():
-            if groups:
-                rows = pa.concat_tables([arrow.arrow_schema(table).empty_table(), *parts])
+        with_records = new.groups | self._groups_with_renamed_topics(new.named)
+        with_commits = self._groups_with_relevant_commits(new.commits) - with_records
+        self._compute(with_records, with_commits)
+        groups = with_records | with_commits
+        new_rebalances = self._new_rebalances(groups)
+        if groups:
+            for table, computed in self._computed.items():
+                rows = pa.concat_tables([arrow.arrow_schema(table).empty_table(), *computed])
                 self._tables.bucket_files(table).replace(groups, rows)
-        return GroupChanges(frozenset(groups), tuple(fresh), self._windows)
+        return GroupChanges(frozenset(groups), tuple(new_rebalances), self._windows)
 
-    def _renamed(self, named: pa.Table) -> set[str]:
-        """Groups to which a topic has another name or id now."""
+    def _groups_with_renamed_topics(self, named: pa.Table) -> set[str]:
+        """Returns groups with a topic whose name or id the new commits change."""
         named = named.filter(pc.is_valid(named.column("topic_id")))
-        found = named.group_by("topic_id").aggregate([("topic", "max")])
-        names, words = self._known.names, set()
-        for topic_id, topic in zip(*(each.to_pylist() for each in found.columns), strict=True):
+        by_id = named.group_by("topic_id").aggregate([("topic", "max")])
+        names, changed = self._known.names, set()
+        for topic_id, topic in zip(*(column.to_pylist() for column in by_id.columns), strict=True):
             old = names.get(topic_id)
             if old is None or topic > old:
                 names[topic_id] = topic
-                words |= {topic, format_topic_id(topic_id) if old is None else old}
+                changed |= {topic, format_topic_id(topic_id) if old is None else old}
         groups = self._known.groups
-        return {name for name, group in groups.items() if not words.isdisjoint(group.topics)}
+        return {name for name, group in groups.items() if not changed.isdisjoint(group.topics)}
 
     def _groups_with_relevant_commits(self, commits: pa.Table) -> set[str]:
-        """Groups with commits that an explanation may ask for."""
+        """Returns groups with commits that the explanation of a rebalance may use."""
         found = self._known.add_commits(commits)
         timed = commits.filter(pc.is_valid(commits.column("committed_at")))
         first = timed.group_by("group").aggregate([("committed_at", "min")])
@@ -328,76 +324,78 @@ class IncrementalGroups:
                 found.add(group)
         return found
 
-    def _compute(self, journal: set[str], asked: set[str]) -> None:
-        """:param journal: groups whose journal is read again; of others it is the same"""
-        groups = journal | asked
+    def _compute(self, with_records: set[str], with_commits: set[str]) -> None:
+        """Computes the generations of groups with new records, and the rest of all groups."""
+        groups = with_records | with_commits
         if not groups:
             return
-        written = split_by_group(group_record_files(self._tables).read(journal), *_JOURNAL_KEY)
-        saved = split_by_group(self._tables.bucket_files(GENERATIONS).read(asked))
-        owned = split_by_group(self._tables.bucket_files(OWNERSHIP).read(asked))
+        records = split_by_group(group_record_files(self._tables).read(with_records), *_JOURNAL_KEY)
+        old = split_by_group(self._tables.bucket_files(GENERATIONS).read(with_commits))
+        old_owners = split_by_group(self._tables.bucket_files(OWNERSHIP).read(with_commits))
         columns = (*_GROUP_PARTITION, "committed_at")
         commits = self._tables.bucket_files(COMMITS).read(groups, columns)
         timed = split_by_group(commits.filter(pc.is_valid(commits.column("committed_at"))))
         ids = {topic: topic_id for topic_id, topic in sorted(self._known.names.items())}
         for group in sorted(groups):
-            if group in journal:
-                made, owners = self._timeline(written.get(group, []))
-                self._known.replace_generations(group, made)
+            if group in with_records:
+                generations, owners = self._timeline(records.get(group, []))
+                self._known.replace_generations(group, generations)
             else:
-                made, owners = saved.get(group, []), owned.get(group, [])
-            self._keep(GENERATIONS, made)
-            self._keep(OWNERSHIP, owners, "until")
-            parts = {"generations": made, "lines": self._known.lines.get(group, [])}
-            found = list(
-                rebalances.group_rebalances(
-                    group, _table_parts(parts | {"commits": timed.get(group, [])})
-                )
-            )
-            self._keep(REBALANCES, found, "at")
-            told = [rows.select(_WHATIF_INPUT) for rows in found]
-            parts = {"generations": made, "rebalances": told}
-            for rows in rebalances.group_whatif(_table_parts(parts), ids, self._since):
+                generations, owners = old.get(group, []), old_owners.get(group, [])
+            self._add(GENERATIONS, generations)
+            self._add(OWNERSHIP, owners, "until")
+            inputs = {
+                "generations": generations,
+                "lines": self._known.lines.get(group, []),
+                "commits": timed.get(group, []),
+            }
+            found = list(rebalances.group_rebalances(group, _table_parts(inputs)))
+            self._add(REBALANCES, found, "at")
+            causes = [rows.select(_WHATIF_INPUT) for rows in found]
+            inputs = {"generations": generations, "rebalances": causes}
+            for rows in rebalances.group_whatif(_table_parts(inputs), ids, self._since):
                 for name, table in rebalances.WHATIF_TABLES.items():
-                    self._keep(table, _struct_column_rows(rows, name))
+                    self._add(table, _struct_column_rows(rows, name))
 
     def _timeline(
-        self, written: list[pa.RecordBatch]
+        self, records: list[pa.RecordBatch]
     ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """A group's generations, and who owned what."""
-        made: list[pa.RecordBatch] = []
+        """Returns a group's generations and the owners of its partitions."""
+        generations: list[pa.RecordBatch] = []
         owners: list[pa.RecordBatch] = []
-        for rows in decode.decode_group_timeline(written, self._known.names):
-            made += _struct_column_rows(rows, "generation")
+        for rows in decode.decode_group_timeline(records, self._known.names):
+            generations += _struct_column_rows(rows, "generation")
             owners += _struct_column_rows(rows, "owner")
-            told = rows.filter(rows.column("whole").is_valid())
-            times = arrow.to_milliseconds(told.column("complete_from"))
-            columns = (told.column("group"), times, told.column("whole"))
-            self._windows += zip(*(each.to_pylist() for each in columns), strict=True)
-        return made, owners
+            windows = rows.filter(rows.column("whole").is_valid())
+            times = arrow.to_milliseconds(windows.column("complete_from"))
+            columns = (windows.column("group"), times, windows.column("whole"))
+            self._windows += zip(*(column.to_pylist() for column in columns), strict=True)
+        return generations, owners
 
-    def _keep(
-        self, table: Table, batches: Collection[pa.RecordBatch], over: str | None = None
+    def _add(
+        self, table: Table, batches: Collection[pa.RecordBatch], end_column: str | None = None
     ) -> None:
         if not batches:
             return
         rows = pa.Table.from_batches(batches).cast(arrow.arrow_schema(table))
-        self._made[table].append(rows if over is None else filter_since(rows, over, self._since))
+        if end_column is not None:
+            rows = filter_since(rows, end_column, self._since)
+        self._computed[table].append(rows)
 
     def _new_rebalances(self, groups: set[str]) -> list[tuple[str, str]]:
-        """Group and cause of rebalances that were not there before."""
+        """Returns group and cause of the rebalances that the last micro-batch did not have."""
         key = ("group", "life", "to_generation")
 
         def rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
             return zip(*(table.column(name).to_pylist() for name in columns), strict=True)
 
         before = set(rows(self._tables.bucket_files(REBALANCES).read(groups, key), *key))
-        made = (row for table in self._made[REBALANCES] for row in rows(table, *key, "cause"))
-        return [(group, cause) for group, *rest, cause in made if (group, *rest) not in before]
+        now = (row for table in self._computed[REBALANCES] for row in rows(table, *key, "cause"))
+        return [(group, cause) for group, *rest, cause in now if (group, *rest) not in before]
 
 
 def filter_since(rows: pa.Table, column: str, since: int | None) -> pa.Table:
-    """Rows that are not over before a time."""
+    """Returns the rows whose time in ``column`` is null or not before ``since``."""
     if since is None:
         return rows
     late = pc.greater_equal(arrow.to_milliseconds(rows.column(column)), since)
@@ -411,16 +409,15 @@ def _table_parts(tables: Mapping[str, list[pa.RecordBatch]]) -> Iterator[TablePa
 
 
 def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]:
-    """The rows that a column holds, which is null where it is another's turn."""
-    held = rows.column(name)
-    held = held.filter(held.is_valid())
-    return [pa.RecordBatch.from_struct_array(held)] if len(held) else []
+    structs = rows.column(name)
+    structs = structs.filter(structs.is_valid())
+    return [pa.RecordBatch.from_struct_array(structs)] if len(structs) else []
 
 
-#: The file of gold/lag whose rows are not settled.
+#: File of gold/lag with the rows that a later sample may change.
 WAITING_FILE = "waiting"
 
-#: The file of gold/status.
+#: File of gold/status.
 VERDICTS_FILE = "verdicts"
 
 _COMMIT_COLUMNS = ("group", "topic", "partition", "at", "offset", "journal_offset")
@@ -432,14 +429,14 @@ _BEFORE_ALL = -(1 << 62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagInput:
-    """What a round adds."""
+    """The input of one micro-batch."""
 
     commits: pa.Table
-    #: Groups whose generations and owners are others now.
+    #: Groups whose generations and owners changed.
     changed: frozenset[str]
-    #: Rows of bronze/ends, each later than the last of its partition.
+    #: Rows of bronze/ends, each later than the last one of its partition.
     samples: pa.Table
-    #: The time of the last record of all.
+    #: Time of the last record.
     last: int
 
 
@@ -452,9 +449,9 @@ class _GroupLag:
     owners: list[pa.RecordBatch]
     subscriptions: SubscriptionHistory
     tail: RecentCommits = field(default_factory=lambda: RecentCommits(_BEFORE_ALL))
-    #: Commits from the future: no verdict looks at them yet.
+    #: Commits later than the time of the verdicts.
     later: list[pa.RecordBatch] = field(default_factory=list)
-    #: Commits that are not settled.
+    #: Commits whose lag a later sample may change.
     waiting: SampledCommits = field(default_factory=_no_commits)
 
 
@@ -465,41 +462,37 @@ class IncrementalLag:
 
     def __init__(self) -> None:
         self.samples = EndSamples()
-        #: The time of each partition's last sample.
+        #: Time of the last sample, by partition number.
         self._last: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._groups: dict[str, _GroupLag] = {}
-        #: Groups whose lag must be computed from the beginning.
+        #: Groups whose lag must be computed from all their commits.
         self._unsettled: set[str] = set()
-        #: The time of the last sample.
+        #: Time of the last sample.
         self.sampled = _BEFORE_ALL
 
     @classmethod
     def load(cls, tables: TableStore, last: int) -> IncrementalLag:
-        """Reads the tables of the last round.
-
-        :param last: the time of the last record
-        """
-        found = cls()
-        found._sample(tables.bucket_files(ENDS).read())
-        if not found.samples.listed:
-            return found
+        """:param last: time of the last record"""
+        loaded = cls()
+        loaded._add_samples(tables.bucket_files(ENDS).read())
+        if not loaded.samples.listed:
+            return loaded
         commits = split_by_group(tables.bucket_files(COMMITS).read(columns=_COMMIT_COLUMNS))
-        found._load_groups(tables, commits.keys())
+        loaded._load_groups(tables, commits.keys())
         for group, rows in commits.items():
-            found._take(group, rows, found.as_of(last))
+            loaded._add_commits(group, rows, loaded.as_of(last))
         if not tables.bucket_files(LAG).has_named_file(WAITING_FILE):
-            # Spark has written it: what is not settled stands among the other rows
-            found._unsettled = {
-                name for name, group in found._groups.items() if len(group.waiting.at)
-            }
-        return found
+            # Spark wrote gold/lag, without a file of its own for the waiting rows
+            groups = loaded._groups.items()
+            loaded._unsettled = {name for name, group in groups if len(group.waiting.at)}
+        return loaded
 
     def as_of(self, last: int) -> int:
-        """The time of the verdicts, where the last record is of a time."""
+        """Returns the time of the verdicts, given the time of the last record."""
         return min(max(last, self.sampled), self.sampled + MAX_SAMPLE_AGE)
 
     def last_sample(self, partition: tuple[str, int]) -> int:
-        """The time of a partition's last sample."""
+        """Returns the time of a partition's last sample."""
         number = self.samples.numbers.get(partition)
         return _BEFORE_ALL if number is None else int(self._last[number])
 
@@ -507,96 +500,95 @@ class IncrementalLag:
         self, tables: TableStore, known: GroupMemory, new: LagInput, since: int | None
     ) -> None:
         """Adds commits and samples to the tables, and computes what they change."""
-        fresh = self._sample(new.samples)
+        newly_sampled = self._add_samples(new.samples)
         tables.bucket_files(ENDS).append(new.samples)
         if not self.samples.listed:
             return
         commits = split_by_group(new.commits.select(_COMMIT_COLUMNS))
-        anew = set(new.changed) | self._unsettled | (commits.keys() - self._groups.keys())
+        reset = set(new.changed) | self._unsettled | (commits.keys() - self._groups.keys())
         groups = known.groups.items()
-        anew |= {name for name, group in groups if not fresh.isdisjoint(group.partitions)}
+        reset |= {name for name, group in groups if not newly_sampled.isdisjoint(group.partitions)}
         self._unsettled = set()
-        self._load_groups(tables, anew)
+        self._load_groups(tables, reset)
         as_of = self.as_of(new.last)
-        written = split_by_group(tables.bucket_files(COMMITS).read(anew, _COMMIT_COLUMNS))
-        whole = [
-            self._lags(group, self._take(group, written.get(group, []), as_of))
-            for group in sorted(anew)
+        all_commits = split_by_group(tables.bucket_files(COMMITS).read(reset, _COMMIT_COLUMNS))
+        replaced = [
+            self._lag_rows(group, self._add_commits(group, all_commits.get(group, []), as_of))
+            for group in sorted(reset)
         ]
         added = [
-            self._lags(group, self._take(group, commits.get(group, []), as_of))
-            for group in sorted(self._groups.keys() - anew)
+            self._lag_rows(group, self._add_commits(group, commits.get(group, []), as_of))
+            for group in sorted(self._groups.keys() - reset)
         ]
-        waiting = [self._lags(name, group.waiting) for name, group in self._groups.items()]
-        lags = tables.bucket_files(LAG)
-        lags.append(_concat_rows(LAG, added, since))
-        if anew:
-            lags.replace(anew, _concat_rows(LAG, whole, since))
-        lags.write_named_file(WAITING_FILE, _concat_rows(LAG, waiting, since))
-        self._verdicts(tables)
+        waiting = [self._lag_rows(name, group.waiting) for name, group in self._groups.items()]
+        files = tables.bucket_files(LAG)
+        files.append(_concat_rows(LAG, added, since))
+        if reset:
+            files.replace(reset, _concat_rows(LAG, replaced, since))
+        files.write_named_file(WAITING_FILE, _concat_rows(LAG, waiting, since))
+        self._write_verdicts(tables)
 
-    def _sample(self, samples: pa.Table) -> set[tuple[str, int]]:
-        """Takes samples; the partitions that had none before."""
+    def _add_samples(self, samples: pa.Table) -> set[tuple[str, int]]:
+        """Returns the partitions that had no sample before."""
         before = len(self.samples.listed)
         for rows in samples.combine_chunks().to_batches():
             self.samples.add_samples(rows)
         ends = self.samples.ends
         if len(ends.at):
-            # of each partition the last: they are by partition and time
+            # samples are sorted by partition and time: take the last of each partition
             newest = np.flatnonzero(np.append(np.diff(ends.partition) != 0, [True]))
             self._last = ends.at[newest]
             self.sampled = int(self._last.max())
         return set(self.samples.listed[before:])
 
     def _load_groups(self, tables: TableStore, groups: Collection[str]) -> None:
-        """Reads who owned what, and who subscribed to what; of commits nothing is known yet."""
+        """Reads owners and subscriptions of groups, without their commits."""
         owners = split_by_group(tables.bucket_files(OWNERSHIP).read(groups))
-        made = split_by_group(tables.bucket_files(GENERATIONS).read(groups), "offset")
+        by_group = split_by_group(tables.bucket_files(GENERATIONS).read(groups), "offset")
         for group in groups:
             reader = arrow.GenerationReader()
-            generations = [one for rows in made.get(group, ()) for one in reader.read(rows)]
+            generations = [one for rows in by_group.get(group, ()) for one in reader.read(rows)]
             self._groups[group] = _GroupLag(
                 owners=owners.get(group, []), subscriptions=SubscriptionHistory(generations)
             )
 
-    def _take(self, name: str, new: list[pa.RecordBatch], as_of: int) -> SampledCommits:
-        """Takes a group's commits; those that are settled now."""
+    def _add_commits(self, name: str, new: list[pa.RecordBatch], as_of: int) -> SampledCommits:
+        """Adds a group's commits; returns the commits whose lag no later sample changes."""
         group = self._groups[name]
         group.tail.as_of = as_of
-        found = SampledCommits.of(_commit_batch([*group.later, *new]), self.samples)
-        group.tail.add_commits(found)
-        group.later = [found.rows.filter(pa.array(found.at > as_of))]
-        found = SampledCommits.of(_commit_batch([group.waiting.rows, *new]), self.samples)
-        settled = found.at < self._last[found.partition]
-        group.waiting = found.where(~settled)
-        return found.where(settled)
+        commits = SampledCommits.of(_commit_batch([*group.later, *new]), self.samples)
+        group.tail.add_commits(commits)
+        group.later = [commits.rows.filter(pa.array(commits.at > as_of))]
+        commits = SampledCommits.of(_commit_batch([group.waiting.rows, *new]), self.samples)
+        settled = commits.at < self._last[commits.partition]
+        group.waiting = commits.where(~settled)
+        return commits.where(settled)
 
-    def _lags(self, name: str, committed: SampledCommits) -> list[pa.RecordBatch]:
+    def _lag_rows(self, name: str, committed: SampledCommits) -> list[pa.RecordBatch]:
         if not len(committed.at):
             return []
         owners = OwnershipIndex(self._groups[name].owners, self.samples)
         return list(lag.lag_rows(committed, owners, self.samples))
 
-    def _verdicts(self, tables: TableStore) -> None:
-        told = (
+    def _write_verdicts(self, tables: TableStore) -> None:
+        verdicts = (
             lag.status_rows(name, group.tail, self.samples, group.subscriptions)
             for name, group in sorted(self._groups.items())
         )
-        found = [[rows] for rows in told if rows is not None]
-        verdicts = tables.bucket_files(STATUS)
-        verdicts.clear()
-        verdicts.write_named_file(VERDICTS_FILE, _concat_rows(STATUS, found))
+        rows = [[batch] for batch in verdicts if batch is not None]
+        files = tables.bucket_files(STATUS)
+        files.clear()
+        files.write_named_file(VERDICTS_FILE, _concat_rows(STATUS, rows))
 
 
 def _concat_rows(
-    table: Table, parts: Iterable[list[pa.RecordBatch]], since: int | None = None
+    table: Table, groups: Iterable[list[pa.RecordBatch]], since: int | None = None
 ) -> pa.Table:
-    listed = [rows for part in parts for rows in part]
-    return filter_since(
-        pa.Table.from_batches(listed, schema=arrow.arrow_schema(table)), "at", since
-    )
+    batches = [rows for group in groups for rows in group]
+    rows = pa.Table.from_batches(batches, schema=arrow.arrow_schema(table))
+    return filter_since(rows, "at", since)
 
 
-def _commit_batch(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    whole = pa.Table.from_batches(parts, schema=_COMMIT_SCHEMA).combine_chunks().to_batches()
-    return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=_COMMIT_SCHEMA)
+def _commit_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    joined = pa.Table.from_batches(batches, schema=_COMMIT_SCHEMA).combine_chunks().to_batches()
+    return joined[0] if joined else pa.RecordBatch.from_pylist([], schema=_COMMIT_SCHEMA)

@@ -68,21 +68,19 @@ from rota.protocol.messages import (
     Message,
 )
 
-#: Requests under way.
 MAX_REQUESTS_IN_FLIGHT = 8
 
-#: Groups in one request.
 GROUPS_PER_REQUEST = 100
 
-#: The version of OffsetFetch from which on one request may name several groups.
+#: First version of OffsetFetch in which one request names several groups.
 MULTI_GROUP_VERSION = 8
 
-#: The permission to describe, among those that a broker tells of.
+#: Bit of the operation DESCRIBE in ``cluster_authorized_operations``.
 DESCRIBE_OPERATION = 1 << 8
 
-#: What a user of a secured cluster must be allowed.
+#: ACLs that polling needs.
 POLL_ACLS = (
-    "Describe on the cluster (or on each group that is meant)",
+    "Describe on the cluster (or on each group)",
     "Describe on the topics that groups have committed",
 )
 
@@ -95,89 +93,99 @@ T = TypeVar("T")
 class ClusterSnapshot:
     """The state of all groups of a cluster at one time."""
 
-    look: GroupPoll
-    #: The first offset and the end of partitions.
+    poll: GroupPoll
+    #: Log start offset and log end offset of partitions.
     ends: Mapping[TopicPartition, tuple[int | None, int]]
     topic_ids: Mapping[str, bytes]
-    #: Groups that may not be looked at, and what the broker says.
+    #: Groups that the user may not describe, with the broker's error.
     denied: Mapping[str, str]
     denied_topics: frozenset[str]
-    #: Why something else is missing, this time.
+    #: Other errors.
     failures: tuple[str, ...]
-    #: Groups of kinds that do not share partitions: share groups, streams groups.
+    #: Share groups and streams groups.
     unsupported_groups: frozenset[str]
 
 
 @dataclass(slots=True)
-class _SnapshotParts:
-    """What answers have told so far."""
+class _SnapshotBuilder:
+    """Collects the responses of one snapshot."""
 
     groups: dict[str, GroupSample] = field(default_factory=dict)
     offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    silent: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)
     denied: dict[str, str] = field(default_factory=dict)
     denied_topics: set[str] = field(default_factory=set)
-    troubles: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def add_error(self, group: str, code: int) -> None:
+        if code == Code.GROUP_AUTHORIZATION_FAILED:
+            self.denied[group] = error_name(code)
+        elif code != Code.GROUP_ID_NOT_FOUND:
+            self.failures.append(f"group {group!r}: {error_name(code)}")
 
 
 class SnapshotReader:
-    """Takes snapshots again and again, over connections that are kept."""
+    """Takes snapshots over connections that stay open."""
 
     def __init__(self, client: ClusterClient, globs: Sequence[str], timeout: float) -> None:
-        """:param globs: only groups whose names are like one of these; none: all"""
+        """:param globs: reads only groups whose names match one of these; empty: all groups"""
         self._client = client
         self._admin = Admin(client, timeout)
         self._globs = globs
         self._timeout = timeout
-        self._room = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
-        #: What was last read of classic groups: most are the same the next time.
-        self._read: dict[str, tuple[DescribedGroup, GroupSample]] = {}
+        self._in_flight = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
+        #: The last description of each classic group, with its sample: most do not change.
+        self._described: dict[str, tuple[DescribedGroup, GroupSample]] = {}
 
     async def take_snapshot(self) -> ClusterSnapshot:
-        """Asks for everything once.
-
-        :raises Unreachable: no broker has answered
-        """
+        """:raises Unreachable: no broker responded"""
         begun = _now_ms()
         try:
             listing = await self._admin.list_groups()
         except AuthorizationFailed as error:
             raise Unreachable(f"{error}. A user needs {'; '.join(POLL_ACLS)}") from error
-        except GroupError as error:  # a broker that has just come up
+        except GroupError as error:  # the broker is starting
             raise Unreachable(str(error)) from error
-        told = _SnapshotParts(troubles=list(listing.unanswered))
-        lots, others = self._plan_requests(listing)
-        await self._all(lambda lot: self._describe(told, *lot), lots)
-        asked = [(node, [name for name in names if name in told.groups]) for node, _, names in lots]
-        await self._all(lambda lot: self._fetch(told, *lot), [lot for lot in asked if lot[1]])
-        ends, ids = await self._ends(told)
-        self._read = {name: each for name, each in self._read.items() if name in told.groups}
+        builder = _SnapshotBuilder(failures=list(listing.unanswered))
+        batches, unsupported = self._plan_requests(listing)
+        await self._run_all(lambda batch: self._describe(builder, *batch), batches)
+        described = [
+            (node, [name for name in names if name in builder.groups]) for node, _, names in batches
+        ]
+        await self._run_all(
+            lambda batch: self._fetch_offsets(builder, *batch),
+            [batch for batch in described if batch[1]],
+        )
+        ends, ids = await self._fetch_ends(builder)
+        self._described = {
+            name: entry for name, entry in self._described.items() if name in builder.groups
+        }
         return ClusterSnapshot(
-            look=GroupPoll(
+            poll=GroupPoll(
                 started_at=begun,
                 at=_now_ms(),
-                groups=told.groups,
-                offsets=told.offsets,
-                unanswered=told.silent | told.denied.keys(),
+                groups=builder.groups,
+                offsets=builder.offsets,
+                unanswered=builder.unanswered | builder.denied.keys(),
                 complete=not listing.unanswered,
             ),
             ends=ends,
             topic_ids=ids,
-            denied=told.denied,
-            denied_topics=frozenset(told.denied_topics),
-            failures=tuple(dict.fromkeys(told.troubles)),
-            unsupported_groups=frozenset(others),
+            denied=builder.denied,
+            denied_topics=frozenset(builder.denied_topics),
+            failures=tuple(dict.fromkeys(builder.failures)),
+            unsupported_groups=frozenset(unsupported),
         )
 
-    async def check_permissions(self, survey: ClusterSnapshot) -> None:
-        """Whether there is any sense in asking again.
+    async def check_permissions(self, snapshot: ClusterSnapshot) -> None:
+        """Checks, after an empty snapshot, whether the user may see any group.
 
-        :raises Unreachable: nothing may be looked at; the message names what would be needed
+        :raises Unreachable: the user may not; the message names the ACLs that are missing
         """
-        if survey.look.groups or survey.look.unanswered - survey.denied.keys():
+        if snapshot.poll.groups or snapshot.poll.unanswered - snapshot.denied.keys():
             return
-        needed = f"To ask for groups a user needs {'; '.join(POLL_ACLS)}"
-        denied = dict(survey.denied)
+        needed = f"To describe groups a user needs {'; '.join(POLL_ACLS)}"
+        denied = dict(snapshot.denied)
         for name in self._globs:
             if not set(name) & set("*?["):
                 try:
@@ -188,203 +196,194 @@ class SnapshotReader:
                     continue
         if denied:
             name, why = min(denied.items())
-            raise Unreachable(f"group {name!r} may not be looked at: {why}. {needed}")
+            raise Unreachable(f"no permission to describe group {name!r}: {why}. {needed}")
         if not await self._may_describe():
-            raise Unreachable(f"no group may be looked at. {needed}")
+            raise Unreachable(f"no permission to describe any group. {needed}")
 
     async def _may_describe(self) -> bool:
-        """Whether all groups are listed; who may not describe the cluster sees those alone that
-        it may describe. A broker that does not tell is believed to list all.
+        """Returns whether ListGroups lists all groups.
+
+        A user without Describe on the cluster sees only the groups that it may describe. If the
+        broker does not return the permissions, the list counts as complete.
         """
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         deadline = self._client.deadline_after(self._timeout)
         try:
-            answer = await self._client.send(Api.DESCRIBE_CLUSTER, request, deadline=deadline)
+            response = await self._client.send(Api.DESCRIBE_CLUSTER, request, deadline=deadline)
         except RotaError:
             return True
-        told: int = answer.cluster_authorized_operations
-        return told < 0 or bool(told & DESCRIBE_OPERATION)
+        allowed: int = response.cluster_authorized_operations
+        return allowed < 0 or bool(allowed & DESCRIBE_OPERATION)
 
     def _plan_requests(
         self, listing: GroupList
     ) -> tuple[list[tuple[BrokerMetadata, str, tuple[str, ...]]], list[str]]:
-        """What to ask which broker for, and groups that are not asked for."""
-        lots: dict[tuple[BrokerMetadata, str], list[str]] = {}
-        others = []
+        """Returns broker, group type and groups of each request, and the unsupported groups."""
+        by_node: dict[tuple[BrokerMetadata, str], list[str]] = {}
+        unsupported = []
         for name, (listed, node) in listing.groups.items():
             if self._globs and not any(fnmatch.fnmatchcase(name, glob) for glob in self._globs):
                 continue
             kind = listed.group_type or CLASSIC
             if kind in {CLASSIC, CONSUMER_GROUP_TYPE}:
-                lots.setdefault((node, kind), []).append(name)
+                by_node.setdefault((node, kind), []).append(name)
             else:
-                others.append(name)
-        found = [
-            (node, kind, names)
-            for (node, kind), all_names in lots.items()
-            for names in (
-                tuple(all_names[start : start + GROUPS_PER_REQUEST])
-                for start in range(0, len(all_names), GROUPS_PER_REQUEST)
-            )
+                unsupported.append(name)
+        batches = [
+            (node, kind, tuple(names[start : start + GROUPS_PER_REQUEST]))
+            for (node, kind), names in by_node.items()
+            for start in range(0, len(names), GROUPS_PER_REQUEST)
         ]
-        return found, others
+        return batches, unsupported
 
     async def _describe(
-        self, told: _SnapshotParts, node: BrokerMetadata, kind: str, names: Sequence[str]
+        self, builder: _SnapshotBuilder, node: BrokerMetadata, kind: str, names: Sequence[str]
     ) -> None:
-        told.silent.update(names)
+        builder.unanswered.update(names)
         try:
             if kind == CLASSIC:
-                await self._classic(told, node, names)
+                await self._describe_classic(builder, node, names)
             else:
-                await self._modern(told, node, names)
+                await self._describe_consumer(builder, node, names)
         except (Unreachable, Refused) as error:
-            told.troubles.append(str(error))
-        told.silent -= told.groups.keys() | told.denied.keys()
+            builder.failures.append(str(error))
+        builder.unanswered -= builder.groups.keys() | builder.denied.keys()
 
-    async def _classic(
-        self, told: _SnapshotParts, node: BrokerMetadata, names: Sequence[str]
+    async def _describe_classic(
+        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         request = DescribeGroups(groups=tuple(names))
         api, message = encode_group_request(request)
-        reply = cast(
+        response = cast(
             DescribeGroupsResult,
-            decode_group_response(request, await self._ask(node, api, message)),
+            decode_group_response(request, await self._send(node, api, message)),
         )
-        for found in reply.groups:
-            if found.code:
-                _record_group_error(told, found.group, found.code)
-            elif found.state != DEAD_STATE:  # else it is of the other kind by now, or gone
-                known = self._read.get(found.group)
-                if known is None or known[0] != found:
-                    known = self._read[found.group] = found, sample_classic_group(found)
-                told.groups[found.group] = known[1]
+        for group in response.groups:
+            if group.code:
+                builder.add_error(group.group, group.code)
+            elif group.state != DEAD_STATE:  # a dead group was deleted, or has the other type now
+                known = self._described.get(group.group)
+                if known is None or known[0] != group:
+                    known = self._described[group.group] = group, sample_classic_group(group)
+                builder.groups[group.group] = known[1]
 
-    async def _modern(
-        self, told: _SnapshotParts, node: BrokerMetadata, names: Sequence[str]
+    async def _describe_consumer(
+        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         message = ConsumerGroupDescribeRequest(group_ids=list(names))
-        answer = await self._ask(node, Api.CONSUMER_GROUP_DESCRIBE, message)
-        for found in answer.groups:
-            if found.error_code:
-                _record_group_error(told, found.group_id, found.error_code)
+        response = await self._send(node, Api.CONSUMER_GROUP_DESCRIBE, message)
+        for group in response.groups:
+            if group.error_code:
+                builder.add_error(group.group_id, group.error_code)
             else:
-                told.groups[found.group_id] = sample_consumer_group(found)
+                builder.groups[group.group_id] = sample_consumer_group(group)
 
-    async def _fetch(
-        self, told: _SnapshotParts, node: BrokerMetadata, names: Sequence[str]
+    async def _fetch_offsets(
+        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
-        """What groups have committed."""
         deadline = self._client.deadline_after(self._timeout)
         try:
             connection = await self._client.connect(node.id, deadline=deadline)
             offered = connection.versions.get(Api.OFFSET_FETCH)
             many = offered is not None and offered.high >= MULTI_GROUP_VERSION
-            for lot in [names] if many else [[name] for name in names]:
-                await self._fetch_together(told, node, lot)
+            for batch in [names] if many else [[name] for name in names]:
+                await self._fetch_offsets_in_one_request(builder, node, batch)
         except (Unreachable, Refused) as error:
-            told.troubles.append(str(error))
+            builder.failures.append(str(error))
 
-    async def _fetch_together(
-        self, told: _SnapshotParts, node: BrokerMetadata, names: Sequence[str]
+    async def _fetch_offsets_in_one_request(
+        self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         requests = [OffsetFetch(group=name) for name in names]
         api, message = encode_group_request(requests[0])
-        message.groups = [encode_group_request(each)[1].groups[0] for each in requests]
-        answer = await self._ask(node, api, message)
+        message.groups = [encode_group_request(request)[1].groups[0] for request in requests]
+        response = await self._send(node, api, message)
         for request in requests:
-            reply = cast(OffsetFetchResult, decode_group_response(request, answer))
-            if reply.code:
-                _record_group_error(told, request.group, reply.code)
-            elif not reply.codes:  # else it is not known which offsets are there
-                told.offsets[request.group] = {
-                    place: each for place, each in reply.offsets.items() if each is not None
+            result = cast(OffsetFetchResult, decode_group_response(request, response))
+            if result.code:
+                builder.add_error(request.group, result.code)
+            elif not result.codes:  # with an error of a partition the offsets are incomplete
+                builder.offsets[request.group] = {
+                    tp: offset for tp, offset in result.offsets.items() if offset is not None
                 }
 
-    async def _ends(
-        self, told: _SnapshotParts
+    async def _fetch_ends(
+        self, builder: _SnapshotBuilder
     ) -> tuple[dict[TopicPartition, tuple[int | None, int]], dict[str, bytes]]:
-        """Where the partitions begin and end that anybody has committed or has."""
-        places: set[TopicPartition] = set()
-        places.update(*told.offsets.values())
-        for sample in told.groups.values():
+        """Returns log start and end of the partitions of all groups, and the topic ids."""
+        partitions: set[TopicPartition] = set()
+        partitions.update(*builder.offsets.values())
+        for sample in builder.groups.values():
             for member in sample.members:
                 for topic, numbers in (*member.assigned.items(), *member.owned.items()):
-                    places.update(TopicPartition(topic, number) for number in numbers)
-        if not places:
+                    partitions.update(TopicPartition(topic, number) for number in numbers)
+        if not partitions:
             return {}, {}
         try:
-            starts, ends = await self._admin.fetch_bounds(places)
+            starts, ends = await self._admin.fetch_bounds(partitions)
         except (Unreachable, Refused) as error:
-            told.troubles.append(str(error))
+            builder.failures.append(str(error))
             return {}, {}
-        known = self._client.metadata.topics
-        for topic in sorted({place.topic for place in places}):
-            code = known[topic].error if topic in known else Code.NONE
+        topics = self._client.metadata.topics
+        for topic in sorted({tp.topic for tp in partitions}):
+            code = topics[topic].error if topic in topics else Code.NONE
             if code == Code.TOPIC_AUTHORIZATION_FAILED:
-                told.denied_topics.add(topic)
-        ids = {name: each.id for name, each in known.items() if each.id != ZERO_UUID}
-        return {place: (starts.get(place), end) for place, end in ends.items()}, ids
+                builder.denied_topics.add(topic)
+        ids = {name: topic.id for name, topic in topics.items() if topic.id != ZERO_UUID}
+        return {tp: (starts.get(tp), end) for tp, end in ends.items()}, ids
 
-    async def _ask(self, node: BrokerMetadata, api: Api, message: Message) -> Message:
+    async def _send(self, node: BrokerMetadata, api: Api, message: Message) -> Message:
         deadline = self._client.deadline_after(self._timeout)
         return await self._client.send(
             api, message, node=node.id, deadline=deadline, most=MAX_VERSIONS.get(api)
         )
 
-    async def _all(self, ask: Callable[[S], Awaitable[None]], about: Iterable[S]) -> None:
-        async def in_turn(one: S) -> None:
-            async with self._room:
-                await ask(one)
+    async def _run_all(self, send: Callable[[S], Awaitable[None]], batches: Iterable[S]) -> None:
+        async def send_limited(batch: S) -> None:
+            async with self._in_flight:
+                await send(batch)
 
-        await run_all(in_turn(one) for one in about)
-
-
-def _record_group_error(told: _SnapshotParts, group: str, code: int) -> None:
-    if code == Code.GROUP_AUTHORIZATION_FAILED:
-        told.denied[group] = error_name(code)
-    elif code != Code.GROUP_ID_NOT_FOUND:
-        told.troubles.append(f"group {group!r}: {error_name(code)}")
+        await run_all(send_limited(batch) for batch in batches)
 
 
-def sample_consumer_group(found: Message) -> GroupSample:
-    """A consumer group out of ConsumerGroupDescribe (KIP-848); its times are to be told.
+def sample_consumer_group(message: Message) -> GroupSample:
+    """Makes a sample of a group in a ConsumerGroupDescribe response (KIP-848), without its time.
 
-    The topics of one who subscribes by a pattern are those that the group has been given: the
-    broker tells the pattern alone.
+    If a member subscribes with a regular expression, its topics are the topics of the group's
+    assignment: the response has only the expression.
     """
-    seen = group_description.describe_consumer_group(found, "")
-    hosts = {each.member_id: each.client_host for each in found.members}
-    members = seen.members or ()
-    matched = {topic for each in members for topic in (each.target or each.assigned).names}
+    group = group_description.describe_consumer_group(message, "")
+    hosts = {member.member_id: member.client_host for member in message.members}
+    members = group.members or ()
+    matched = {topic for member in members for topic in (member.target or member.assigned).names}
     return GroupSample(
-        group=seen.group,
+        group=group.group,
         at=0,
         kind=GroupType.CONSUMER,
-        state=seen.state,
-        protocol_type=seen.protocol_type,
-        strategy=seen.strategy or None,
-        epoch=seen.epoch,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        strategy=group.strategy or None,
+        epoch=group.epoch,
         members=tuple(
             GenerationMember(
-                member_id=each.id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=hosts[each.id],
-                rack=each.rack,
-                topics=tuple(sorted({*each.topics, *(matched if each.pattern else ())})),
-                owned=group_by_topic(each.assigned),
-                owned_generation=each.generation,
-                assigned=group_by_topic(each.assigned if each.target is None else each.target),
+                member_id=member.id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=hosts[member.id],
+                rack=member.rack,
+                topics=tuple(sorted({*member.topics, *(matched if member.pattern else ())})),
+                owned=group_by_topic(member.assigned),
+                owned_generation=member.generation,
+                assigned=group_by_topic(
+                    member.assigned if member.target is None else member.target
+                ),
                 library=detect_library(
                     LibrarySigns(
-                        group=seen.group,
-                        client_id=each.client_id,
-                        group_instance_id=each.group_instance_id,
+                        group=group.group, client_id=member.client_id, group_instance_id=member.group_instance_id
                     )
                 ),
             )
-            for each in sorted(members, key=lambda each: each.id)
+            for member in sorted(members, key=lambda member: member.id)
         ),
     )
 
@@ -393,17 +392,16 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-#: In the place of a partition of the journal.
+#: ``journal_partition`` of commits that were sampled.
 NO_JOURNAL_PARTITION = -1
 
 POLL_TABLES = (SAMPLES, COMMITS, ENDS)
 
-#: Rows that are written together.
 ROWS_PER_WRITE = 20_000
 
 
 class PollLog:
-    """A file for each of the tables."""
+    """Writes samples to one Parquet file per table."""
 
     def __init__(self, folder: Path, redaction: Redaction | None) -> None:
         self._redaction = redaction
@@ -429,45 +427,44 @@ class PollLog:
             self._flush(table)
             writer.close()
 
-    def add_round(self, survey: ClusterSnapshot, seen: SampleChanges) -> None:
-        """Writes a round down."""
-        self._buffer_rows(SAMPLES, samples_to_batch(list(map(self._sample, seen.samples))))
-        commits = [self._commit(each, survey.topic_ids) for each in seen.commits]
+    def add_round(self, snapshot: ClusterSnapshot, changes: SampleChanges) -> None:
+        samples = list(changes.samples)
+        if self._redaction is not None:
+            samples = list(map(self._redaction.sample, samples))
+        self._buffer_rows(SAMPLES, samples_to_batch(samples))
+        commits = [self._commit_row(commit, snapshot.topic_ids) for commit in changes.commits]
         self._buffer_rows(COMMITS, arrow.rows_to_batch(COMMITS, commits))
-        self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, _end_rows(survey)))
+        self._buffer_rows(ENDS, arrow.rows_to_batch(ENDS, _end_rows(snapshot)))
 
-    def _sample(self, sample: GroupSample) -> GroupSample:
-        return sample if self._redaction is None else self._redaction.sample(sample)
-
-    def _commit(self, seen: SampledCommit, ids: Mapping[str, bytes]) -> dict[str, Any]:
+    def _commit_row(self, commit: SampledCommit, ids: Mapping[str, bytes]) -> dict[str, Any]:
         self._commits += 1
-        found: dict[str, Any] = dict.fromkeys(column.name for column in COMMITS.columns)
-        found |= {
+        row: dict[str, Any] = dict.fromkeys(column.name for column in COMMITS.columns)
+        row |= {
             "journal_partition": NO_JOURNAL_PARTITION,
             "journal_offset": self._commits,
-            "at": seen.at,
-            "group": seen.group,
-            "topic": seen.partition.topic,
-            "partition": seen.partition.partition,
-            "topic_id": ids.get(seen.partition.topic),
-            "not_before": seen.not_before,
+            "at": commit.at,
+            "group": commit.group,
+            "topic": commit.partition.topic,
+            "partition": commit.partition.partition,
+            "topic_id": ids.get(commit.partition.topic),
+            "not_before": commit.not_before,
         }
-        if seen.committed is None:
-            return found
-        metadata, epoch = seen.committed.metadata, seen.committed.leader_epoch
+        if commit.committed is None:
+            return row
+        metadata, epoch = commit.committed.metadata, commit.committed.leader_epoch
         if self._redaction is not None:
             metadata = self._redaction.metadata(metadata)
-        return found | {
-            "offset": seen.committed.offset,
+        return row | {
+            "offset": commit.committed.offset,
             "leader_epoch": None if epoch == NO_LEADER_EPOCH else epoch,
             "metadata": metadata,
         }
 
     def _buffer_rows(self, table: Table, rows: pa.RecordBatch) -> None:
-        pile = self._buffered[table]
+        buffered = self._buffered[table]
         if rows.num_rows:
-            pile.append(rows)
-        if sum(each.num_rows for each in pile) >= ROWS_PER_WRITE:
+            buffered.append(rows)
+        if sum(batch.num_rows for batch in buffered) >= ROWS_PER_WRITE:
             self._flush(table)
 
     def _flush(self, table: Table) -> None:
@@ -477,27 +474,27 @@ class PollLog:
 
 
 def poll_log_path(folder: Path, table: Table) -> str:
-    """Where the rows of a table are."""
+    """Returns the path of a table's file."""
     return str(folder / f"{table.name.replace('/', '-')}.parquet")
 
 
 def samples_to_batch(samples: list[GroupSample]) -> pa.RecordBatch:
-    """Samples as rows of bronze/samples."""
+    """Returns rows of bronze/samples."""
     columns = [
-        arrow.members_array([each.members for each in samples])
+        arrow.members_array([sample.members for sample in samples])
         if column.name == "members"
-        else arrow.column_array(column, [getattr(each, column.name) for each in samples])
+        else arrow.column_array(column, [getattr(sample, column.name) for sample in samples])
         for column in SAMPLES.columns
     ]
     return pa.record_batch(columns, schema=arrow.arrow_schema(SAMPLES))
 
 
-def _end_rows(survey: ClusterSnapshot) -> Iterable[dict[str, Any]]:
-    for place, (beginning, end) in sorted(survey.ends.items()):
+def _end_rows(snapshot: ClusterSnapshot) -> Iterable[dict[str, Any]]:
+    for tp, (beginning, end) in sorted(snapshot.ends.items()):
         yield {
-            "topic": place.topic,
-            "partition": place.partition,
-            "at": survey.look.at,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "at": snapshot.poll.at,
             "beginning": beginning,
             "end": end,
         }
@@ -505,7 +502,7 @@ def _end_rows(survey: ClusterSnapshot) -> Iterable[dict[str, Any]]:
 
 POLL_REQUEST_TIMEOUT = 30.0
 
-#: So many different troubles are remembered.
+#: Number of different errors that are counted.
 MAX_FAILURES = 20
 
 R = TypeVar("R")
@@ -513,17 +510,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollSettings:
-    """How to sample."""
-
-    #: Seconds from one round to the next.
+    #: Seconds between two rounds.
     every: float = 5.0
-    #: Seconds until the last.
+    #: Seconds until the last round.
     length: float = 600.0
-    #: No later than this, in milliseconds since 1970.
+    #: Time after which no round starts, in milliseconds since 1970.
     until: int | None = None
-    #: Only groups whose names are like one of these; none: all.
+    #: Samples only groups whose names match one of these; empty: all groups.
     groups: tuple[str, ...] = ()
-    #: Seconds for each question.
+    #: Timeout of each request, in seconds.
     timeout: float = POLL_REQUEST_TIMEOUT
 
 
@@ -532,76 +527,74 @@ class PollGap:
     """A time in which no round succeeded."""
 
     begin: int
-    #: None: to the end.
+    #: None: until the end of polling.
     end: int | None
     why: str
 
 
 @dataclass(slots=True, kw_only=True)
 class PollResult:
-    """The result of polling: when, which groups, how many changes, what was missing."""
+    """The result of polling."""
 
     folder: str
     every: float
     rounds: int = 0
-    #: When the answers of the first round were there, and of the last.
+    #: Times of the first and the last snapshot.
     first: int | None = None
     last: int | None = None
     groups: set[str] = field(default_factory=set)
-    #: Groups that were another than the round before.
+    #: Number of samples that differ from the round before.
     changes: int = 0
-    #: Offsets that were another than the round before.
+    #: Number of committed offsets that differ from the round before.
     commits: int = 0
     gaps: list[PollGap] = field(default_factory=list)
-    #: Groups and topics that may not be looked at, and what the broker says.
+    #: Groups and topics that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
-    #: Why something was missing in a round, and in how many.
+    #: Other errors, with the number of rounds in which they occurred.
     failures: dict[str, int] = field(default_factory=dict)
-    #: Groups of kinds that do not share partitions.
     unsupported_groups: set[str] = field(default_factory=set)
 
-    def add_round(self, survey: ClusterSnapshot, changes: int, commits: int) -> None:
-        """A round."""
+    def add_round(self, snapshot: ClusterSnapshot, changes: SampleChanges) -> None:
         self.rounds += 1
-        self.first = survey.look.at if self.first is None else self.first
-        self.last = survey.look.at
-        self.groups |= survey.look.groups.keys()
-        self.changes += changes
-        self.commits += commits
-        self.denied |= {f"group {name}": why for name, why in survey.denied.items()}
-        self.denied |= {f"topic {name}": "no permission" for name in survey.denied_topics}
-        self.unsupported_groups |= survey.unsupported_groups
-        for trouble in survey.failures:
-            if trouble in self.failures or len(self.failures) < MAX_FAILURES:
-                self.failures[trouble] = self.failures.get(trouble, 0) + 1
+        self.first = snapshot.poll.at if self.first is None else self.first
+        self.last = snapshot.poll.at
+        self.groups |= snapshot.poll.groups.keys()
+        self.changes += len(changes.samples)
+        self.commits += len(changes.commits)
+        self.denied |= {f"group {name}": why for name, why in snapshot.denied.items()}
+        self.denied |= {f"topic {name}": "no permission" for name in snapshot.denied_topics}
+        self.unsupported_groups |= snapshot.unsupported_groups
+        for failure in snapshot.failures:
+            if failure in self.failures or len(self.failures) < MAX_FAILURES:
+                self.failures[failure] = self.failures.get(failure, 0) + 1
 
     def missing(self) -> Iterator[tuple[str, int, Sequence[str]]]:
-        """What was not seen: what it is, how many, which."""
+        """Yields what polling could not sample: a description, a number, and the names."""
         if self.denied:
             shown = [f"{name}: {why}" for name, why in sorted(self.denied.items())]
             yield "groups and topics without permission", len(shown), shown
         if self.unsupported_groups:
             yield (
-                "groups that share no partitions (share, streams)",
+                "share groups and streams groups",
                 len(self.unsupported_groups),
                 sorted(self.unsupported_groups),
             )
         if self.failures:
             shown = [f"{number:,} times: {why}" for why, number in self.failures.items()]
-            yield "answers while sampling", sum(self.failures.values()), shown
+            yield "failed requests", sum(self.failures.values()), shown
 
 
 class PollListener(Protocol):
-    """Who is told how far it is."""
+    """Receives progress."""
 
     def round(self, polled: PollResult) -> None:
-        """A round is done."""
+        """Called after each round."""
 
     def lost(self, why: str) -> None:
-        """No broker answers."""
+        """Called when no broker responds."""
 
     def back(self, gap: PollGap) -> None:
-        """One does again."""
+        """Called when a broker responds again."""
 
 
 async def poll_groups(
@@ -611,16 +604,16 @@ async def poll_groups(
     listener: PollListener,
     redaction: Redaction | None = None,
 ) -> PollResult:
-    """Samples until the time is over, or Ctrl-C; a second Ctrl-C is an interrupt as ever.
+    """Polls until the time is over or the user presses Ctrl-C; a second Ctrl-C interrupts.
 
-    :param folder: where what is seen is written to; it is made
-    :raises Unreachable: the first round fails, or nothing may be looked at
-    :raises KeyboardInterrupt: it was ended before the first round
+    :param folder: folder for the files; it is created
+    :raises Unreachable: the first round failed, or the user may not describe any group
+    :raises KeyboardInterrupt: Ctrl-C before the end of the first round
     """
     folder.mkdir(parents=True, exist_ok=True)
     polled = PollResult(folder=str(folder), every=poll.every)
-    with PollLog(folder, redaction) as spool, _stop_on_sigint() as stop:
-        await _PollLoop(client, poll, spool, listener, polled, stop).run()
+    with PollLog(folder, redaction) as log, _stop_on_sigint() as stop:
+        await _PollLoop(client, poll, log, listener, polled, stop).run()
     if not polled.rounds:
         raise KeyboardInterrupt
     return polled
@@ -630,25 +623,25 @@ async def poll_groups(
 class _PollLoop:
     client: ClusterClient
     poll: PollSettings
-    spool: PollLog
+    log: PollLog
     listener: PollListener
     polled: PollResult
     stop: asyncio.Event
-    watch: SampleTracker = field(default_factory=SampleTracker)
-    #: Since when no round came about, and why.
+    tracker: SampleTracker = field(default_factory=SampleTracker)
+    #: Begin and reason of the gap that is not over yet.
     lost: tuple[int, str] | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        surveyor = SnapshotReader(self.client, self.poll.groups, self.poll.timeout)
+        reader = SnapshotReader(self.client, self.poll.groups, self.poll.timeout)
         end = loop.time() + self._length()
         while not self.stop.is_set():
             begun = loop.time()
-            await self._round(surveyor)
-            following = max(begun + self.poll.every, loop.time())
-            if following > end:
+            await self._round(reader)
+            next_round = max(begun + self.poll.every, loop.time())
+            if next_round > end:
                 break
-            await self._run_until_stopped(asyncio.sleep(following - loop.time()))
+            await self._run_until_stopped(asyncio.sleep(next_round - loop.time()))
         if self.lost is not None:
             self.polled.gaps.append(PollGap(self.lost[0], None, self.lost[1]))
 
@@ -657,43 +650,40 @@ class _PollLoop:
             return self.poll.length
         return min(self.poll.length, self.poll.until / 1000 - time.time())
 
-    async def _round(self, surveyor: SnapshotReader) -> None:
-        begun = time.time_ns() // 1_000_000
+    async def _round(self, reader: SnapshotReader) -> None:
+        begun = _now_ms()
         try:
-            survey = await self._run_until_stopped(surveyor.take_snapshot())
-            if survey is not None and not self.polled.rounds:
-                await self._run_until_stopped(surveyor.check_permissions(survey))
+            snapshot = await self._run_until_stopped(reader.take_snapshot())
+            if snapshot is not None and not self.polled.rounds:
+                await self._run_until_stopped(reader.check_permissions(snapshot))
         except Unreachable as error:
             if not self.polled.rounds or is_permanent(error):
                 raise
-            self._lose(begun, str(error))
+            if self.lost is None:
+                self.lost = self.polled.last or begun, str(error)
+                self.listener.lost(str(error))
             return
-        if survey is None:
+        if snapshot is None:
             return
         if self.lost is not None:
-            gap = PollGap(self.lost[0], survey.look.started_at, self.lost[1])
+            gap = PollGap(self.lost[0], snapshot.poll.started_at, self.lost[1])
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        seen = self.watch.compare(survey.look)
-        self.spool.add_round(survey, seen)
-        self.polled.add_round(survey, len(seen.samples), len(seen.commits))
+        changes = self.tracker.compare(snapshot.poll)
+        self.log.add_round(snapshot, changes)
+        self.polled.add_round(snapshot, changes)
         self.listener.round(self.polled)
 
-    def _lose(self, begun: int, why: str) -> None:
-        if self.lost is None:
-            self.lost = self.polled.last or begun, why
-            self.listener.lost(why)
-
     async def _run_until_stopped(self, work: Awaitable[R]) -> R | None:
-        """What comes of it; None: it was ended before."""
-        doing = asyncio.ensure_future(work)
-        ended = asyncio.ensure_future(self.stop.wait())
+        """Returns the result, or None if the user stopped polling before it was there."""
+        running = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self.stop.wait())
         try:
-            await asyncio.wait({doing, ended}, return_when=asyncio.FIRST_COMPLETED)
-            return doing.result() if doing.done() else None
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running.done() else None
         finally:
-            for task in (doing, ended):
+            for task in (running, stopped):
                 if not task.done():
                     task.cancel()
                     with suppress(asyncio.CancelledError):
@@ -702,7 +692,7 @@ class _PollLoop:
 
 @contextmanager
 def _stop_on_sigint() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C sets; the second one interrupts."""
+    """Yields an event that Ctrl-C sets; a second Ctrl-C cancels the task."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -728,26 +718,25 @@ def _stop_on_sigint() -> Iterator[asyncio.Event]:
 
 @dataclass(frozen=True, slots=True)
 class PollTables:
-    """The tables that polling has written, for one run."""
+    """The tables that polling wrote, as DataFrames."""
 
     spark: SparkSession
     polled: PollResult
-    #: Nothing later, in milliseconds since 1970.
+    #: Drops later rows, in milliseconds since 1970.
     until: int | None
 
     def samples(self) -> DataFrame:
-        """bronze/samples."""
         return self._rows(SAMPLES)
 
     def ends(self) -> DataFrame:
-        """bronze/ends; as lines of files, some of which have a problem."""
-        none = fn.lit(None)
+        """Returns bronze/ends with the columns that reading a file of samples adds."""
+        null = fn.lit(None)
         return self._rows(ENDS).withColumns(
-            {"problem": none.cast("string"), "times": none.cast("bigint")}
+            {"problem": null.cast("string"), "times": null.cast("bigint")}
         )
 
     def commits(self, journal: DataFrame | None) -> DataFrame:
-        """silver/commits, without those of groups that the journal has."""
+        """Returns silver/commits of the groups that are not in the journal."""
         return _without_journal_groups(self._rows(COMMITS), journal)
 
     def _rows(self, table: Table) -> DataFrame:
@@ -757,8 +746,8 @@ class PollTables:
 
 
 def sampled_timelines(samples: DataFrame, journal: DataFrame | None) -> DataFrame:
-    """What became of groups, out of bronze/samples, as far as the journal does not have them:
-    :data:`.decode.TIMELINES`.
+    """Returns the timelines of the groups in bronze/samples that are not in the journal, with the
+    columns :data:`rota.pipeline.decode.TIMELINE_DDL`.
     """
     rows = repartition_by_key(_without_journal_groups(samples, journal), "group", "at")
     return rows.mapInArrow(_decode_sampled_timelines, decode.TIMELINE_DDL)
@@ -772,32 +761,32 @@ def _without_journal_groups(rows: DataFrame, journal: DataFrame | None) -> DataF
 
 
 def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for group, parts in split_by_key(batches, "group"):
-        reading = SampleReader(str(group))
-        made: list[Generation] = []
+    for group, group_batches in split_by_key(batches, "group"):
+        reader = SampleReader(str(group))
+        generations: list[Generation] = []
         members = 0
-        for one in reading.generations(read_samples(parts)):
-            made.append(one)
-            members += 1 + len(one.members)
+        for generation in reader.generations(read_samples(group_batches)):
+            generations.append(generation)
+            members += 1 + len(generation.members)
             if members >= decode.MEMBERS_PER_BATCH:
-                yield decode.generations_as_timeline(made)
-                made, members = [], 0
-        if made:
-            yield decode.generations_as_timeline(made)
-        if rest := reading.take_ownership():
-            yield decode.ownership_as_timeline(rest)
+                yield decode.generations_as_timeline(generations)
+                generations, members = [], 0
+        if generations:
+            yield decode.generations_as_timeline(generations)
+        if ownership := reader.take_ownership():
+            yield decode.ownership_as_timeline(ownership)
 
 
-def read_samples(parts: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:
-    """Samples out of rows of bronze/samples."""
+def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:
+    """Reads rows of bronze/samples."""
     reader = arrow.GenerationReader()
-    for part in parts:
+    for batch in batches:
         columns = {
-            name: arrow.column_values(part.column(name))
-            for name in part.schema.names
+            name: arrow.column_values(batch.column(name))
+            for name in batch.schema.names
             if name != "members"
         }
         columns["kind"] = list(map(GroupType, columns["kind"]))
-        columns["members"] = reader.members(part.column("members"))
+        columns["members"] = reader.members(batch.column("members"))
         for row in zip(*columns.values(), strict=True):
             yield GroupSample(**dict(zip(columns, row, strict=True)))

@@ -74,7 +74,7 @@ def test_nothing_may_be_looked_at(broker: rota.Broker, run: Run, tmp_path: Path)
     code, _, text = run(*servers, "--poll", "--for", "1s", "--out", str(tmp_path / "out"))
     assert code == 3
     assert text.count("Describe on the cluster") == 2
-    assert "group 'secret' may not be looked at" in text
+    assert "no permission to describe group 'secret'" in text
     assert {each.name for each in (tmp_path / "out").iterdir()} == {".lock"}
 
 

@@ -81,12 +81,12 @@ def test_what_is_not_allowed_is_named(
         admin.create_acls([binding])[binding].result(30)
 
     assert "no group may be looked at. To ask for groups a user needs Describe" in refused()
-    assert "group 'billing' may not be looked at" in refused("--group", "billing")
+    assert "no permission to describe group 'billing'" in refused("--group", "billing")
     allow(ResourceType.GROUP, "billing")
-    until("it is allowed", lambda: set(surveyed(own).look.groups) == {"billing"})
-    assert surveyed(own).look.offsets == {
+    until("it is allowed", lambda: set(surveyed(own).poll.groups) == {"billing"})
+    assert surveyed(own).poll.offsets == {
         "billing": {}
     }  # the broker leaves out what is not allowed
     allow(ResourceType.TOPIC, "orders")
-    until("it is allowed", lambda: bool(surveyed(own).look.offsets["billing"]))
+    until("it is allowed", lambda: bool(surveyed(own).poll.offsets["billing"]))
     assert list(surveyed(own).ends.values()) == [(0, 0)]
