@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-#: Set it to see the traceback of a bug.
+#: Environment variable that prints the traceback of a bug.
 DEBUG_VARIABLE = "ROTA_DEBUG"
 
 
@@ -35,15 +35,15 @@ exit codes:
 {{limit}}\
   2    the command line is wrong
   3    a file or a server cannot be reached or read
-  4    bad input, named in one line
-  70   a bug in Rota; with {DEBUG_VARIABLE}=1 its traceback is shown
+  4    bad input; the message says what is wrong
+  70   a bug in Rota; {DEBUG_VARIABLE}=1 prints the traceback
   130  interrupted
 """
 
 
 def describe_exit_codes(*limits: str) -> str:
     """Returns the help text about exit codes, for a command with these limits."""
-    text = f"  1    a limit that you gave is exceeded ({', '.join(limits)})\n" if limits else ""
+    text = f"  1    a limit is exceeded ({', '.join(limits)})\n" if limits else ""
     return EXIT_CODES_HELP.format(limit=text)
 
 
@@ -52,10 +52,9 @@ COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", 
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Builds the argument parser: of all commands, or only of the given one.
+    """Builds the argument parser of all commands, or of one command.
 
-    Commands share few modules, and a broker should not wait for the strategies of a plan to be
-    imported.
+    Each command imports other modules; a broker should not wait for the imports of a plan.
     """
     import argparse  # noqa: PLC0415
 
@@ -63,7 +62,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
     top = argparse.ArgumentParser(
         prog="rota",
-        description="Kafka's consumer groups: who gets which partition, and what moves.",
+        description="Kafka's consumer groups: plan, simulate, run and analyse them.",
         epilog=describe_exit_codes("--max-moves", "--max-stopped", "--fail-on"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -78,22 +77,21 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
-    Everything slow, imports included, happens inside the try block, so that Ctrl-C is handled at
-    any moment.
+    All slow work, also imports, is inside the try block, so that Ctrl-C always ends cleanly.
     """
     try:
         return _run_command(arguments)
     except KeyboardInterrupt:
         return _print_error("interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # the reader (head, less) has seen enough; keep Python from complaining at exit
+        # the reader (head, less) closed the pipe; keep Python from reporting that at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except OSError as error:
         return _print_error(f"{error.filename or 'output'}: {error.strerror}", ExitCode.UNREACHABLE)
     except MemoryError:
         return _print_error("this group is too large for the machine's memory", ExitCode.BAD_INPUT)
-    except Exception as error:  # noqa: BLE001 (the last one to catch it)
+    except Exception as error:  # noqa: BLE001 (nothing above this function catches it)
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         bug = f"a bug in Rota: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)"
@@ -104,7 +102,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     from rota.errors import RotaError, Unreachable  # noqa: PLC0415
 
     for stream in (sys.stdout, sys.stderr):
-        # a name that the terminal's encoding cannot show is escaped, not an error
+        # escape characters that the terminal's encoding does not have
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         given = sys.argv[1:] if arguments is None else arguments
@@ -122,7 +120,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
 
 
 def _print_error(message: str, code: ExitCode) -> int:
-    # names out of a cluster must not move the cursor, or colour the screen
+    # names from a cluster must not move the cursor or colour the terminal
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
     print(f"rota: {line}", file=sys.stderr)  # noqa: T201
     return code

@@ -13,37 +13,36 @@ from rota.errors import InputError, Unreachable
 OUT, DEMO_OUT = "rota-out", "rota-demo"
 
 DESCRIPTION = """\
-Writes one page, a file that needs no network, from the tables of rota run, and prints the same
-story in short: the worst group first, what happened to it, what of it was needless, what it cost
-and what to change; then all groups, and what this rests on. rota run ends with the same. Reads
-the tables only: no cluster, no Spark.
+Writes the tables of rota run as one HTML page that needs no network, and prints a summary: the
+worst group first, with its rebalances, its unnecessary moves, their cost and the recommended
+change; then all groups, and the input. rota run ends with the same page and summary. The command
+reads only the tables: no cluster, no Spark.
 """
 
 EXAMPLES = """\
 examples:
   rota report
-      of rota-out, where rota run leaves its tables; of rota-demo, if only that is there
+      reads rota-out, the default folder of rota run, or rota-demo if rota-out does not exist
   rota report rota-demo --open
-      and shows the page in a browser
+      also opens the page in a browser
   rota report incident --group 'billing-*' --out billing.html
-      some groups only, in a page that names no others
+      a page with some groups, which does not name the others
   rota report --out /dev/stdout | ssh host 'cat > report.html'
-      the page goes into a pipe, what is printed beside it to stderr
+      writes the page to a pipe and the summary to stderr
   rota report --json | jq '.groups[0].first_line'
 
 """
 
-#: Options that may end it with exit code 1.
+#: Options with which the command may end with exit code 1.
 LIMITS: tuple[str, ...] = ()
 
 
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
 ) -> None:
-    """Adds this command to the command line."""
     parser = commands.add_parser(
         "report",
-        help="the tables of rota run as one page, and in short",
+        help="write the tables of rota run as one page, and print a summary",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,28 +51,26 @@ def add_command(
         "folder",
         nargs="?",
         metavar="DIR",
-        help="the --out of rota run (default: rota-out, or rota-demo if only that is there)",
+        help="the --out of rota run (default: rota-out, or rota-demo if there is no rota-out)",
     )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="where the page goes (default: DIR/report.html; with --group "
-        "DIR/report-selected.html)",
+        help="file for the page (default: DIR/report.html; with --group DIR/report-selected.html)",
     )
     parser.add_argument(
         "--group",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this group; * and ? stand for anything; may be given again",
+        help="only groups with this name; * and ? are wildcards; repeatable",
     )
-    parser.add_argument("--open", action="store_true", help="show the page in a browser")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run, error=parser.error)
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Writes the page and prints the story."""
     if importlib.util.find_spec("pyarrow") is None:
         raise Unreachable(
             "rota report needs Arrow: pip install 'rota[report]' ('.[report]' in a clone)"
@@ -84,7 +81,7 @@ def run(args: argparse.Namespace) -> bool:
     name = report_summary.SELECTED if args.group else report_summary.PAGE
     page = Path(folder, name) if args.out is None else _page_path(args.out)
     if args.open and page.exists() and not page.is_file():
-        raise InputError(f"--open: {page} is no file that a browser could show")
+        raise InputError(f"--open: {page} is not a regular file, a browser cannot show it")
     with report_progress() as begin:
         read, story = report_summary.read_story(folder, args.group, begin)
         if args.group and not story.groups:
@@ -97,39 +94,29 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def _tables_folder(given: str | None) -> str:
-    """The folder of the tables.
-
-    :raises InputError: it is a file
-    """
     if given is None:
         only_demo = Path(DEMO_OUT).is_dir() and not Path(OUT).is_dir()
         return DEMO_OUT if only_demo else OUT
     if Path(given).is_file():
-        raise InputError(f"{given}: this is a file; give the folder that rota run wrote, its --out")
+        raise InputError(f"{given} is a file; give the folder that rota run wrote, its --out")
     return given
 
 
 def _page_path(given: str) -> Path:
-    """Where the page goes.
-
-    :raises InputError: that is a folder
-    :raises Unreachable: its folder is not there
-    """
     path = Path(given)
     if path.is_dir():
-        raise InputError(f"--out {given}: this is a folder; give a file, like {path / 'page.html'}")
+        raise InputError(f"--out {given} is a folder; give a file, like {path / 'page.html'}")
     if not path.parent.is_dir():
-        raise Unreachable(f"--out {given}: there is no folder {path.parent}")
+        raise Unreachable(f"--out {given}: the folder {path.parent} does not exist")
     return path
 
 
 def _no_such_group_message(wanted: list[str], names: list[str]) -> str:
-    """That no group is called so, and which names are near."""
     if not names:
         return "--group: the tables have no group with a rebalance"
-    said = f"--group {' '.join(wanted)}: the tables have no such group"
+    message = f"--group {' '.join(wanted)}: the tables have no such group"
     near = next(filter(None, (suggest_names(name, names) for name in wanted)), "")
-    text = said + (near or f"; they have {list_first_names(sorted(names))}")
+    text = message + (near or f"; they have {list_first_names(sorted(names))}")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -137,4 +124,4 @@ def _open_in_browser(page: Path) -> None:
     import webbrowser  # noqa: PLC0415
 
     if not webbrowser.open(page.absolute().as_uri()):
-        print_notice(f"there is no browser to open {page} with")
+        print_notice(f"found no browser to open {page}")

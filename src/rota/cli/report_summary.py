@@ -42,12 +42,11 @@ from rota.report.story import (
     format_seconds,
 )
 
-#: The page's name, in the folder of the tables; of some groups only.
+#: File names of the page with all groups, and of a page with some groups.
 PAGE, SELECTED = "report.html", "report-selected.html"
 
 
 def write_and_print_report(out: str, *, as_json: bool, indent: int | None = 2) -> None:
-    """Writes the page of a folder's tables into the folder, and prints the summary."""
     path = Path(out, PAGE)
     with report_progress() as begin:
         read, story = read_story(out, (), begin)
@@ -64,12 +63,11 @@ def read_story(
     """
     begin(f"reading the tables of {out}")
     read = gold_tables.read_gold_tables(out)
-    begin("finding what they tell")
+    begin("summarizing the tables")
     return read, build_story(read, wanted)
 
 
 def save_page(story: Story, read: GoldTables, path: Path, begin: ProgressCallback) -> None:
-    """Writes the page to a file."""
     begin(f"writing {path}: {count_noun(len(story.groups), 'group')}")
     document.write_page(story, read, path)
 
@@ -92,10 +90,10 @@ SHOWN_GROUPS = 8
 
 SHOWN_EXAMPLES = 3
 
-#: Burrow's verdicts that need no word.
+#: Burrow's verdicts that the summary does not mention.
 UNREMARKABLE_STATUSES = (None, "OK")
 
-#: Columns of a group's name in a sentence.
+#: Longest name of a group in a sentence, in columns.
 MAX_NAME_WIDTH = 40
 
 MIN_NAME_WIDTH = 12
@@ -103,31 +101,25 @@ MIN_NAME_WIDTH = 12
 COLUMN_GAP = "  "
 
 COUNTS_LEGEND = (
-    "stopped: partitions that a living member had to give up; moved: changed hands though their "
-    "owner was still there; needed: the fewest that the best balance had to move"
+    "stopped: partitions revoked from members that stayed in the group; moved: partitions that "
+    "changed their owner although it stayed; needed: fewest moves to the best balance"
 )
 
-LAG_LEGEND = (
-    "lag: how old the oldest record was that was not yet committed as read, at the worst, also "
-    "between commits; sampled"
-)
+LAG_LEGEND = "lag: largest age of the first uncommitted record, also between commits; sampled"
 
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 
 MARKS_LEGEND = (
-    "counts are inferred from the journal, or sampled where that is said; how causes are known is "
-    "counted below; what a change saves is replayed: the same history under the other policy"
+    "counts are inferred from the journal, unless the line says sampled; the evidence of causes is "
+    "listed below; savings come from a replay of the same history under the other policy"
 )
 
 
 def print_summary(story: Story, page: Path) -> None:
-    """Prints what to do, then the groups, then the evidence.
-
-    :param page: where the page is
-    """
-    screen = make_console()
+    """Prints the recommendation, the groups and the input."""
+    console = make_console()
     for line in _summary_lines(story, page):
-        screen.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _summary_lines(story: Story, page: Path) -> Iterator[Text]:
@@ -150,14 +142,13 @@ def _bold_lines(lines: Sequence[str]) -> Iterator[Text]:
 
 
 def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
-    """What the first group's story is, and what to do about it."""
     if not groups:
         yield from map(Text, [NO_REBALANCES, ""])
         return
     worst = groups[0]
-    told = worst.first_line.removeprefix(worst.name)
-    name = shorten_name(worst.name, MAX_NAME_WIDTH) if told != worst.first_line else ""
-    yield from _bold_lines(wrap_text(name + told))
+    rest = worst.first_line.removeprefix(worst.name)
+    name = shorten_name(worst.name, MAX_NAME_WIDTH) if rest != worst.first_line else ""
+    yield from _bold_lines(wrap_text(name + rest))
     for number, step in enumerate(worst.steps, 1):
         first = f"  {number}. "
         yield from map(Text, wrap_text(step, first, " " * len(first), has_settings=True))
@@ -165,7 +156,7 @@ def _worst_group_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
 
 
 def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
-    """Two lines for each group: its numbers, and what to do."""
+    """Yields two lines for each group: its numbers and the recommendation."""
     shown = groups[:SHOWN_GROUPS]
     titles = ["#", "group", "rebalances", "stopped", "moved", "needed"]
     rows = [
@@ -183,21 +174,20 @@ def _group_table_lines(groups: Sequence[GroupStory]) -> Iterator[Text]:
         yield from map(Text, wrap_text(_format_verdict(group), layout.indent, f"{layout.indent}  "))
     if len(groups) > len(shown):
         more = count_noun(len(groups) - len(shown), "more group")
-        yield Text(f"{more}: the report has them all, --json too")
+        yield Text(f"{more} in the report and in --json")
 
 
 class _ColumnLayout:
-    """Columns as wide as what is in them; the second, the names, has what is left."""
+    """Makes columns as wide as their cells, and gives the rest of the line to the names."""
 
     def __init__(self, rows: Sequence[Sequence[str]]) -> None:
         self._widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         others = sum(self._widths) - self._widths[1] + len(COLUMN_GAP) * (len(self._widths) - 1)
         self._widths[1] = min(self._widths[1], max(TEXT_WIDTH - others, MIN_NAME_WIDTH))
-        #: In front of a line that belongs to the one above.
+        #: Indent of the second line of a group.
         self.indent = " " * self._widths[0] + COLUMN_GAP
 
     def format_row(self, row: Sequence[str]) -> str:
-        """Names to the left, numbers to the right."""
         cells = []
         for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
             cell = shorten_name(cell, width)  # noqa: PLW2901
@@ -208,14 +198,14 @@ class _ColumnLayout:
 
 def _legend_lines(groups: Sequence[GroupStory]) -> Iterator[str]:
     shown = groups[:SHOWN_GROUPS]
-    told = {
+    legend = {
         COUNTS_LEGEND: True,
         LAG_LEGEND: any(group.lag for group in shown),
         STATUS_LEGEND: any(group.status not in UNREMARKABLE_STATUSES for group in shown),
         MARKS_LEGEND: True,
     }
     yield ""
-    for line in (line for line, applies in told.items() if applies):
+    for line in (line for line, applies in legend.items() if applies):
         yield from wrap_text(line, rest="  ")
     yield ""
 
@@ -233,17 +223,16 @@ def _format_lag(lag: WorstLag | None) -> str:
 
 
 def _format_verdict(group: GroupStory) -> str:
-    """The verdict, and what goes with it."""
-    said = [group.verdict]
+    notes = [group.verdict]
     if group.verdict == CHANGE:
-        said = [f"change {group.policies_text} to {group.policy}{_format_saving(group)}"]
+        notes = [f"change {group.policies_text} to {group.policy}{_format_saving(group)}"]
     elif group.verdict == KEEP:
-        said = [f"keep {group.policies_used[-1]}"]
+        notes = [f"keep {group.policies_used[-1]}"]
     if group.mark is EvidenceMark.SAMPLED:
-        said.append("sampled")
+        notes.append("sampled")
     if group.status not in UNREMARKABLE_STATUSES:
-        said.append(f"lag {group.status} at the end")
-    return "; ".join(said)
+        notes.append(f"lag {group.status} at the end")
+    return "; ".join(notes)
 
 
 def _format_saving(group: GroupStory) -> str:
@@ -252,20 +241,20 @@ def _format_saving(group: GroupStory) -> str:
         ((group.stopped or 0) - (group.stopped_after or 0), "stop"),
         ((group.moved or 0) - (group.moved_after or 0), "move"),
     ]
-    told = ", ".join(count_noun(number, noun) for number, noun in saved if number > 0)
-    return f": saves {told}" if told else ""
+    text = ", ".join(count_noun(number, noun) for number, noun in saved if number > 0)
+    return f": saves {text}" if text else ""
 
 
 def _unread_lines(story: Story) -> Iterator[str]:
     for what, number, examples in story.evidence.unread:
-        said = f"not read: {number:,} {what} {evidence_text.format_marks([EvidenceMark.STATED])}"
-        yield from wrap_text(said, rest="  ")
+        line = f"not read: {number:,} {what} {evidence_text.format_marks([EvidenceMark.STATED])}"
+        yield from wrap_text(line, rest="  ")
         for example in examples[:SHOWN_EXAMPLES]:
             yield from wrap_text(example, "          ", "            ")
 
 
 def story_json(story: Story, page: Path) -> dict[str, Any]:
-    """Returns everything that is printed, and the groups that are not, as JSON values."""
+    """Returns the content of the summary for all groups as JSON values."""
     read = story.evidence
     cluster = None if read.cluster is None else read.cluster | {"lookups": read.lookups}
     return {
@@ -300,7 +289,6 @@ def story_json(story: Story, page: Path) -> dict[str, Any]:
 
 
 def _group_json(group: GroupStory) -> dict[str, Any]:
-    """The columns of gold/advice, and what the other tables add."""
     advice = {
         column.name: getattr(group, "name" if column.name == "group" else column.name)
         for column in ADVICE.columns

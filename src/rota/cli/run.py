@@ -15,92 +15,92 @@ DEFAULT_LOOKUPS = 10_000
 
 EVERY, LENGTH = "5s", "10m"
 
-#: Milliseconds from one round of polling to the next, at least.
+#: Shortest interval of polling, in milliseconds.
 MIN_POLL_INTERVAL_MS = 100
 
 DESCRIPTION = """\
-Reads a cluster's journal (__consumer_offsets) and tells for every group each rebalance: why, what
-moved against the fewest that had to, what stood still, and which other strategy, membership or
-protocol would have done better. Reads a live cluster, or copies of a broker's files; in both cases
-it only reads, and joins no group. Runs on Spark, on this machine unless told otherwise.
+Reads a cluster's journal (__consumer_offsets) and shows every rebalance of every group: its cause,
+the partitions that moved and the moves that were necessary, the partitions that stopped, and the
+strategy, membership or protocol that would have been better. The input is a live cluster or a copy
+of a broker's files. The command only reads; it joins no group. It runs on Spark, by default on
+this machine.
 """
 
 EVIDENCE_HELP = """\
   --bootstrap-servers HOST:PORT,...
-                       a live cluster: its journal, and log ends for lag
-  --poll               a live cluster whose journal may not be read: its groups, asked for again
-                       and again
+                       a live cluster: its journal, and log end offsets for lag
+  --poll               a live cluster whose journal you may not read: describes the groups at
+                       intervals
   --segments DIR       copied __consumer_offsets-* folders of a broker
-  --server-log FILE    the broker's server.log: causes and times are then stated, not inferred
-  --ends FILE          samples of log ends, for lag
-  --demo               a simulated day instead, to see what comes out"""
+  --server-log FILE    the broker's server.log, which states causes and times
+  --ends FILE          samples of log end offsets, for lag
+  --demo               simulated data, to try the command"""
 
 EXAMPLES = f"""\
-evidence, any mix of:
+input, in any combination:
 {EVIDENCE_HELP}
 
 examples:
   rota run --demo
-      a simulated day of a shop with dozens of groups
+      one simulated day of a shop with dozens of groups
   rota run --bootstrap-servers host:9092 --command-config client.properties
-      a live cluster; what will be read is said first
+      a live cluster; the command first shows how much it will read
   rota run --bootstrap-servers host:9092 --since 6h --lookups 50000
-      the last 6 hours; lag by up to 50,000 look-ups of log ends
+      the last 6 hours; lag from at most 50,000 lookups of log end offsets
   rota run --bootstrap-servers host:9092 --poll 2s --for 1h --group 'billing-*'
-      what can be seen of some groups in an hour, by asking every 2 seconds
+      describes some groups every 2 seconds for an hour
   rota run --bootstrap-servers host:9092 --follow
-      goes on: a line for every round, and the tables with all that is new, until Ctrl-C; started
-      again with the same --out it goes on where it was
+      adds new records to the tables until Ctrl-C, and prints a line for each micro-batch; start
+      it again with the same --out to continue
   rota run --segments /copy/of/kafka-logs
-      all folders __consumer_offsets-N below it
+      all folders __consumer_offsets-N in this folder
   rota run --segments broker1/ broker2/ --server-log broker*/server.log* --log-zone +02:00
-      replicas count once; logs may be gzipped
+      two brokers; records of several replicas count once; logs may be gzipped
   rota run --segments kafka-logs --group 'billing-*' --since 6h --out billing
-      some groups, and the last 6 hours of the evidence
+      some groups, and the last 6 hours of the input
   rota run --segments kafka-logs --redact --out for-support
-      hosts, clients and members by hashes only
+      replaces hosts, client ids and member ids with hashes
   rota run --segments /mnt/kafka-logs --out /mnt/tables --master spark://host:7077
-      on a cluster whose machines all see both folders; sc://host:15002 for Spark Connect
+      on a Spark cluster; all its machines must see both folders; sc://host:15002 uses Spark Connect
   rota run --segments kafka-logs --json | jq '.groups[0]'
 
-a live cluster needs these ACLs:
+ACLs that a live cluster needs:
   Describe and Read on topic __consumer_offsets
-  Describe on the topics that groups have committed, for lag; those without are left out
-  Describe on the cluster, if the size of the journal is to be said beforehand
-with --poll these instead:
-  Describe on the cluster, or on each group that is meant
+  Describe on the topics that groups have committed, for lag; other topics get no lag
+  Describe on the cluster, to show the size of the journal first
+ACLs that --poll needs:
+  Describe on the cluster, or on each group
   Describe on the topics that groups have committed
 
---poll sees a group as it is at each sample. A rebalance between two samples that ends where it
-began is not seen, and several between two samples are told of as one; causes are guesses. Numbers
-of generations are not told to who asks: classic groups' changes are counted instead. A group that
---segments has is told of by them alone.
+--poll sees the state of a group at each sample. Several rebalances between two samples appear as
+one, or not at all if the group is the same again. Causes are likely causes. Brokers do not return
+the generation of a classic group, so Rota counts the group's changes. If --segments has a group,
+its samples are not used.
 
-tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces them all at once.
-report: OUT/report.html, one page that needs no network; rota report makes it again.
+tables: OUT/bronze, OUT/silver and OUT/gold, as Parquet. A run replaces all of them at once.
+report: OUT/report.html, one page that needs no network; rota report writes it again.
 
 """
 
-#: Options that may end it with exit code 1.
+#: Options with which the command may end with exit code 1.
 LIMITS: tuple[str, ...] = ()
 
 
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
 ) -> None:
-    """Adds this command to the command line."""
     parser = commands.add_parser(
         "run",
-        help="every rebalance of a cluster, its cause, its cost, and what would be better",
+        help="find every rebalance of a cluster, its cause, its cost, and a better policy",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_cluster_flags(parser.add_argument_group("a live cluster"))
-    _add_poll_flags(parser.add_argument_group("a live cluster whose journal may not be read"))
-    _add_evidence_flags(parser.add_argument_group("other evidence"))
-    _add_selection_flags(parser.add_argument_group("what to look at"))
-    _add_output_flags(parser.add_argument_group("the output"))
+    _add_poll_flags(parser.add_argument_group("a live cluster whose journal you may not read"))
+    _add_evidence_flags(parser.add_argument_group("other input"))
+    _add_selection_flags(parser.add_argument_group("selection"))
+    _add_output_flags(parser.add_argument_group("output"))
     parser.set_defaults(run=run, error=parser.error)
 
 
@@ -111,13 +111,13 @@ def _add_cluster_flags(cluster: argparse._ArgumentGroup) -> None:
         type=_parse_count,
         default=DEFAULT_LOOKUPS,
         metavar="N",
-        help="how often the cluster may be asked for an end, now or in the past (default "
-        f"{DEFAULT_LOOKUPS:,}; 0: never, so no lag); the times are those of commits",
+        help="maximum number of ListOffsets lookups, which give the log end at the time of a "
+        f"commit (default {DEFAULT_LOOKUPS:,}; 0: no lookups and no lag)",
     )
     cluster.add_argument(
         "--follow",
         action="store_true",
-        help="go on: add what is new to the tables every few seconds, until Ctrl-C",
+        help="keep running: add new records to the tables every few seconds, until Ctrl-C",
     )
 
 
@@ -128,15 +128,15 @@ def _add_poll_flags(poll: argparse._ArgumentGroup) -> None:
         nargs="?",
         const=_parse_poll_interval(EVERY),
         metavar="TIME",
-        help="do not read the journal: ask for the groups again and again, so often (default "
-        f"{EVERY}); Ctrl-C ends the sampling and computes what there is",
+        help="do not read the journal: describe the groups at this interval (default "
+        f"{EVERY}); Ctrl-C ends polling and computes the tables",
     )
     poll.add_argument(
         "--for",
         dest="poll_for",
         type=_parse_duration,
         metavar="TIME",
-        help=f"for so long: 90s, 10m, 1h30m (default {LENGTH})",
+        help=f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})",
     )
 
 
@@ -147,7 +147,7 @@ def _add_evidence_flags(evidence: argparse._ArgumentGroup) -> None:
         action="extend",
         default=[],
         metavar="DIR",
-        help="folders with __consumer_offsets-N folders, or such folders themselves",
+        help="folders that contain __consumer_offsets-N folders, or these folders themselves",
     )
     evidence.add_argument(
         "--server-log",
@@ -155,14 +155,14 @@ def _add_evidence_flags(evidence: argparse._ArgumentGroup) -> None:
         action="extend",
         default=[],
         metavar="FILE",
-        help="logs of brokers, also gzipped",
+        help="log files of brokers, plain or gzipped",
     )
     evidence.add_argument(
         "--log-zone",
         type=_parse_time_zone,
         default=0,
         metavar="+HH:MM",
-        help="the time zone of the logs' times (default: UTC)",
+        help="time zone of the log files (default: UTC)",
     )
     evidence.add_argument(
         "--ends",
@@ -170,9 +170,9 @@ def _add_evidence_flags(evidence: argparse._ArgumentGroup) -> None:
         action="extend",
         default=[],
         metavar="FILE",
-        help="JSON lines with t (milliseconds), topic, partition, beginning, end; also gzipped",
+        help="JSON lines with t (milliseconds), topic, partition, beginning, end; plain or gzipped",
     )
-    evidence.add_argument("--demo", action="store_true", help="a simulated day")
+    evidence.add_argument("--demo", action="store_true", help="simulated data of one day")
 
 
 def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
@@ -180,24 +180,24 @@ def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
         "--since",
         type=_parse_time,
         metavar="TIME",
-        help="show what happened from then on: 2026-11-15T06:00Z, or so long before now "
-        "(without a cluster: before the last record): 6h, 2d; what it rests on is read from the "
-        "beginning",
+        help="show only what happened after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
+        "(without a cluster: before the last record); older records are still read, because later "
+        "ones build on them",
     )
     choice.add_argument(
-        "--until", type=_parse_time, metavar="TIME", help="read nothing later: the same"
+        "--until", type=_parse_time, metavar="TIME", help="ignore later records; same format"
     )
     choice.add_argument(
         "--group",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this group; * and ? stand for anything; may be given again",
+        help="only groups with this name; * and ? are wildcards; repeatable",
     )
     choice.add_argument(
         "--redact",
         action="store_true",
-        help="hash hosts, client ids, member ids and static ids, in every table",
+        help="hash hosts, client ids, member ids and group.instance.ids in every table",
     )
 
 
@@ -205,29 +205,25 @@ def _add_output_flags(output: argparse._ArgumentGroup) -> None:
     output.add_argument(
         "--out",
         metavar="DIR",
-        help="where the tables and the report go (default: rota-out, or rota-demo with --demo)",
+        help="folder for tables and report (default: rota-out, or rota-demo with --demo)",
     )
     output.add_argument(
         "--master",
         "--remote",
         default="local[*]",
         metavar="URL",
-        help="a Spark master, or a Spark Connect address sc://... (default: this machine)",
+        help="Spark master, or Spark Connect address sc://... (default: this machine)",
     )
     output.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the pipeline and prints what it found."""
     live = args.bootstrap_servers is not None or args.command_config is not None
     _check_poll_flags(args, live=live)
     if not args.segments and not args.demo and not live:
-        args.error(f"no journal to read. Evidence is, in any mix:\n{EVIDENCE_HELP}")
+        args.error(f"no input. Give at least one of:\n{EVIDENCE_HELP}")
     if args.demo and (live or args.segments or args.server_log or args.ends):
-        args.error(
-            "--demo brings its own evidence: it does not go with --bootstrap-servers, --segments "
-            "and the like"
-        )
+        args.error("--demo uses simulated data: leave out all other input")
     if args.follow:
         _check_follow_flags(args, live=live)
     if importlib.util.find_spec("pyspark") is None:
@@ -239,57 +235,55 @@ def run(args: argparse.Namespace) -> bool:
 
 
 def _check_poll_flags(args: argparse.Namespace, *, live: bool) -> None:
-    """Polling needs a cluster, and a time."""
     if args.poll is not None and not live:
-        args.error("--poll asks a live cluster: give --bootstrap-servers")
+        args.error("--poll reads a live cluster: give --bootstrap-servers")
     if args.poll is None and args.poll_for is not None:
-        args.error("--for tells how long to --poll, which is not given")
+        args.error("--for is the duration of --poll: give --poll too")
     args.poll_for = _parse_duration(LENGTH) if args.poll_for is None else args.poll_for
 
 
 def _check_follow_flags(args: argparse.Namespace, *, live: bool) -> None:
-    """What does not go on cannot be followed."""
     if not live:
         args.error("--follow reads a live cluster: give --bootstrap-servers")
     if args.poll is not None:
-        args.error("--follow reads the journal as it grows, --poll does without it: give one")
+        args.error("--follow reads the journal, --poll does not: give one of them")
     for option in ("segments", "until"):
         if getattr(args, option):
-            args.error(f"--follow goes on with a live cluster: it does not go with --{option}")
+            args.error(f"--follow reads a live cluster until you stop it: leave out --{option}")
     if args.since is not None and args.since[0] == "back":
-        args.error("--follow goes on: --since takes a time with it, like 2026-11-15T06:00Z")
+        args.error("--follow needs a point in time after --since, for example 2026-11-15T06:00Z")
     if args.master.startswith("sc://"):
-        args.error("--follow does not go with Spark Connect: give a Spark master")
+        args.error("--follow does not work with Spark Connect: give a Spark master")
 
 
 def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) > 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1,000,000,000")
     return int(text)
 
 
 def _parse_poll_interval(text: str) -> int:
-    found = _parse_duration(text)
-    if found < MIN_POLL_INTERVAL_MS:
-        raise argparse.ArgumentTypeError(f"{text!r}: more often than brokers should be asked")
-    return found
+    interval = _parse_duration(text)
+    if interval < MIN_POLL_INTERVAL_MS:
+        raise argparse.ArgumentTypeError(f"{text!r}: the shortest interval is 100ms")
+    return interval
 
 
 def _parse_duration(text: str) -> int:
-    """Milliseconds."""
+    """Returns milliseconds."""
     from rota.engine.model.duration import parse_duration  # noqa: PLC0415
 
     try:
-        found = parse_duration(text)
+        duration = parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
-    return found
+    if not duration:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a duration longer than 0")
+    return duration
 
 
 def _parse_time_zone(text: str) -> int:
-    """Minutes ahead of UTC."""
+    """Returns minutes ahead of UTC."""
     from datetime import datetime  # noqa: PLC0415
 
     if text.upper() in {"Z", "UTC"}:
@@ -304,7 +298,7 @@ def _parse_time_zone(text: str) -> int:
 
 
 def _parse_time(text: str) -> tuple[str, int]:
-    """``("at", milliseconds)``, or ``("back", milliseconds)`` before the end of the evidence."""
+    """Returns ``("at", milliseconds)``, or ``("back", milliseconds before the last record)``."""
     from datetime import UTC, datetime  # noqa: PLC0415
 
     number, unit = text[:-1], text[-1:]

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -26,7 +25,6 @@ from rota.cli import flags, report_summary
 from rota.cli.render import count_noun, print_notice, printable_text
 from rota.cli.report import DEMO_OUT, OUT
 from rota.client import config, missing
-from rota.client.cluster import ClusterClient
 from rota.engine.model.duration import format_duration
 from rota.engine.model.text import list_first_names
 from rota.errors import InputError, Unreachable
@@ -39,45 +37,42 @@ from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.stages import PipelineStage, StageListener, run_pipeline
 
-#: The folder of the demo's evidence, in the one of its tables.
+#: Folder of the simulated journal, in the folder of the tables.
 DEMO_FOLDER = ".day"
 
 
 def run_analysis(args: argparse.Namespace) -> None:
     """Runs the pipeline, writes the page, and prints the summary."""
     signal.signal(signal.SIGTERM, _interrupt_on_sigterm)
-    # the bridge to Java logs a traceback when it is interrupted; a person has asked for it
+    # Py4J logs a traceback when Ctrl-C interrupts it
     logging.getLogger().addHandler(logging.NullHandler())
     out = args.out or (DEMO_OUT if args.demo else OUT)
     with ExitStack() as stack:
-        told = stack.enter_context(_TerminalProgress())
+        progress = stack.enter_context(_TerminalProgress())
         options = _options_from_flags(args)
+        files = _files_from_flags(args)
         if args.demo:
-            evidence = stack.enter_context(_demo_evidence(out, args.master, told))
+            evidence = stack.enter_context(_demo_evidence(out, args.master, progress))
         elif args.poll is not None:
-            seen = stack.enter_context(sample_groups(args, _cluster_from_flags(args), out, options))
-            evidence = replace(_files_from_flags(args), polled=seen)
+            cluster = _cluster_from_flags(args)
+            polled = stack.enter_context(sample_groups(args, cluster, out, options))
+            evidence = replace(files, polled=polled)
+        elif args.bootstrap_servers is not None or args.command_config is not None:
+            evidence = replace(files, cluster=_cluster_from_flags(args))
         else:
-            evidence = _evidence_from_flags(args)
+            evidence = files
         if args.follow:
-            follow_and_report(args, evidence, out, options, told)
+            follow_and_report(args, evidence, out, options, progress)
             return
-        run_pipeline(evidence, out, options, told)
+        run_pipeline(evidence, out, options, progress)
     report_summary.write_and_print_report(out, as_json=args.json)
 
 
 def _interrupt_on_sigterm(_signal: int, _frame: object) -> None:
-    """Asked to end: clear up, as for Ctrl-C."""
     raise KeyboardInterrupt
 
 
-def _evidence_from_flags(args: argparse.Namespace) -> EvidenceSources:
-    live = args.bootstrap_servers is not None or args.command_config is not None
-    return replace(_files_from_flags(args), cluster=_cluster_from_flags(args) if live else None)
-
-
 def _files_from_flags(args: argparse.Namespace) -> EvidenceSources:
-    """The files."""
     return EvidenceSources(
         segments=tuple(args.segments),
         server_logs=tuple(args.server_log),
@@ -93,14 +88,15 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
     given = flags.read_connection_settings(args)
     for warning in config.read_settings({**DEFAULT_SETTINGS, **given}).warnings:
         print_notice(warning)
-    found = LiveCluster(settings=given, timeout=args.timeout, lookups=args.lookups)
-    needs = JOURNAL_ACLS if found.lookups else JOURNAL_ACLS[:1]
+    cluster = LiveCluster(settings=given, timeout=args.timeout, lookups=args.lookups)
+    acls = JOURNAL_ACLS if cluster.lookups else JOURNAL_ACLS[:1]
     if args.poll is not None:
-        needs = poll.POLL_ACLS
+        acls = poll.POLL_ACLS
     print_notice(
-        f"{found.servers}: this only reads; where there are ACLs, it needs {'; '.join(needs)}"
+        f"reading {cluster.servers}, nothing is written to it; ACLs needed, if there are any: "
+        f"{'; '.join(acls)}"
     )
-    return found
+    return cluster
 
 
 def _options_from_flags(args: argparse.Namespace) -> RunOptions:
@@ -113,8 +109,8 @@ def _options_from_flags(args: argparse.Namespace) -> RunOptions:
     )
 
 
-def _time_bound(told: tuple[str, int] | None) -> int | BeforeEnd | None:
-    match told:
+def _time_bound(flag: tuple[str, int] | None) -> int | BeforeEnd | None:
+    match flag:
         case ("back", milliseconds):
             return BeforeEnd(milliseconds)
         case (_, milliseconds):
@@ -124,15 +120,15 @@ def _time_bound(told: tuple[str, int] | None) -> int | BeforeEnd | None:
 
 
 @contextmanager
-def _demo_evidence(out: str, master: str, told: _TerminalProgress) -> Iterator[EvidenceSources]:
-    """Simulates a day, and serves it like a cluster that has run it."""
+def _demo_evidence(out: str, master: str, progress: _TerminalProgress) -> Iterator[EvidenceSources]:
+    """Simulates a day, and starts a broker that serves the simulated journal."""
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top / DEMO_FOLDER
-    with store.lock_folder(top), told.progress_bar("simulating a day") as share:
+    with store.lock_folder(top), progress.progress_bar("simulating a day") as share:
         shutil.rmtree(folder, ignore_errors=True)
         day = write_day(folder, progress=share)
-    told.print_line("simulating a day", f"{day.groups} groups, {day.records:,} records")
+    progress.print_line("simulating a day", f"{day.groups} groups, {day.records:,} records")
     with serve_day(day, master) as cluster:
         yield EvidenceSources(
             cluster=cluster,
@@ -143,7 +139,7 @@ def _demo_evidence(out: str, master: str, told: _TerminalProgress) -> Iterator[E
 
 
 class _TerminalProgress:
-    """On standard error: what is being done, and lines for what is done."""
+    """Shows the running stage and a line for each finished stage on standard error."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
@@ -158,31 +154,27 @@ class _TerminalProgress:
         self._stack.close()
 
     def began(self, stage: PipelineStage) -> None:
-        """Shows that something happens."""
         self._since = time.monotonic()
         if self._console.is_terminal:
             self._stack.close()
             self._stack.enter_context(self._console.status(f"{stage} ..."))
 
     def ended(self, stage: PipelineStage, note: str) -> None:
-        """Shows what came of it."""
         self._stack.close()
         self.print_line(stage, note)
 
     def status(self, text: str) -> None:
-        """What goes on until something else is said; nothing, where nobody looks."""
+        """Shows a text on a terminal until the next call."""
         self._stack.close()
         if text and self._console.is_terminal:
             self._stack.enter_context(self._console.status(text))
 
     def print_line(self, what: str, note: str) -> None:
-        """A line about what is done."""
         seconds = time.monotonic() - self._since
         self._console.print(f"{what:<26} {seconds:6.1f} s  {note}".rstrip(), soft_wrap=True)
 
     @contextmanager
     def progress_bar(self, what: str) -> Iterator[Callable[[float], None]]:
-        """A bar for work that knows its share."""
         self._since = time.monotonic()
         with Progress(
             console=self._console, transient=True, disable=not self._console.is_terminal
@@ -191,7 +183,7 @@ class _TerminalProgress:
             yield lambda share: bar.update(task, completed=share)
 
 
-#: What was seen, in the folder of the tables, until they are made of it.
+#: Folder of the samples, in the folder of the tables, until the tables are computed.
 POLL_FOLDER = ".poll"
 
 
@@ -199,7 +191,7 @@ POLL_FOLDER = ".poll"
 def sample_groups(
     args: argparse.Namespace, cluster: LiveCluster, out: str, options: RunOptions
 ) -> Iterator[PollResult]:
-    """Samples the groups, and yields what was seen; its files are deleted when the block ends."""
+    """Polls the groups; the files with the samples are deleted when the block ends."""
     top = store.check_output_folder(out)
     top.mkdir(parents=True, exist_ok=True)
     folder = top.absolute() / POLL_FOLDER
@@ -213,41 +205,26 @@ def sample_groups(
     )
     redaction = Redaction(options.key) if options.redact else None
     try:
-        with store.lock_folder(top), _PollProgress(plan, cluster.servers) as screen:
+        with store.lock_folder(top), _PollProgress(plan, cluster.servers) as progress:
             shutil.rmtree(folder, ignore_errors=True)
-            found = ask_cluster(
-                cluster, lambda client: _run_sampling(client, plan, folder, screen, redaction)
+            polled = ask_cluster(
+                cluster, lambda client: poll.poll_groups(client, plan, folder, progress, redaction)
             )
-        yield found
+        yield polled
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_poll_times(options: RunOptions, length: int) -> None:
-    """Checks that ``--since`` and ``--until`` leave something to show, before time is spent on
-    sampling.
-
-    :raises InputError: they do not
-    """
     now = int(time.time() * 1000)
     if isinstance(options.until, int) and options.until <= now:
-        raise InputError("--until is in the past: --poll sees what happens from now on")
+        raise InputError("--until is in the past: --poll samples groups from now on")
     if isinstance(options.since, int) and options.since > now + length:
         raise InputError("--since is later than the end of --poll")
 
 
-async def _run_sampling(
-    client: ClusterClient,
-    plan: PollSettings,
-    folder: Path,
-    screen: _PollProgress,
-    redaction: Redaction | None,
-) -> PollResult:
-    return await poll.poll_groups(client, plan, folder, screen, redaction)
-
-
 class _PollProgress:
-    """On standard error: how far it is, what is lost, and what came of it."""
+    """Shows the progress of polling on standard error."""
 
     def __init__(self, plan: PollSettings, servers: str) -> None:
         self._plan = plan
@@ -263,11 +240,11 @@ class _PollProgress:
             for seconds in (self._plan.every, self._plan.length)
         )
         self._print_line(
-            f"asking {self._servers} for its groups every {every} for {length}; "
-            "Ctrl-C ends it and computes what there is"
+            f"describing the groups of {self._servers} every {every} for {length}; "
+            "Ctrl-C ends polling and computes the tables"
         )
         if self._console.is_terminal:
-            self._status = self._console.status("asking the groups ...")
+            self._status = self._console.status("describing the groups ...")
             self._status.start()
         return self
 
@@ -282,27 +259,24 @@ class _PollProgress:
             )
 
     def round(self, polled: PollResult) -> None:
-        """Shows what was seen so far."""
         self._last_polled = polled
         if polled.rounds == 1 and not polled.groups:
-            named = f" like {' or '.join(self._plan.groups)}" if self._plan.groups else ""
-            self._print_line(f"there is no group{named} yet; one is waited for")
+            named = f" named {' or '.join(self._plan.groups)}" if self._plan.groups else ""
+            self._print_line(f"no group{named} yet; polling continues")
         if self._status is not None:
             left = max(self._plan.length - (time.monotonic() - self._begun), 0)
             text = (
-                f"asking the groups, {format_duration(round(left) * 1000)} to go: "
+                f"describing the groups, {format_duration(round(left) * 1000)} left: "
                 f"{_format_poll_counts(polled)}"
             )
             self._status.update(text)
 
     def lost(self, why: str) -> None:
-        """Says that nobody answers."""
-        self._print_line(f"no answer since {datetime.now(UTC):%H:%M:%S}Z, it is tried again: {why}")
+        self._print_line(f"no response since {datetime.now(UTC):%H:%M:%S}Z, retrying: {why}")
 
     def back(self, gap: PollGap) -> None:
-        """Says that somebody does."""
         seconds = ((gap.end or gap.begin) - gap.begin) / 1000
-        self._print_line(f"answered again; nothing is known of {seconds:,.0f} s")
+        self._print_line(f"the cluster responds again after a gap of {seconds:,.0f} s")
 
     def _print_line(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
@@ -316,10 +290,8 @@ def _format_poll_counts(polled: PollResult) -> str:
 
 
 class ProgressWithStatus(StageListener, Protocol):
-    """Where progress is shown."""
-
     def status(self, text: str) -> None:
-        """What goes on, for who looks at a terminal, until something else is said."""
+        """Shows a text on a terminal until the next call."""
 
 
 def follow_and_report(
@@ -327,15 +299,15 @@ def follow_and_report(
     evidence: EvidenceSources,
     out: str,
     options: RunOptions,
-    screen: ProgressWithStatus,
+    progress: ProgressWithStatus,
 ) -> None:
-    """Follows the cluster until it is interrupted, then writes the page and prints the summary."""
-    told = _FollowOutput(screen, out, as_json=args.json)
+    """Follows the cluster until Ctrl-C, then writes the page and prints the summary."""
+    output = _FollowOutput(progress, out, as_json=args.json)
     try:
-        follow.follow_cluster(evidence, out, options, told)
+        follow.follow_cluster(evidence, out, options, output)
     except KeyboardInterrupt:
-        screen.status("")
-        if told.rounds:
+        progress.status("")
+        if output.rounds:
             report_summary.write_and_print_report(out, as_json=args.json, indent=None)
         raise
 
@@ -345,46 +317,45 @@ class _FollowOutput:
     progress display.
     """
 
-    def __init__(self, screen: ProgressWithStatus, out: str, *, as_json: bool) -> None:
-        self._screen = screen
+    def __init__(self, progress: ProgressWithStatus, out: str, *, as_json: bool) -> None:
+        self._progress = progress
         self._out = out
         self._as_json = as_json
         self.rounds = 0
 
     def began(self, stage: PipelineStage) -> None:
-        self._screen.began(stage)
+        self._progress.began(stage)
 
     def ended(self, stage: PipelineStage, note: str) -> None:
-        self._screen.ended(stage, note)
+        self._progress.ended(stage, note)
 
     def waiting(self, why: str) -> None:
-        self._screen.status(f"{why}; waiting for one, Ctrl-C ends")
+        self._progress.status(f"{why}; waiting for the first group; Ctrl-C ends")
 
     def round(self, done: MicroBatchResult) -> None:
-        """Prints the line: who reads a pipe wants it now."""
         self.rounds += 1
         now = time.time()
         if self._as_json:
             line = json.dumps({"at": int(now * 1000)} | asdict(done))
         else:
             line = f"{datetime.fromtimestamp(now, UTC):%H:%M:%S}Z  {format_round(done)}"
-        self._screen.status("")
+        self._progress.status("")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        rounds = count_noun(self.rounds, "round")
-        self._screen.status(f"following: {rounds}; tables in {self._out}; Ctrl-C ends")
+        count = f"{self.rounds:,} micro-batch{'es' * (self.rounds != 1)}"
+        self._progress.status(f"following: {count}; tables in {self._out}; Ctrl-C ends")
 
 
 def format_round(done: MicroBatchResult) -> str:
-    """A round in a line."""
+    """Returns one line about a micro-batch."""
     parts = [
         count_noun(done.records, "record"),
-        f"{count_noun(done.groups, 'group')} touched",
+        f"{count_noun(done.groups, 'group')} changed",
         f"{count_noun(done.rebalances, 'new rebalance')}",
     ]
     if done.happened:
         happened = list_first_names([f"{group} ({cause})" for group, cause in done.happened])
         parts[-1] += f": {printable_text(happened).plain}"
     if done.unread:
-        parts.append(f"{count_noun(done.unread, 'record')} not read")
+        parts.append(f"{count_noun(done.unread, 'record')} not decoded")
     return f"{', '.join(parts)}  ({done.seconds:.1f} s)"

@@ -1,19 +1,19 @@
-"""A live cluster as evidence: what its journal has, and where partitions end and ended.
+"""A live cluster as input: its journal, and log end offsets now and in the past.
 
-Everything here only reads: no group is joined, no topic is created, nothing is written.
+This module only reads: it joins no group, creates no topic and writes no result.
 
-Log ends of the past come from ListOffsets. A broker does not remember where a partition ended at
-some time, but finds the first record that is not older than a time: at that time the partition
-ended there. So a lookup for the millisecond after T gives the end at T; where no record is that
-young, the end at T is the end now. This is as true as the records' timestamps are. With
+Past log end offsets come from ListOffsets. A broker does not store where a partition ended at
+some time, but it finds the first record that is not older than a time: at that time the partition
+ended there. So a lookup for the millisecond after T gives the end at T; if no record is that
+young, the end at T is the end now. The result is as exact as the records' timestamps. With
 ``message.timestamp.type=LogAppendTime`` they are the broker's own; with ``CreateTime``, the
 default, producers set them a little before the record is written, by their own clocks. What
-retention has deleted can no longer be looked up: a time before the first remaining record says
-nothing.
+retention deleted cannot be looked up: a time before the first remaining record gives
+no result.
 
-The record that is found has a timestamp of its own, which gives two samples more: before that time
-the partition ended before the record, from then on behind it. The times that are looked up are
-those of commits, evenly chosen: with as many lookups as commits, every lag is as good as the
+The timestamp of the found record gives two more samples: before that time
+the partition ended before the record, from then on behind it. The lookups use the times of
+commits, evenly chosen: with as many lookups as commits, every lag is as exact as the
 timestamps.
 """
 
@@ -47,19 +47,19 @@ JOURNAL_TOPIC = "__consumer_offsets"
 
 REQUEST_TIMEOUT = 30.0
 
-#: Seconds for the first answer: an address that is wrong should be said soon.
+#: Timeout of the first request, in seconds; short, to report a wrong address soon.
 CONNECT_TIMEOUT = 10.0
 
-#: Bytes of a record of the journal, about: most are commits.
+#: Typical size of a record of the journal, which is a commit.
 RECORD_BYTES = 100
 
-#: What a user of a secured cluster must be allowed: for the journal, and for lag.
+#: ACLs for the journal and for lag.
 JOURNAL_ACLS = (
     f"Describe and Read on topic {JOURNAL_TOPIC}",
     "Describe on the topics that groups have committed",
 )
 
-#: Where the user's settings say nothing else.
+#: Defaults for the user's settings.
 DEFAULT_SETTINGS: Mapping[str, object] = {
     "client.id": "rota",
     "socket.connection.setup.timeout.ms": 5_000,
@@ -68,56 +68,54 @@ DEFAULT_SETTINGS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """The address and settings of a cluster, and how much may be asked of it."""
+    """The connection settings of a cluster, and the maximum number of lookups."""
 
-    #: Under Kafka's names, ``bootstrap.servers`` among them; passwords, too.
+    #: Settings with Kafka's names, also passwords.
     settings: Mapping[str, object] = field(repr=False)
-    #: Seconds for each question.
+    #: Timeout of each request, in seconds.
     timeout: float = REQUEST_TIMEOUT
-    #: How often it may be asked for an end; 0: never.
+    #: Maximum number of ListOffsets lookups; 0: no lookups.
     lookups: int = 0
 
     @property
     def servers(self) -> str:
-        """The addresses that were given."""
         return str(self.settings.get("bootstrap.servers", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJournal:
-    """How much of the journal a live cluster has."""
+    """The bounds and the size of a live cluster's journal."""
 
     cluster: LiveCluster
-    #: By partition of the journal, its first offset; none: the cluster has no journal yet.
+    #: Log start offsets by partition; empty: the cluster has no journal yet.
     log_starts: Mapping[int, int]
-    #: Where reading stops: what is written later is for the next run.
+    #: Log end offsets by partition, at which reading stops.
     log_ends: Mapping[int, int]
-    #: Bytes on the leaders' disks, about; None: it may not be asked for.
+    #: Bytes on the leaders' disks; None: unknown.
     size: int | None
-    #: When it was so, in milliseconds since 1970.
+    #: Time of these values, in milliseconds since 1970.
     at: int
-    #: What the cluster calls itself: its id.
     cluster_id: str | None = None
 
     @property
     def records(self) -> int:
-        """How many there are at most: compaction has taken some."""
+        """Maximum number of records: compaction may have removed some."""
         return sum(self.log_ends.values()) - sum(self.log_starts.values())
 
     @property
     def estimated_bytes(self) -> int:
-        """About how many bytes reading it takes; where nobody tells, by the number of records."""
+        """Bytes of the journal, estimated from the number of records if the size is unknown."""
         return self.records * RECORD_BYTES if self.size is None else self.size
 
     def source_options(self) -> dict[str, str]:
-        """The options with which ``format("rota")`` reads the whole journal."""
-        # a file for consumers has settings of theirs; here nobody joins, commits or deserializes
+        """Returns the options with which ``format("rota")`` reads the whole journal."""
+        # a properties file for consumers may have settings that the Spark source refuses
         from rota.spark.option import REFUSED_SETTINGS  # noqa: PLC0415 (needs pyspark)
 
-        patience = {"default.api.timeout.ms": int(self.cluster.timeout * 1000)}
+        timeout = {"default.api.timeout.ms": int(self.cluster.timeout * 1000)}
         settings = {
             key: value
-            for key, value in {**DEFAULT_SETTINGS, **patience, **self.cluster.settings}.items()
+            for key, value in {**DEFAULT_SETTINGS, **timeout, **self.cluster.settings}.items()
             if key not in REFUSED_SETTINGS and key != "group.id"
         }
         ends = {str(partition): end for partition, end in sorted(self.log_ends.items())}
@@ -131,11 +129,11 @@ class LiveJournal:
         }
 
     def __str__(self) -> str:
-        place = f"{self.cluster.servers}: {JOURNAL_TOPIC}"
+        name = f"{self.cluster.servers}: {JOURNAL_TOPIC}"
         if not self.log_ends:
-            return f"{place} does not exist: no group has ever been here"
+            return f"{name} does not exist: the cluster never had a group"
         size = "" if self.size is None else f", about {self.size / 1e6:,.1f} MB"
-        return f"{place}, {len(self.log_ends)} partitions, at most {self.records:,} records{size}"
+        return f"{name}, {len(self.log_ends)} partitions, at most {self.records:,} records{size}"
 
 
 def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T]]) -> T:
@@ -148,7 +146,7 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
     """
     if (problem := missing()) is not None:
         raise Unreachable(problem)
-    # a failure that lasts is raised as an error; one that passes is not logged
+    # permanent failures are raised; temporary ones should not be logged
     logging.getLogger("rota.client").addHandler(logging.NullHandler())
     config = read_settings({**DEFAULT_SETTINGS, **cluster.settings}).client
 
@@ -166,9 +164,9 @@ def ask_cluster(cluster: LiveCluster, ask: Callable[[ClusterClient], Awaitable[T
 
 
 def find_journal(cluster: LiveCluster) -> LiveJournal:
-    """What of the journal there is, and whether it may be read.
+    """Finds the bounds of the journal, and checks the permission to read it.
 
-    :raises Unreachable: it cannot be reached, or the journal may not be read
+    :raises Unreachable: the cluster does not respond, or the user may not read the journal
     """
 
     async def ask(client: ClusterClient) -> LiveJournal:
@@ -179,8 +177,7 @@ def find_journal(cluster: LiveCluster) -> LiveJournal:
     except AuthorizationFailed as error:
         raise Unreachable(
             f"{cluster.servers}: {error}. To read the journal a user needs {JOURNAL_ACLS[0]}. "
-            "Where that "
-            "is not to be had, --poll asks for the groups as they are instead, which takes "
+            "Without it, use --poll, which describes the groups at intervals and needs "
             "Describe on groups and topics"
         ) from error
 
@@ -200,9 +197,13 @@ async def _find_journal(client: ClusterClient, cluster: LiveCluster) -> LiveJour
     if topic is not None and partitions:
         await _check_read_permission(client, topic, ends, cluster.timeout)
         size = await _journal_size(client, topic, cluster.timeout)
-    name = metadata.cluster_id
     return LiveJournal(
-        cluster=cluster, log_starts=begins, log_ends=ends, size=size, at=at, cluster_id=name
+        cluster=cluster,
+        log_starts=begins,
+        log_ends=ends,
+        size=size,
+        at=at,
+        cluster_id=metadata.cluster_id,
     )
 
 
@@ -211,7 +212,7 @@ def _journal_partitions(topic: TopicMetadata | None) -> list[TopicPartition]:
     if topic is None or code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         return []
     if code == Code.TOPIC_AUTHORIZATION_FAILED:
-        raise partition_error(code, TopicPartition(JOURNAL_TOPIC, 0), "to look at")
+        raise partition_error(code, TopicPartition(JOURNAL_TOPIC, 0), "to describe")
     return [TopicPartition(JOURNAL_TOPIC, number) for number in range(len(topic.partitions))]
 
 
@@ -221,78 +222,78 @@ async def _list_journal_offsets(
     if not partitions:
         return {}
     deadline = client.deadline_after(timeout)
-    found = await list_offsets(client, dict.fromkeys(partitions, which), deadline=deadline)
-    return {place.partition: each.offset for place, each in found.items() if each is not None}
+    listed = await list_offsets(client, dict.fromkeys(partitions, which), deadline=deadline)
+    return {tp.partition: found.offset for tp, found in listed.items() if found is not None}
 
 
 async def _check_read_permission(
     client: ClusterClient, topic: TopicMetadata, ends: Mapping[int, int], timeout: float
 ) -> None:
-    """Fetches nothing from the end of a partition, to fail now rather than in a task if
-    reading is not permitted.
+    """Fetches from the log end of one partition, to fail here and not in a Spark task if
+    the user may not read the journal.
     """
     partition, end = min(ends.items())
-    place = TopicPartition(JOURNAL_TOPIC, partition)
+    tp = TopicPartition(JOURNAL_TOPIC, partition)
     deadline = client.deadline_after(timeout)
-    leader = await client.find_leader(place, deadline)
-    asking = fetch.build_fetch(
-        [fetch.RequestedPartition(place, topic.id, end)], FetchConfig(), max_bytes=1, max_wait=0
+    leader = await client.find_leader(tp, deadline)
+    request = fetch.build_fetch(
+        [fetch.RequestedPartition(tp, topic.id, end)], FetchConfig(), max_bytes=1, max_wait=0
     )
-    answer = await client.send(
-        Api.FETCH, asking.message, node=leader, deadline=deadline, most=asking.max_version
+    response = await client.send(
+        Api.FETCH, request.message, node=leader, deadline=deadline, most=request.max_version
     )
-    for found in asking.parse(answer):
+    for found in request.parse(response):
         if found.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
-            raise partition_error(found.error_code, place, "to fetch from")
+            raise partition_error(found.error_code, tp, "to fetch from")
 
 
 async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: float) -> int | None:
-    """What the leaders' disks say; None where one of them does not tell."""
+    """Returns the size on the leaders' disks, or None if one of them does not return it."""
     led: dict[int, list[int]] = {}
     for number, partition in enumerate(topic.partitions):
         led.setdefault(partition.leader, []).append(number)
-    made = DescribeLogDirsRequest.DescribableLogDirTopic
+    log_dir_topic = DescribeLogDirsRequest.DescribableLogDirTopic
 
-    async def of(node: int, numbers: list[int]) -> int:
-        request = DescribeLogDirsRequest(topics=[made(topic=JOURNAL_TOPIC, partitions=numbers)])
-        answer = await client.send(
+    async def size_on(node: int, numbers: list[int]) -> int:
+        request = DescribeLogDirsRequest(
+            topics=[log_dir_topic(topic=JOURNAL_TOPIC, partitions=numbers)]
+        )
+        response = await client.send(
             Api.DESCRIBE_LOG_DIRS, request, node=node, deadline=client.deadline_after(timeout)
         )
-        return _sum_log_dirs(answer)
+        return _sum_log_dirs(response)
 
     try:
-        sizes = await run_all(of(node, numbers) for node, numbers in led.items())
-    except RotaError:  # it is good to know, and no more
+        sizes = await run_all(size_on(node, numbers) for node, numbers in led.items())
+    except RotaError:  # the size is only informative
         return None
     return sum(sizes)
 
 
-def _sum_log_dirs(answer: Message) -> int:
-    codes = [answer.error_code, *(each.error_code for each in answer.results)]
-    if any(codes) or not answer.results:
+def _sum_log_dirs(response: Message) -> int:
+    codes = [response.error_code, *(log_dir.error_code for log_dir in response.results)]
+    if any(codes) or not response.results:
         raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "no permission to describe log dirs")
     return sum(
         int(partition.partition_size)
-        for folder in answer.results
-        for topic in folder.topics
+        for log_dir in response.results
+        for topic in log_dir.topics
         for partition in topic.partitions
         if not partition.is_future_key
     )
 
 
-#: A time before that of any record.
+#: A timestamp before every record.
 BEFORE_ALL_RECORDS = 0
 
-#: Look-ups that every partition gets: beginning, end, and its first record.
+#: Lookups for every partition: log start, log end, and the first record.
 MIN_LOOKUPS = 3
 
-#: Look-ups of the past in one partition: more would be closer together than it matters.
+#: Maximum number of lookups in the past for one partition.
 MAX_LOOKUPS = 500
 
-#: Partitions in one question.
 PARTITIONS_PER_REQUEST = 2_000
 
-#: Questions under way.
 MAX_REQUESTS_IN_FLIGHT = 8
 
 
@@ -307,51 +308,47 @@ class EndSample(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """A partition as it is."""
+    """Log start and end of a partition, now."""
 
     begin: int
     end: int
-    #: When it was so.
     now: int
-    #: The first record that is there.
+    #: The first record in the log.
     first: ListedOffset | None
 
 
 @dataclass(slots=True)
 class LookupResult:
-    """What came of the look-ups."""
+    """Samples of log ends, and what could not be looked up."""
 
     lookups: int = 0
-    #: Those with commits that have been asked for.
+    #: Number of partitions that were looked up.
     partitions: int = 0
     samples: list[EndSample] = field(default_factory=list)
-    #: Not asked for: there were too many.
+    #: Partitions that were not looked up because of the limit.
     left_out: list[TopicPartition] = field(default_factory=list)
-    #: Why topics or partitions could not be asked for, and which.
+    #: Topics and partitions that could not be looked up, by reason.
     skipped: dict[str, list[str]] = field(default_factory=dict)
-    #: Look-ups that found nothing left of that time.
+    #: Number of lookups of times before the log start.
     deleted: int = 0
 
     def skip(self, why: str, name: str) -> None:
-        """Notes one that cannot be asked for."""
         self.skipped.setdefault(why, []).append(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupPlan:
-    """What to look up."""
-
-    #: Of each partition, ascending, besides what every one gets.
+    #: Past times to look up, ascending, by partition.
     times: Mapping[TopicPartition, Sequence[int]]
     left_out: tuple[TopicPartition, ...] = ()
 
 
 def plan_lookups(commits: DataFrame, lookups: int, since: int | None = None) -> LookupPlan:
-    """Which times to look up, for the partitions with commits; those committed last come first.
+    """Chooses times of commits to look up; partitions that were committed last come first.
 
     :param commits: silver/commits
-    :param lookups: how many there may be
-    :param since: lag before this time is not wanted
+    :param lookups: maximum number of lookups
+    :param since: ignores earlier commits
     """
     rows = (
         commits.where("offset is not null")
@@ -364,17 +361,17 @@ def plan_lookups(commits: DataFrame, lookups: int, since: int | None = None) -> 
     number = min(len(every), lookups // MIN_LOOKUPS)
     chosen, left_out = every[:number], tuple(every[number:])
     each = min(MAX_LOOKUPS, lookups // number - MIN_LOOKUPS) if number else 0
-    times: dict[TopicPartition, list[int]] = {place: [] for place in chosen}
+    times: dict[TopicPartition, list[int]] = {tp: [] for tp in chosen}
     if each:
         for row in _choose_commit_times(commits, each, since).collect():
-            place = TopicPartition(row.topic, row.partition)
-            if place in times:
-                times[place] = sorted(row.times)
+            tp = TopicPartition(row.topic, row.partition)
+            if tp in times:
+                times[tp] = sorted(row.times)
     return LookupPlan(times=times, left_out=left_out)
 
 
 def _choose_commit_times(commits: DataFrame, each: int, since: int | None) -> DataFrame:
-    """So many times of commits of each partition: the first, the last, and evenly between."""
+    """Returns at most ``each`` commit times per partition, evenly spread from first to last."""
     at = commits.where("offset is not null").select(
         "topic", "partition", fn.unix_millis("at").alias("at")
     )
@@ -383,20 +380,20 @@ def _choose_commit_times(commits: DataFrame, each: int, since: int | None) -> Da
     own = Window.partitionBy("topic", "partition")
     ranked = at.distinct().select(
         "*",
-        (fn.row_number().over(own.orderBy("at")) - 1).alias("place"),
+        (fn.row_number().over(own.orderBy("at")) - 1).alias("rank"),
         fn.count("at").over(own).alias("number"),
     )
-    # the place of a chosen one is where the share of those chosen rises by one
-    share = f"(place - {{}}) * {max(each - 1, 0)} div greatest(number - 1, 1)"
+    # a row is chosen where the rounded share of chosen rows increases
+    share = f"(rank - {{}}) * {max(each - 1, 0)} div greatest(number - 1, 1)"
     rises = f"{share.format(0)} > {share.format(1)}"
-    kept = ranked.where(f"place = 0 or number <= {each} or {rises}")
+    kept = ranked.where(f"rank = 0 or number <= {each} or {rises}")
     return kept.groupBy("topic", "partition").agg(fn.collect_list("at").alias("times"))
 
 
-def end_samples_frame(spark: SparkSession, looked: LookupResult) -> DataFrame:
-    """What was found as rows of bronze/ends."""
+def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
+    """Returns rows of bronze/ends."""
     columns = "topic string, partition int, at bigint, beginning bigint, end bigint"
-    rows = spark.createDataFrame([tuple(each) for each in looked.samples], columns)
+    rows = spark.createDataFrame([tuple(each) for each in result.samples], columns)
     return rows.select(
         "topic",
         "partition",
@@ -409,9 +406,9 @@ def end_samples_frame(spark: SparkSession, looked: LookupResult) -> DataFrame:
 
 
 def look_up_ends(cluster: LiveCluster, wanted: LookupPlan) -> LookupResult:
-    """Asks the cluster.
+    """Looks up log ends.
 
-    :raises Unreachable: it cannot be reached at all
+    :raises Unreachable: no broker responds
     """
 
     async def ask(client: ClusterClient) -> LookupResult:
@@ -427,143 +424,144 @@ class _EndLookup:
         self._client = client
         self._timeout = timeout
         self._request_limit = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
-        self._looked = LookupResult()
+        self._result = LookupResult()
 
     async def look_up_all(self, wanted: LookupPlan) -> LookupResult:
-        """Now, then the past."""
-        looked = self._looked
-        looked.left_out += wanted.left_out
+        result = self._result
+        result.left_out += wanted.left_out
         known = await self._known(await self._existing_partitions(wanted.times))
-        looked.partitions = len(known)
-        past = await self._list_all(_lookup_rounds({place: wanted.times[place] for place in known}))
-        for place, partition in known.items():
-            found = dict(zip(wanted.times[place], past.get(place, ()), strict=False))
-            told = past_samples(place, partition, found)
-            looked.deleted += len(found.keys() - {sample.at for sample in told})
-            now = EndSample(*place, partition.now, partition.begin, partition.end)
-            looked.samples += [*told, now]
-        return looked
+        result.partitions = len(known)
+        past = await self._list_all(_lookup_rounds({tp: wanted.times[tp] for tp in known}))
+        for tp, partition in known.items():
+            found = dict(zip(wanted.times[tp], past.get(tp, ()), strict=False))
+            samples = past_samples(tp, partition, found)
+            result.deleted += len(found.keys() - {sample.at for sample in samples})
+            now = EndSample(*tp, partition.now, partition.begin, partition.end)
+            result.samples += [*samples, now]
+        return result
 
     async def _known(
-        self, places: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionBounds]:
-        """Those that have told their bounds."""
-        questions: list[dict[TopicPartition, int]] = [
-            dict.fromkeys(places, what) for what in (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
+        """Returns the partitions whose bounds the cluster returned."""
+        requests: list[dict[TopicPartition, int]] = [
+            dict.fromkeys(partitions, what) for what in (EARLIEST, LATEST, BEFORE_ALL_RECORDS)
         ]
-        found = await self._list_all(questions)
+        found = await self._list_all(requests)
         now = time.time_ns() // 1_000_000
         return {
-            place: PartitionBounds(begin.offset, end.offset, now, first)
-            for place, (begin, end, first) in found.items()
+            tp: PartitionBounds(begin.offset, end.offset, now, first)
+            for tp, (begin, end, first) in found.items()
             if begin is not None and end is not None
         }
 
-    async def _existing_partitions(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those that exist and may be looked at."""
-        wanted = sorted(places)
+    async def _existing_partitions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Returns the partitions that exist and that the user may describe."""
+        wanted = sorted(partitions)
         deadline = self._client.deadline_after(self._timeout)
         metadata = await self._client.refresh({each.topic for each in wanted}, deadline=deadline)
         there, bad = [], set[str]()
-        for place in wanted:
-            topic = metadata.topics.get(place.topic)
+        for tp in wanted:
+            topic = metadata.topics.get(tp.topic)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if code:
-                if place.topic not in bad:
-                    self._looked.skip(_explain_error(code), place.topic)
-                bad.add(place.topic)
-            elif metadata.leader(place) is None:
-                gone = metadata.partition(place) is None
-                self._looked.skip(
+                if tp.topic not in bad:
+                    self._result.skip(_explain_error(code), tp.topic)
+                bad.add(tp.topic)
+            elif metadata.leader(tp) is None:
+                gone = metadata.partition(tp) is None
+                self._result.skip(
                     _explain_error(Code.UNKNOWN_TOPIC_OR_PARTITION) if gone else "without a leader",
-                    str(place),
+                    str(tp),
                 )
             else:
-                there.append(place)
+                there.append(tp)
         return there
 
     async def _list_all(
         self, rounds: Sequence[Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, list[ListedOffset | None]]:
-        """What is found of each partition, in the order of the rounds that ask for it."""
-        lots = [
+        """Returns the results of each partition, in the order of the rounds."""
+        batches = [
             dict(items[begin : begin + PARTITIONS_PER_REQUEST])
             for items in (list(each.items()) for each in rounds)
             for begin in range(0, len(items), PARTITIONS_PER_REQUEST)
         ]
-        answers = await run_all(self._ask(lot) for lot in lots)
+        responses = await run_all(self._ask(batch) for batch in batches)
         found: dict[TopicPartition, list[ListedOffset | None]] = {}
-        broken: set[TopicPartition] = set()
-        for lot, answer in zip(lots, answers, strict=True):
-            broken |= lot.keys() - answer.keys()
-            for place, listed in answer.items():
-                found.setdefault(place, []).append(listed)
-        return {place: listed for place, listed in found.items() if place not in broken}
+        failed: set[TopicPartition] = set()
+        for batch, response in zip(batches, responses, strict=True):
+            failed |= batch.keys() - response.keys()
+            for tp, listed in response.items():
+                found.setdefault(tp, []).append(listed)
+        return {tp: listed for tp, listed in found.items() if tp not in failed}
 
     async def _ask(
         self, targets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """One question; if it is refused, one for each topic, without those that are to blame."""
+        """Sends one request; if the cluster refuses it, sends one request for each topic."""
         async with self._request_limit:
             deadline = self._client.deadline_after(self._timeout)
-            self._looked.lookups += len(targets)
+            self._result.lookups += len(targets)
             try:
                 return await list_offsets(self._client, targets, deadline=deadline)
             except Refused as error:
                 problem: RotaError = error
-                apart = sorted({place.topic for place in targets})
+                apart = sorted({tp.topic for tp in targets})
             except RotaError as error:
                 problem, apart = error, []
         if len(apart) <= 1:
-            for name in sorted({place.topic for place in targets}):
+            for name in sorted({tp.topic for tp in targets}):
                 self._note(str(problem), name)
             return {}
         found: dict[TopicPartition, ListedOffset | None] = {}
         for topic in apart:
-            own = {place: at for place, at in targets.items() if place.topic == topic}
+            own = {tp: at for tp, at in targets.items() if tp.topic == topic}
             found |= await self._ask(own)
         return found
 
     def _note(self, why: str, name: str) -> None:
-        if name not in self._looked.skipped.get(why, ()):
-            self._looked.skip(why, name)
+        if name not in self._result.skipped.get(why, ()):
+            self._result.skip(why, name)
 
 
 def _explain_error(code: int) -> str:
     match code:
         case Code.UNKNOWN_TOPIC_OR_PARTITION:
-            return "that do not exist any more"
+            return "that no longer exist"
         case Code.TOPIC_AUTHORIZATION_FAILED:
             return "without permission to describe them"
         case _:
-            return f"of which the cluster only says error {code}"
+            return f"with error {code}"
 
 
 def _lookup_rounds(
     times: Mapping[TopicPartition, Sequence[int]],
 ) -> list[dict[TopicPartition, int]]:
-    """Questions that have each partition once: Kafka takes no more."""
+    """Returns requests that have each partition once, which is all that Kafka accepts."""
     longest = max((len(each) for each in times.values()), default=0)
     return [
-        # the first record behind the whole millisecond: those of it are there by its end
-        {place: each[number] + 1 for place, each in times.items() if number < len(each)}
+        # records of the same millisecond belong to the end at that time
+        {tp: each[number] + 1 for tp, each in times.items() if number < len(each)}
         for number in range(longest)
     ]
 
 
 def past_samples(
-    place: TopicPartition, known: PartitionBounds, found: Mapping[int, ListedOffset | None]
+    tp: TopicPartition, known: PartitionBounds, found: Mapping[int, ListedOffset | None]
 ) -> list[EndSample]:
-    """The ends of a partition at times, as far as what was found proves them.
+    """Returns the past log ends that the found records prove.
 
-    :param found: by time, the first record that is younger
+    :param found: for each time the first record after it
     """
     begin, end, now, first = known
     if begin == end and begin:
-        return []  # all of it is deleted, and with it every trace of when it was written
+        return []  # all records were deleted, nothing shows when they were written
     ends: dict[int, int] = {}
     if first is not None and begin:
-        ends = {first.timestamp: first.offset + 1}  # of when it began nothing is left
+        ends = {first.timestamp: first.offset + 1}  # earlier records were deleted
     elif first is not None:
         ends = _ends_around(first)
     for at, record in sorted(found.items()):
@@ -574,12 +572,11 @@ def past_samples(
                 ends.setdefault(moment, offset)
             ends[at] = record.offset
     return [
-        EndSample(*place, at, None, offset)
+        EndSample(*tp, at, None, offset)
         for at, offset in sorted(ends.items())
         if 0 <= at < now and offset <= end
     ]
 
 
 def _ends_around(record: ListedOffset) -> dict[int, int]:
-    """A record's own time: the end before it, and behind it."""
     return {record.timestamp - 1: record.offset, record.timestamp: record.offset + 1}

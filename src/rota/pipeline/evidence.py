@@ -1,4 +1,4 @@
-"""What a run is asked to read, what it finds there, and the summary of what it has read."""
+"""The input of a run, the options, and the summary of what the run read."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from rota.pipeline.session import LOCAL_MASTER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSources:
-    """Where to read from: segments, a cluster, polled samples, broker logs, samples of log ends."""
+    """The input: segments, a cluster, polled samples, broker logs, samples of log ends."""
 
     segments: tuple[str, ...] = ()
-    #: A live one: its journal, and the ends of what groups have committed.
     cluster: LiveCluster | None = None
-    #: What polling a cluster has seen.
     polled: PollResult | None = None
     server_logs: tuple[str, ...] = ()
-    #: Minutes that the logs' clock is ahead of UTC.
+    #: Time zone of the logs, in minutes ahead of UTC.
     zone: int = 0
     ends: tuple[str, ...] = ()
-    #: A simulated day, no cluster of anybody's.
+    #: The input is simulated.
     demo: bool = False
 
 
@@ -43,30 +41,28 @@ class BeforeEnd:
     milliseconds: int
 
 
-#: Milliseconds since 1970, or before the end.
+#: Milliseconds since 1970, or a time before the end.
 TimeBound: TypeAlias = int | BeforeEnd | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How to run, and what to look at."""
-
     master: str = LOCAL_MASTER
     since: TimeBound = None
     until: TimeBound = None
     groups: tuple[str, ...] = ()
     redact: bool = False
-    #: Of the hashes that take the place of names: whoever polls for this run has the same.
+    #: Key of the hashes of ``redact``; polling for this run uses the same key.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFrames:
-    """DataFrames that the caller has read already, in place of sources."""
+    """DataFrames that the caller has read, instead of sources."""
 
     #: The records, with the columns of :func:`rota.pipeline.ingest.read_segment_journal`.
     journal: DataFrame
-    #: Topics by id.
+    #: Topic names by topic id.
     names: Mapping[bytes, str] = field(default_factory=dict)
     #: Rows of bronze/ends.
     samples: DataFrame | None = None
@@ -76,7 +72,7 @@ class InputFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEvidence:
-    """What there is of the journal."""
+    """The input that a run found."""
 
     segments: Segments
     live: LiveJournal | None
@@ -85,13 +81,13 @@ class FoundEvidence:
 
     @property
     def last(self) -> int:
-        """The end of the evidence: on a live cluster, now."""
+        """Time of the last record; on a live cluster, now."""
         sampled = self.polled.last or 0 if self.polled is not None else 0
         return max(self.segments.last_timestamp, 0 if self.live is None else self.live.at, sampled)
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
+        """Estimated number of bytes."""
         return self.segments.size + (self.live.estimated_bytes if self.live is not None else 0)
 
     def __str__(self) -> str:
@@ -105,9 +101,9 @@ class FoundEvidence:
 
 
 def time_window(options: RunOptions, last: int) -> tuple[int | None, int | None]:
-    """What the user wants to see, in milliseconds since 1970.
+    """Returns ``--since`` and ``--until`` in milliseconds since 1970.
 
-    :raises InputError: nothing can be in it
+    :raises InputError: no record can be in that time
     """
     since, until = (
         last - when.milliseconds if isinstance(when, BeforeEnd) else when
@@ -116,37 +112,34 @@ def time_window(options: RunOptions, last: int) -> tuple[int | None, int | None]
     if since is not None and until is not None and since > until:
         raise InputError("--since is later than --until")
     if since is not None and since > last:
-        raise InputError("--since is later than the last record of the evidence")
+        raise InputError("--since is later than the last record")
     return since, until
 
 
 @dataclass(slots=True, kw_only=True)
 class RunSummary:
-    """What a run found."""
+    """Counts and times of what a run read."""
 
     out: str
     records: int = 0
     commits: int = 0
     generations: int = 0
     rebalances: int = 0
-    #: The first record's time, and the last one's.
+    #: Times of the first and the last record.
     first: int | None = None
     last: int | None = None
-    #: What was asked for.
+    #: The options ``--since`` and ``--until``.
     since: int | None = None
     until: int | None = None
     lines: int = 0
-    #: Files of brokers' logs that were given.
+    #: Number of broker log files.
     logs: int = 0
     samples: int = 0
-    #: What came of polling.
     polled: PollResult | None = None
-    #: What there was to read in a cluster.
     live: LiveJournal | None = None
-    #: What came of look-ups.
     lookups: LookupResult | None = None
-    #: By partition of the journal, from where on all its records are there.
+    #: By partition of the journal, the position from which on its records are complete.
     complete: Mapping[int, JournalPosition] = field(default_factory=dict)
-    #: Each group, from when on its records are all there, and whether its first one is.
+    #: Group, time from which on its records are complete, and whether its first record is there.
     windows: list[tuple[str, int, bool]] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)

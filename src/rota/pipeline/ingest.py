@@ -1,4 +1,4 @@
-"""Evidence into bronze: the journal, lines of broker logs, samples of log ends.
+"""Reads the input into the bronze tables: journal, lines of broker logs, samples of log ends.
 
 The journal comes from segment files or from a live cluster.
 
@@ -44,13 +44,13 @@ from rota.pipeline.tables import ENDS, JOURNAL, SERVERLOG, Table
 if TYPE_CHECKING:
     from rota.pipeline.cluster import LiveJournal
 
-#: Bytes of a piece, about.
+#: Typical size of a piece.
 PIECE_BYTES = 8 << 20
 
 #: Milliseconds by which clocks may differ.
 CLOCK_TOLERANCE = 86_400_000
 
-#: How far below the folder that was given: brokers' folders side by side are found too.
+#: Depth of the search for partition folders: finds the folders of several brokers.
 FOLDER_DEPTH = 2
 
 _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
@@ -60,7 +60,7 @@ _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPiece:
-    """A stretch of whole batches of a file."""
+    """A range of whole batches in a segment file."""
 
     path: str
     partition: int
@@ -70,7 +70,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBytes:
-    """Bytes of a file that are no batch."""
+    """Bytes of a segment file that are not a valid batch."""
 
     path: str
     problem: BatchProblem
@@ -81,47 +81,44 @@ class Segments:
     """The segment files of the journal, cut into pieces."""
 
     pieces: tuple[SegmentPiece, ...]
-    #: Partitions of which a record may be in two files: replicas or copies.
+    #: Partitions with records in several files: replicas or copies.
     overlapping: frozenset[int]
     damaged: tuple[DamagedBytes, ...]
     files: int
     size: int
     partitions: int
-    #: The latest time in the files.
     last_timestamp: int
-    #: By partition, from where on every record is there, commits too: compaction leaves gaps.
+    #: By partition, the position from which on no record is missing: compaction leaves gaps.
     complete: Mapping[int, JournalPosition]
 
 
 class JournalPosition(NamedTuple):
-    """A place in a partition, and its time."""
+    """An offset in a partition of the journal, and its time."""
 
     offset: int
     at: int
 
 
 class _OffsetSpan(NamedTuple):
-    """What offsets a file has."""
-
     first: int
     last: int
-    #: Behind its last gap.
+    #: Position behind the last gap.
     edge: JournalPosition
 
 
 @dataclass
 class _FoundSegments:
     pieces: list[SegmentPiece] = field(default_factory=list)
-    flaws: list[DamagedBytes] = field(default_factory=list)
+    damaged: list[DamagedBytes] = field(default_factory=list)
     spans: dict[int, list[tuple[Path, _OffsetSpan]]] = field(default_factory=dict)
     size: int = 0
     last: int = 0
 
 
 def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segments:
-    """Every piece of every segment of the folders.
+    """Finds the segment files in folders and cuts them into pieces.
 
-    :raises InputError: a folder holds no partition of the journal
+    :raises InputError: a folder has no partition of the journal
     :raises Unreachable: a folder cannot be read
     """
     files = {
@@ -139,7 +136,7 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
             for partition, spans in found.spans.items()
             if _spans_overlap(span for _, span in spans)
         ),
-        damaged=tuple(found.flaws),
+        damaged=tuple(found.damaged),
         files=len(files),
         size=found.size,
         partitions=len(set(files.values())),
@@ -151,11 +148,11 @@ def find_segments(folders: Sequence[str], *, piece: int = PIECE_BYTES) -> Segmen
 def _segment_files(folder: str) -> list[tuple[int, Path]]:
     top = Path(folder)
     if not top.is_dir():
-        raise Unreachable(f"--segments {folder}: there is no such folder")
+        raise Unreachable(f"--segments {folder}: the folder does not exist")
     partitions = list(_partition_folders(top, FOLDER_DEPTH))
     if not partitions:
         raise InputError(
-            f"--segments {folder}: no folder __consumer_offsets-N in it; give a broker's log.dirs, "
+            f"--segments {folder}: no folder __consumer_offsets-N; give a broker's log.dirs, "
             "or a copy of those folders"
         )
     return [
@@ -188,39 +185,41 @@ def _cut_file(file: Path, partition: int, found: _FoundSegments, size: int) -> N
             mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
             memoryview(mapped) as data,
         ):
-            walked = find_batches(data)
-            if len(walked):
-                heads = _read_headers(data, walked)
-                found.spans.setdefault(partition, []).append((file.parent, _offset_span(heads)))
-                # a record from the future is not the end of the evidence
+            batches = find_batches(data)
+            if len(batches):
+                headers = _read_headers(data, batches)
+                found.spans.setdefault(partition, []).append((file.parent, _offset_span(headers)))
+                # ignore timestamps in the future
                 latest = min(
-                    int(heads["max_timestamp"].max()), int(time.time() * 1000) + CLOCK_TOLERANCE
+                    int(headers["max_timestamp"].max()), int(time.time() * 1000) + CLOCK_TOLERANCE
                 )
                 found.last = max(found.last, latest)
-    found.flaws.extend(DamagedBytes(path=str(file), problem=problem) for problem in walked.problems)
+    found.damaged.extend(
+        DamagedBytes(path=str(file), problem=problem) for problem in batches.problems
+    )
     found.pieces.extend(
         SegmentPiece(path=str(file), partition=partition, begin=begin, end=end)
-        for begin, end in _piece_bounds(walked, size)
+        for begin, end in _piece_bounds(batches, size)
     )
 
 
-def _read_headers(data: memoryview, walked: BatchPositions) -> npt.NDArray[np.void]:
+def _read_headers(data: memoryview, batches: BatchPositions) -> npt.NDArray[np.void]:
     rows = len(data) - HEADER.size + 1
     every: npt.NDArray[np.void] = np.ndarray((rows,), HEADER_DTYPE, data, strides=(1,))
-    return every[walked.positions]
+    return every[batches.positions]
 
 
-def _offset_span(heads: npt.NDArray[np.void]) -> _OffsetSpan:
-    """Records are numbered without a gap: where a number is missing, compaction took it."""
-    base = heads["base_offset"].astype(np.int64)
-    last = base + heads["last_offset_delta"]
-    thinned = heads["count"] != heads["last_offset_delta"] + 1
+def _offset_span(headers: npt.NDArray[np.void]) -> _OffsetSpan:
+    """Finds the last gap: Kafka numbers records without gaps, compaction removes records."""
+    base = headers["base_offset"].astype(np.int64)
+    last = base + headers["last_offset_delta"]
+    thinned = headers["count"] != headers["last_offset_delta"] + 1
     gaps = np.flatnonzero(thinned | np.append(base[1:] != last[:-1] + 1, [False]))
     row = int(gaps[-1]) + 1 if len(gaps) else 0
     if row < len(base):
-        edge = JournalPosition(int(base[row]), int(heads["base_timestamp"][row]))
+        edge = JournalPosition(int(base[row]), int(headers["base_timestamp"][row]))
     else:
-        edge = JournalPosition(int(last[-1]) + 1, int(heads["max_timestamp"][-1]))
+        edge = JournalPosition(int(last[-1]) + 1, int(headers["max_timestamp"][-1]))
     return _OffsetSpan(int(base[0]), int(last[-1]), edge)
 
 
@@ -239,7 +238,7 @@ def _complete_from(spans: Sequence[tuple[Path, _OffsetSpan]]) -> JournalPosition
 
 
 def _last_gap_end(spans: Sequence[_OffsetSpan]) -> JournalPosition:
-    """Behind the last gap of files that follow each other."""
+    """Returns the position behind the last gap in consecutive files."""
     edge = spans[0].edge
     for before, span in pairwise(spans):
         if span.first != before.last + 1 or span.edge.offset != span.first:
@@ -247,16 +246,16 @@ def _last_gap_end(spans: Sequence[_OffsetSpan]) -> JournalPosition:
     return edge
 
 
-def _piece_bounds(walked: BatchPositions, size: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring batches, up to about so many bytes."""
-    if not len(walked):
+def _piece_bounds(batches: BatchPositions, size: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges of adjacent batches of about ``size`` bytes."""
+    if not len(batches):
         return
-    ends = walked.positions + walked.sizes
-    block = walked.positions // size
+    ends = batches.positions + batches.sizes
+    block = batches.positions // size
     cuts = np.flatnonzero(
-        (np.diff(block) > 0) | (walked.positions[1:] != ends[:-1])  # behind bytes that are none
+        (np.diff(block) > 0) | (batches.positions[1:] != ends[:-1])  # or behind damaged bytes
     )
-    begins = walked.positions[np.concatenate([[0], cuts + 1])]
+    begins = batches.positions[np.concatenate([[0], cuts + 1])]
     yield from zip(begins.tolist(), ends[np.append(cuts, len(ends) - 1)].tolist(), strict=True)
 
 
@@ -264,22 +263,22 @@ def _spans_overlap(spans: Iterable[_OffsetSpan]) -> bool:
     return any(one.last >= following.first for one, following in pairwise(sorted(spans)))
 
 
-#: Lines that go to Spark together.
 LINES_PER_BATCH = 20_000
 
-# the keys of all records begin so: type and length of two bytes each, then the group's name
-#: The record is a committed offset, as SQL.
+# a key starts with the record type (2 bytes), the length of the group (2 bytes) and the group
+#: SQL: the record is a committed offset.
 IS_OFFSET_SQL = "substring(key, 1, 2) in (X'0000', X'0001')"
 
-#: The bytes of the group's name, as SQL.
+#: SQL: the bytes of the group's name.
 GROUP_SQL = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
 
 
 def read_segment_journal(
     spark: SparkSession, segments: Segments, redaction: Redaction | None = None
 ) -> DataFrame:
-    """The records of segments: bronze/journal, and ``file`` and ``problem`` for batches that are
-    damaged, and for records that cannot be redacted; their other columns are null.
+    """Reads the records of segments, with the columns of bronze/journal, ``file`` and ``problem``.
+
+    A damaged batch or a record that cannot be redacted has a row with ``problem``.
     """
 
     def read_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -301,11 +300,11 @@ def read_segment_journal(
 def read_live_journal(
     spark: SparkSession, live: LiveJournal, redaction: Redaction | None = None
 ) -> DataFrame:
-    """The records of a live cluster's journal, with the same columns as :func:`journal`."""
+    """Reads a live cluster's journal, with the columns of :func:`read_segment_journal`."""
     wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     if not live.records:
         return spark.createDataFrame([], wide)
-    from rota.spark import register  # noqa: PLC0415 (tasks that read files do without a client)
+    from rota.spark import register  # noqa: PLC0415 (tasks that read files need no client)
 
     register(spark)
     read: DataFrame = spark.read.format("rota").options(**live.source_options()).load()
@@ -315,7 +314,7 @@ def read_live_journal(
 def to_journal_columns(
     read: DataFrame, live: LiveJournal, redaction: Redaction | None = None
 ) -> DataFrame:
-    """Rows of ``format("rota")`` with ``includeBatchInfo``, with the columns of :func:`journal`."""
+    """Gives rows of ``format("rota")`` the columns of :func:`read_segment_journal`."""
     wide = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string"
     columns: list[Column | str] = [
         read["partition"].alias("journal_partition"),
@@ -350,15 +349,15 @@ def merge_journals(one: DataFrame, other: DataFrame) -> DataFrame:
 def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[int, JournalPosition]:
     """Returns, by partition of the journal, the position from which on no record is missing.
 
-    Records are numbered without a gap: where a number is missing, compaction removed the record.
+    Kafka numbers records without gaps: if a number is missing, compaction removed the record.
 
-    :param rows: all records that were read
-    :param ends: where the partitions end
+    :param rows: all records
+    :param ends: log end offsets by partition
     """
     order = Window.partitionBy("journal_partition").orderBy("journal_offset")
     before = fn.lag("journal_offset").over(order)
     place = fn.struct("journal_offset", fn.unix_millis("at").alias("at"))
-    # a record that cannot be redacted may be there twice
+    # a record that cannot be redacted may have two rows
     whole = fn.coalesce(before + 1 >= fn.col("journal_offset"), fn.lit(False))
     there = rows.where("journal_offset is not null")
     placed = there.select("journal_partition", place.alias("place"), whole.alias("whole"))
@@ -370,13 +369,13 @@ def find_complete_positions(rows: DataFrame, ends: Mapping[int, int]) -> dict[in
     for row in found.collect():
         edge, last = JournalPosition(*row.edge), JournalPosition(*row.last)
         end = ends.get(row.journal_partition, 0)
-        gone = last.offset + 1 < end  # the last ones are not there
+        gone = last.offset + 1 < end  # the last records are missing
         edges[row.journal_partition] = JournalPosition(end, last.at) if gone else edge
     return edges
 
 
 def _drop_duplicate_records(rows: DataFrame) -> DataFrame:
-    """A record of several files once; the same one whatever the files' order. So are problems."""
+    """Keeps one of equal records and problems, independent of the order of files."""
     same = (*JOURNAL.key, "file", "problem")
     rest = [name for name in rows.columns if name not in same]
     kept = rows.groupBy(*same).agg(fn.min(fn.struct(*rest)).alias("kept"))
@@ -384,15 +383,15 @@ def _drop_duplicate_records(rows: DataFrame) -> DataFrame:
 
 
 def filter_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> DataFrame:
-    """The records of bronze/journal within what the user asked for."""
+    """Returns the records that ``--until`` and ``--group`` select."""
     return rows.where(is_wanted(rows, until=until, groups=groups))
 
 
 def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> Column:
-    """Returns whether a record of bronze/journal is within what the user asked for.
+    """Returns whether ``--until`` and ``--group`` select a record.
 
-    Transaction markers are kept: they name no group. There is no earliest time here, because later
-    events follow from earlier ones.
+    Transaction markers are kept, because they name no group. ``--since`` does not apply here,
+    because later events depend on earlier ones.
     """
     keep: Column = fn.lit(True)
     if until is not None:
@@ -403,17 +402,15 @@ def is_wanted(rows: DataFrame, *, until: int | None, groups: Sequence[str]) -> C
 
 
 def matches_globs(name: Column, globs: Sequence[str]) -> Column:
-    """Whether a name is like one of these."""
     return reduce(or_, (name.rlike(_glob_to_java_regex(glob)) for glob in globs))
 
 
 def _glob_to_java_regex(glob: str) -> str:
-    """A glob as Java's regular expression."""
     return "^" + fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z") + r"\z"
 
 
 def _pieces_frame(spark: SparkSession, pieces: Sequence[SegmentPiece]) -> DataFrame:
-    """A row for each piece, over tasks of about the same size."""
+    """Returns a row for each piece, in tasks of about the same size."""
     rows = [(piece.path, piece.partition, piece.begin, piece.end) for piece in pieces]
     size = sum(piece.end - piece.begin for piece in pieces)
     tasks = min(max(size // PIECE_BYTES, 8), max(len(pieces), 1))
@@ -445,7 +442,7 @@ def _problem_batch(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.RecordBatch:
-    """The records without names; of those that cannot be read only that they are not."""
+    """Redacts records; a record that cannot be decoded becomes a row with ``problem``."""
     buffer, (keys, values) = arrow.arrays_to_buffer(batch.column("key"), batch.column("value"))
     read = journal.decode_entries(buffer, keys, values)
     plain = read.commits.row[read.commits.metadata_size <= 0]
@@ -455,26 +452,26 @@ def _redact_batch(batch: pa.RecordBatch, redaction: Redaction, path: str) -> pa.
     kept = [batch.filter(pa.array(keep))]
     rest = batch.filter(pa.array(~keep))
     rows: list[dict[str, Any]] = []
-    left: list[dict[str, Any]] = []
+    omitted: list[dict[str, Any]] = []
 
-    def leave(row: Mapping[str, Any], why: str) -> None:
-        # where it was tells that it was there: what is missing for another reason is compacted
+    def omit(row: Mapping[str, Any], why: str) -> None:
+        # its position shows that the record was not removed by compaction
         known = {name: row[name] for name in ("journal_partition", "journal_offset", "at")}
-        left.append({**known, "file": path, "problem": f"left out, {why}"})
+        omitted.append({**known, "file": path, "problem": f"left out, {why}"})
 
     for row in rest.set_column(2, "at", rest.column("at").cast(pa.int64())).to_pylist():
         try:
             entry = redaction.entry(journal.decode_record(row["key"] or b"", row["value"]))
         except FormatError as error:
-            leave(row, f"not to be read: {error}")
+            omit(row, f"it cannot be decoded: {error}")
             continue
         if entry is None:
-            leave(row, f"of a kind that is not decoded: offset {row['journal_offset']}")
+            omit(row, f"unknown record type: offset {row['journal_offset']}")
             continue
         key, value = journal.encode_entry(entry)
         rows.append(row | {"key": key, "value": value})
     kept.append(pa.RecordBatch.from_pylist(rows, schema=_journal_schema()))
-    kept.append(_problem_batch(left))
+    kept.append(_problem_batch(omitted))
     whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
     return whole[0] if whole else _problem_batch(())
 
@@ -515,8 +512,9 @@ def _journal_batch(read: RecordColumns, partition: int) -> pa.RecordBatch:
 def read_server_logs(
     spark: SparkSession, files: Sequence[str], zone: int = 0, redaction: Redaction | None = None
 ) -> DataFrame:
-    """Lines about groups: bronze/serverlog; and for each file with lines that were not understood a
-    row that only has ``problem``, the first of them, and ``times``, how many.
+    """Reads lines about groups, with the columns of bronze/serverlog, ``problem`` and ``times``.
+
+    A file with unknown lines has one more row: ``problem`` is the first, ``times`` their number.
     """
 
     def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -530,7 +528,7 @@ def read_server_logs(
 
 
 def drop_duplicate_lines(lines: DataFrame) -> DataFrame:
-    """A line that was given in several copies of a log, once; so are problems."""
+    """Keeps one of equal lines and problems, in case of several copies of a log."""
     rest = [name for name in lines.columns if name not in {"at", "text"}]
     kept = lines.groupBy("at", "text", "problem").agg(fn.min(fn.struct(*rest)).alias("kept"))
     return kept.select("at", "text", "kept.*")
@@ -547,8 +545,8 @@ def _read_log_file(
             found = server_log.SkippedLine.STRANGE
         if isinstance(found, LogLine):
             found = found if redaction is None else redaction.line(found)
-            said = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
-            rows.append({"file": name, "line": number} | said)
+            values = {each.name: getattr(found, each.name) for each in SERVERLOG.columns[2:]}
+            rows.append({"file": name, "line": number} | values)
         elif found is server_log.SkippedLine.STRANGE:
             strange += 1
             shown = "" if redaction is not None else f": {line.strip()}"
@@ -560,7 +558,7 @@ def _read_log_file(
 
 
 def _fits_table(line: LogLine) -> bool:
-    """Whether the table can hold it: logs hold what anybody writes into them."""
+    """Returns whether the table can hold the line: a log may contain any text."""
     number = line.generation or 0
     return (
         -(1 << 31) <= number < 1 << 31
@@ -573,7 +571,7 @@ def _fits_table(line: LogLine) -> bool:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether it has no half of a character."""
+    """Returns whether a text has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -582,8 +580,9 @@ def _is_encodable(text: str) -> bool:
 
 
 def read_end_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """Samples of ends from JSON lines: bronze/ends; and for each file with bad lines a row that
-    only has ``problem``, the first of them, and ``times``, how many.
+    """Reads samples of log ends from JSON lines, with the columns of bronze/ends.
+
+    A file with bad lines has one more row: ``problem`` is the first, ``times`` their number.
     """
     return _files_frame(spark, _unique_files(files, "--ends")).mapInArrow(
         _read_end_files, _ddl_with_problem(ENDS)
@@ -606,17 +605,17 @@ def _read_end_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _parse_end_sample(line: str) -> dict[str, Any] | None:
-    """A sample; its time is the middle of the time that the asking took."""
+    """Parses a sample; its time is the middle of the request."""
     try:
-        told = json.loads(line)
-        begun = int(told["t"])
-        beginning = told.get("beginning")
+        fields = json.loads(line)
+        begun = int(fields["t"])
+        beginning = fields.get("beginning")
         sample: dict[str, Any] = {
-            "topic": str(told["topic"]),
-            "partition": int(told["partition"]),
-            "at": (begun + int(told.get("t2", begun))) // 2,
+            "topic": str(fields["topic"]),
+            "partition": int(fields["partition"]),
+            "at": (begun + int(fields.get("t2", begun))) // 2,
             "beginning": None if beginning is None else int(beginning),
-            "end": int(told["end"]),
+            "end": int(fields["end"]),
         }
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
@@ -640,7 +639,6 @@ def _ddl_with_problem(table: Table) -> str:
 def _batch_with_problem(
     table: Table, rows: list[dict[str, Any]], problem: str = "", times: int = 0
 ) -> pa.RecordBatch:
-    """Rows of a table, and one for what was not understood."""
     if times:
         rows = [*rows, dict.fromkeys(arrow.arrow_schema(table).names)]
     known = arrow.rows_to_batch(table, rows)
@@ -653,20 +651,20 @@ def _batch_with_problem(
 
 
 def check_files_exist(server_logs: Sequence[str], ends: Sequence[str]) -> None:
-    """Whether the files are there.
+    """Checks that the files exist.
 
-    :raises Unreachable: one is not
+    :raises Unreachable: a file does not exist
     """
     _unique_files(server_logs, "--server-log")
     _unique_files(ends, "--ends")
 
 
 def _unique_files(files: Sequence[str], option: str) -> list[tuple[str, str]]:
-    """Each file once, with a name that tells it from the others."""
+    """Returns each file once, with a unique name."""
     paths = sorted({Path(file).resolve() for file in files})
     for path in paths:
         if not path.is_file():
-            raise Unreachable(f"{option} {path}: there is no such file")
+            raise Unreachable(f"{option} {path}: the file does not exist")
     names = [path.name for path in paths]
     return [(str(path), path.name if names.count(path.name) == 1 else str(path)) for path in paths]
 

@@ -1,7 +1,7 @@
 """A run of the pipeline, stage by stage: evidence in, tables out.
 
 :func:`run_pipeline` is the entry point; :meth:`PipelineStages.compute_tables` lists the stages in
-their order. The last row that a run writes is its own account: gold/evidence.
+their order. The last stage writes gold/evidence, which describes the run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from rota.pipeline.tables import (
 
 
 class PipelineStage(enum.StrEnum):
-    """What a run does, in this order."""
+    """The stages of a run, in their order."""
 
     FIND = "finding the journal"
     START = "starting Spark"
@@ -67,29 +67,29 @@ class PipelineStage(enum.StrEnum):
     REBALANCES = "explaining rebalances"
     LAG = "computing lag"
     WHATIF = "replaying other policies"
-    PUBLISH = "showing the tables"
+    PUBLISH = "publishing the tables"
 
 
 class StageListener(Protocol):
-    """Who is told how far a run is."""
+    """Receives progress."""
 
     def began(self, stage: PipelineStage) -> None:
-        """The stage begins."""
+        """Called when a stage begins."""
 
     def ended(self, stage: PipelineStage, note: str) -> None:
-        """The stage is done; what came of it."""
+        """Called when a stage ends, with its result in words."""
 
 
 @contextmanager
 def report_stage(progress: StageListener, stage: PipelineStage) -> Iterator[list[str]]:
-    """Tells of a stage; what is added to the list is said of it at the end."""
+    """Reports a stage to the listener; the block appends its result to the list."""
     progress.began(stage)
     note: list[str] = []
     yield note
     progress.ended(stage, "; ".join(note))
 
 
-#: Bytes of segments from which on Java's better compiler pays.
+#: Size of the journal from which on Java's optimizing compiler pays off.
 LARGE_RUN_BYTES = 256 << 20
 
 
@@ -102,7 +102,7 @@ def run_pipeline(
 ) -> RunSummary:
     """Reads the evidence and writes every table.
 
-    :param spark: a session to use; one is started, and ended, where none is given
+    :param spark: the session to use; without it, a session is opened and closed
     """
     with report_stage(progress, PipelineStage.FIND) as note:
         ingest.check_files_exist(evidence.server_logs, evidence.ends)
@@ -119,14 +119,14 @@ def run_pipeline(
             if spark is None:
                 large = found.size > LARGE_RUN_BYTES
                 spark = stack.enter_context(open_session(options.master, large=large))
-        this = PipelineStages(spark, tables, options, progress, found)
+        stages = PipelineStages(spark, tables, options, progress, found)
         with store.translate_spark_errors(tables.out):
-            this.run_all(evidence)
-        return this.summary
+            stages.run_all(evidence)
+        return stages.summary
 
 
 class PipelineStages:
-    """The stages of a run, over what was found."""
+    """Runs the stages over the input that was found."""
 
     def __init__(
         self,
@@ -154,27 +154,28 @@ class PipelineStages:
         for what, count, examples in () if found.polled is None else found.polled.missing():
             self._unread(what, count, examples[:MAX_EXAMPLES])
         self._given = found.given
-        #: Topics by id.
+        #: Topic names by topic id.
         self.names = dict(found.given.names) if found.given is not None else {}
-        #: The journal of a cluster, where bronze has only a part of it.
+        #: All records of a cluster's journal, if bronze/journal has only some of them.
         self._whole: DataFrame | None = None
 
     def run_all(self, evidence: EvidenceSources) -> None:
-        """Every stage."""
         self.compute_tables(evidence)
         with report_stage(self._progress, PipelineStage.PUBLISH):
             self._tables.publish()
 
     def compute_tables(self, evidence: EvidenceSources) -> None:
-        """Every stage but the last: the tables are there, and not shown."""
+        """Runs all stages without publishing the tables."""
         self._evidence(evidence)
         self._journal()
-        counting = decode.keep_committed_records(self._tables.read(self._spark, JOURNAL))
-        self._commits(counting)
+        committed = decode.keep_committed_records(self._tables.read(self._spark, JOURNAL))
+        self._commits(committed)
         self._ends(evidence)
-        self._groups(counting)
+        self._groups(committed)
         if self._options.groups and self._is_empty():
-            raise InputError(f"--group {' '.join(self._options.groups)}: no such group in it")
+            raise InputError(
+                f"--group {' '.join(self._options.groups)}: the input has no such group"
+            )
         self._rebalances()
         self._lag()
         self._whatif()
@@ -208,7 +209,7 @@ class PipelineStages:
                 self._tables.write(SAMPLES, self._sampled.samples())
 
     def _ends(self, evidence: EvidenceSources) -> None:
-        """Samples of ends: those that were given, and what a cluster says of what was committed."""
+        """Writes samples of log ends from files, from polling and from lookups in the cluster."""
         tables, spark, summary = self._tables, self._spark, self.summary
         with report_stage(self._progress, PipelineStage.ENDS) as note:
             samples = (
@@ -219,7 +220,7 @@ class PipelineStages:
                 samples = asked if samples is None else samples.unionByName(asked)
             if evidence.cluster is not None and evidence.cluster.lookups:
                 summary.lookups = self._look_up(evidence.cluster)
-                note.append(f"{summary.lookups.lookups:,} look-ups")
+                note.append(f"{summary.lookups.lookups:,} lookups")
                 asked = cluster.end_samples_frame(spark, summary.lookups)
                 samples = asked if samples is None else samples.unionByName(asked, True)
             if self._given is not None and self._given.samples is not None:
@@ -236,23 +237,23 @@ class PipelineStages:
             self._add_unparsed(decode.UNREAD_END_SAMPLES, counted)
             note.append(f"{summary.samples:,} samples")
 
-    def _look_up(self, asked: LiveCluster) -> LookupResult:
+    def _look_up(self, live: LiveCluster) -> LookupResult:
         commits = self._tables.read(self._spark, COMMITS)
-        looked = cluster.look_up_ends(
-            asked, cluster.plan_lookups(commits, asked.lookups, self._begin)
+        lookups = cluster.look_up_ends(
+            live, cluster.plan_lookups(commits, live.lookups, self._begin)
         )
-        for why, names in sorted(looked.skipped.items()):
+        for why, names in sorted(lookups.skipped.items()):
             self._unread(
                 f"ends of topics or partitions {why}", len(names), sorted(names)[:MAX_EXAMPLES]
             )
-        return looked
+        return lookups
 
     def _add_unparsed(self, what: str, counted: Mapping[str, Any]) -> None:
         if counted["times"]:
             self._unread(what, counted["times"], [counted["first"]])
 
     def _within(self, lines: DataFrame) -> DataFrame:
-        """Lines of what the user asked for; those that were not understood name no group."""
+        """Applies ``--group`` and ``--until``; unknown lines have no group and are kept."""
         if self._options.groups:
             wanted = ingest.matches_globs(lines["group"], self._options.groups)
             lines = lines.where(fn.coalesce(wanted, fn.lit(True)))
@@ -291,7 +292,7 @@ class PipelineStages:
             note.append(f"{summary.records:,} records")
 
     def _read_whole_journal(self) -> DataFrame:
-        """All records of the journal that there are, whatever the user wants to see of them."""
+        """Returns all records of the journal, before ``--group`` and ``--until`` apply."""
         if self._given is not None:
             self._whole = self._given.journal
             return self._given.journal
@@ -302,46 +303,47 @@ class PipelineStages:
             own = ingest.read_segment_journal(self._spark, self._found, self._redaction)
             every = ingest.merge_journals(every, own)
         if self._options.groups or self._until is not None or self._redaction is not None:
-            # bronze has not all of it, and a cluster is read once, whatever it is needed for
+            # bronze/journal will have only some records; read the cluster only once
             every = self._whole = self._tables.materialize(self._spark, "journal", every)
         return every
 
     def _complete(self) -> None:
-        """From where on all records are there: folders tell by their batches, a cluster by what was
-        read.
+        """Finds the positions from which on a cluster's records are complete.
+
+        For segment files the batches have shown it already.
         """
         if self._live is None:
             return
         rows = self._whole
         if rows is None:
             rows = self._tables.read(self._spark, JOURNAL)
-        # who gives the records tells how far they go
+        # records that the caller has read reach as far as the caller says
         ends = self._live.log_ends if self._given is None else {}
         self.summary.complete = ingest.find_complete_positions(rows, ends)
 
-    def _commits(self, counting: DataFrame) -> None:
+    def _commits(self, committed: DataFrame) -> None:
         with report_stage(self._progress, PipelineStage.COMMITS) as note:
             place = "concat('partition ', journal_partition, ' offset ', journal_offset, ':')"
-            found = decode.decode_commits(counting)
+            found = decode.decode_commits(committed)
             if self._sampled is not None:
-                sampled = self._sampled.commits(self._besides(counting))
+                sampled = self._sampled.commits(self._besides(committed))
                 found = found.unionByName(sampled, allowMissingColumns=True)
             counts = self._tables.write(COMMITS, found, **decode.unread_aggregates(place))
             self.summary.commits = counts["rows"]
             self.summary.unread += decode.unread_from_aggregates(decode.UNREAD_OFFSETS, counts)
             note.append(f"{self.summary.commits:,} commits")
 
-    def _groups(self, counting: DataFrame) -> None:
+    def _groups(self, committed: DataFrame) -> None:
         tables, spark = self._tables, self._spark
         with report_stage(self._progress, PipelineStage.GROUPS) as note:
             for topic_id, topic in decode.collect_topic_names(
                 self._commits_with_topic_ids()
             ).items():
                 self.names[topic_id] = max(topic, self.names.get(topic_id, topic))
-            read = decode.decode_timelines(counting, self.names)
+            read = decode.decode_timelines(committed, self.names)
             if self._sampled is not None:
                 samples = tables.read(spark, SAMPLES)
-                read = read.unionByName(poll.sampled_timelines(samples, self._besides(counting)))
+                read = read.unionByName(poll.sampled_timelines(samples, self._besides(committed)))
             found = tables.materialize(spark, "timelines", read)
             made = found.where("generation is not null").select("generation.*")
             owners = found.where("owner is not null").select("owner.*")
@@ -354,12 +356,12 @@ class PipelineStages:
                 groups += len(self.summary.polled.groups)
             note.append(f"{self.summary.generations:,} generations; {groups:,} groups")
 
-    def _besides(self, counting: DataFrame) -> DataFrame | None:
-        """The journal, where there is one: it comes before what was sampled."""
-        return counting if self._found.pieces or self._live is not None else None
+    def _besides(self, committed: DataFrame) -> DataFrame | None:
+        """Returns the journal if there is one; its groups are not taken from samples."""
+        return committed if self._found.pieces or self._live is not None else None
 
     def _commits_with_topic_ids(self) -> DataFrame:
-        """Commits that tell which topic has which id: those of other groups do, too."""
+        """Returns commits of all groups, which have topic ids and topic names."""
         if not self._options.groups or self._sampled is not None:
             return self._tables.read(self._spark, COMMITS)
         every = self._whole
@@ -368,14 +370,14 @@ class PipelineStages:
         return decode.decode_commits(every.where("not control")).where("problem is null")
 
     def _read_other_timeline_rows(self, found: DataFrame) -> None:
-        """What else the groups' records told."""
+        """Reads the rows about undecoded records, other record types and complete times."""
         rest = found.where("generation is null and owner is null").drop("generation", "owner")
         bad = rest.where("problem is not null")
         number = bad.count()
         if number:
             self._unread(decode.UNREAD_GROUPS, number, _first_examples(bad))
-        told = rest.where("problem is null")
-        rows = told.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
+        good = rest.where("problem is null")
+        rows = good.withColumn("complete_from", fn.unix_millis("complete_from")).collect()
         foreign: dict[str, int] = {}
         for row in rows:
             if row.foreign is not None:
@@ -393,7 +395,7 @@ class PipelineStages:
                 tables.read(spark, SERVERLOG),
             )
             if self._begin is not None:
-                # what is not shown is still history to other policies
+                # the replay under other policies also needs earlier rebalances
                 found = tables.materialize(spark, "rebalances", found)
             self._history = found
             self.summary.rebalances = tables.write(REBALANCES, self._since(found, "at"))["rows"]
@@ -404,7 +406,7 @@ class PipelineStages:
         with report_stage(self._progress, PipelineStage.LAG) as note:
             if not self.summary.samples:
                 tables.write_empty(LAG, STATUS)
-                note.append("no samples of ends: none")
+                note.append("none: there are no samples of log ends")
                 return
             found = lag.compute_lag(
                 tables.read(spark, COMMITS),
@@ -420,9 +422,9 @@ class PipelineStages:
             note.append(f"{rows:,} commits")
 
     def _end(self) -> int:
-        """The time of the verdicts: the end of all evidence, or the one that the user asked for.
+        """Returns the time of the verdicts: the end of the input, or ``--until``.
 
-        It is never later than ends are known: a record from the future must not spoil it for all.
+        It is close to the last sample, so that a record from the future has no effect on it.
         """
         ends = self._tables.read(self._spark, ENDS).agg(fn.max(fn.unix_millis("at")))
         sampled = int(ends.collect()[0][0])
@@ -432,7 +434,7 @@ class PipelineStages:
     def _whatif(self) -> None:
         tables, spark = self._tables, self._spark
         with report_stage(self._progress, PipelineStage.WHATIF) as note:
-            # of a topic that was made anew, always the same one of its ids
+            # sorted: of a topic that was created again always the same id is used
             ids = {topic: topic_id for topic_id, topic in sorted(self.names.items())}
             found = rebalances.compute_whatif(
                 tables.read(spark, GENERATIONS),
@@ -449,7 +451,7 @@ class PipelineStages:
             note.append(f"{count:,} rebalances under a policy")
 
     def _since(self, rows: DataFrame, column: str) -> DataFrame:
-        """Rows that are not over before the time that the user asked for."""
+        """Applies ``--since``."""
         if self._begin is None:
             return rows
         over = fn.unix_millis(f"`{column}`") < self._begin
@@ -461,10 +463,10 @@ class PipelineStages:
 
 def _unread_damaged_bytes(found: Segments) -> Iterator[Unread]:
     kinds: dict[str, list[str]] = {}
-    for flaw in found.damaged:
-        kinds.setdefault(flaw.problem.kind, []).append(f"{flaw.path} {flaw.problem}")
+    for damaged in found.damaged:
+        kinds.setdefault(damaged.problem.kind, []).append(f"{damaged.path} {damaged.problem}")
     for kind, places in sorted(kinds.items()):
-        what = f"stretches of bytes that are no batch ({kind})"
+        what = f"byte ranges that are not a valid batch ({kind})"
         yield Unread(what=what, count=len(places), examples=tuple(places[:MAX_EXAMPLES]))
 
 
@@ -475,7 +477,7 @@ def _first_examples(bad: DataFrame) -> list[str]:
 
 
 def evidence_row(found: RunSummary, evidence: EvidenceSources) -> dict[str, Any]:
-    """What a run has read; times are milliseconds."""
+    """Returns the row of gold/evidence; times are in milliseconds."""
     return {
         "demo": evidence.demo,
         "first": found.first,
@@ -503,7 +505,7 @@ def _cluster_value(live: LiveJournal) -> dict[str, Any]:
         "bootstrap_servers": live.cluster.servers,
         "topic": JOURNAL_TOPIC,
         "partitions": len(live.log_ends),
-        "most_records": live.records,
+        "max_records": live.records,
         "bytes": live.size,
         "acls": list(JOURNAL_ACLS if live.cluster.lookups else JOURNAL_ACLS[:1]),
     }
@@ -513,12 +515,12 @@ def _lookups_value(live: LiveJournal | None, looked: LookupResult | None) -> dic
     if live is None or looked is None:
         return None
     return {
-        "most": live.cluster.lookups,
+        "allowed": live.cluster.lookups,
         "made": looked.lookups,
         "partitions": looked.partitions,
-        "partitions_left_out": [str(place) for place in looked.left_out],
-        "of_a_time_that_is_deleted": looked.deleted,
-        "not_to_be_had": looked.skipped,
+        "skipped_partitions": [str(tp) for tp in looked.left_out],
+        "before_log_start": looked.deleted,
+        "failed": looked.skipped,
     }
 
 
@@ -545,7 +547,6 @@ def _complete_value(complete: Mapping[int, JournalPosition]) -> list[dict[str, A
 
 
 def unread_from_row(row: TableRow) -> list[Unread]:
-    """What an account says could not be read."""
     return [
         Unread(what=one["what"], count=one["count"], examples=tuple(one["examples"]))
         for one in row["unread"]
@@ -553,8 +554,8 @@ def unread_from_row(row: TableRow) -> list[Unread]:
 
 
 def continue_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
-    """The account of a large round of a run that follows: it computes everything anew, but does
-    not read again what the rounds before have read.
+    """Returns the row of gold/evidence after a micro-batch that computed all tables on Spark, but
+    did not read the input of earlier micro-batches again.
     """
     known = {edge["journal_partition"] for edge in before["complete"]}
     edges = [edge for edge in now["complete"] if edge["journal_partition"] not in known]
@@ -569,31 +570,31 @@ def continue_evidence_row(before: TableRow, now: TableRow) -> dict[str, Any]:
 
 
 def _sum_lookups(before: TableRow | None, now: TableRow | None) -> TableRow | None:
-    """The look-ups of both; which partitions they are about is told anew each time."""
+    """Adds the numbers of lookups; the partitions are those of the last micro-batch."""
     if before is None or now is None:
         return now or before
-    more = {name: before[name] + now[name] for name in ("made", "of_a_time_that_is_deleted")}
+    more = {name: before[name] + now[name] for name in ("made", "before_log_start")}
     return {**now, **more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceGrowth:
-    """What a small round of a run that follows has to say."""
+    """What a small micro-batch of ``--follow`` adds to gold/evidence."""
 
-    #: Of the first and the last new record; None: there are none.
+    #: Times of the first and the last new record, or None.
     times: Sequence[int | None]
-    #: Rows that tables have now, by column.
+    #: New values of the columns that count rows.
     counts: Mapping[str, int]
-    #: Of groups that were computed anew.
+    #: Windows of the groups that were computed again.
     windows: Iterable[tuple[str, int, bool]]
-    #: The first new record of each partition of the journal.
+    #: Position of the first new record, by journal partition.
     edges: Mapping[int, JournalPosition]
-    #: New records that could not be read.
+    #: New records that could not be decoded.
     unread: Iterable[Unread]
 
 
 def extend_evidence_row(before: TableRow, by: EvidenceGrowth) -> dict[str, Any]:
-    """The account of a small round of a run that follows."""
+    """Returns the row of gold/evidence after a small micro-batch of ``--follow``."""
     fresh = [_window_value(*window) for window in by.windows]
     named = {window["group"] for window in fresh}
     kept = [window for window in before["windows"] if window["group"] not in named]

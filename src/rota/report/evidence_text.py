@@ -1,4 +1,4 @@
-"""Sentences about the evidence of a story; the page and the terminal show the same ones."""
+"""Sentences about the input of a run; the page and the terminal show the same ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Any
 
 from rota.report.story import EvidenceMark, EvidenceSummary, Story, format_time
 
-#: The cause of which nothing is known.
 UNKNOWN_CAUSE = "unknown"
 
 
 def evidence_lines(story: Story) -> list[str]:
-    """Returns one line each for what was read, what is missing, and which option would add to
-    it.
-    """
+    """Returns lines about the input, its gaps, and the options that would add to it."""
     read = story.evidence
     if read.first is None or read.last is None:
         return [_no_records_line(read)]
@@ -41,10 +38,8 @@ def format_marks(marks: Iterable[EvidenceMark]) -> str:
 
 def _no_records_line(read: EvidenceSummary) -> str:
     if read.cluster is not None and not read.cluster["partitions"] and not read.complete:
-        return (
-            "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
-        )
-    return "evidence: the journal is empty"
+        return "input: the cluster has no journal (__consumer_offsets) because it never had a group"
+    return "input: the journal is empty"
 
 
 def _records_line(story: Story, first: int, last: int) -> str:
@@ -53,7 +48,7 @@ def _records_line(story: Story, first: int, last: int) -> str:
     if read.polled and not read.records:
         what = "samples"
     return (
-        f"evidence: {what} from {format_time(first)} to {format_time(last)}; "
+        f"input: {what} from {format_time(first)} to {format_time(last)}; "
         f"{count_noun(read.commits, 'commit')} {format_marks(marks['commits'])}, "
         f"{count_noun(read.generations, 'generation')} {format_marks(marks['generations'])}, "
         f"{count_noun(read.rebalances, 'rebalance')} {format_marks(marks['rebalances'])}"
@@ -61,14 +56,12 @@ def _records_line(story: Story, first: int, last: int) -> str:
 
 
 def _sampling_lines(polled: dict[str, Any] | None) -> Iterator[str]:
-    """Says what samples can show, and what they cannot."""
     if polled is None:
         return
     yield (
         f"sampled: {count_noun(len(polled['groups']), 'group')} in "
-        f"{count_noun(polled['rounds'], 'round')}, every {polled['every']:g} s. A rebalance "
-        "between "
-        "two samples that ended where it began is not seen; several are told of as one"
+        f"{count_noun(polled['rounds'], 'round')}, every {polled['every']:g} s. Several rebalances "
+        "between two samples appear as one, or not at all if the group is the same again"
     )
     for gap in polled["gaps"]:
         end = "the end" if gap["end"] is None else format_time(gap["end"])
@@ -79,35 +72,31 @@ def _time_range_lines(read: EvidenceSummary) -> Iterator[str]:
     if read.since is not None or read.until is not None:
         begin = "the beginning" if read.since is None else format_time(read.since)
         end = "the end" if read.until is None else format_time(read.until)
-        yield f"shown: what happened from {begin} to {end}"
+        yield f"shown: events from {begin} to {end}"
 
 
 def _selection_lines(story: Story) -> Iterator[str]:
     if len(story.groups) < story.total_groups:
         yield (
-            f"shown: {len(story.groups):,} of {count_noun(story.total_groups, 'group')}; what "
-            "was read is "
-            "counted for all of them, without examples that may name others; causes are of these"
+            f"shown: {len(story.groups):,} of {count_noun(story.total_groups, 'group')}; the input "
+            "is counted for all groups, the causes for the groups shown"
         )
 
 
 def _compaction_lines(read: EvidenceSummary) -> Iterator[str]:
-    """Says what log compaction has removed."""
     late = [group for group, _, whole in read.windows if not whole]
     if late:
         yield (
-            f"the journal is compacted: of {count_noun(len(late), 'group')} the beginning is "
-            "missing "
-            f"{format_marks([EvidenceMark.INFERRED])}; what is told of them is complete from "
-            "their first entry on"
+            f"the journal is compacted: the beginning of {count_noun(len(late), 'group')} is "
+            f"missing {format_marks([EvidenceMark.INFERRED])}; from their first record on these "
+            "groups are complete"
         )
     edges = [at for _, offset, at in read.complete if offset]
     if edges:
         yield (
-            f"commits: all of them are there from {format_time(max(edges))} on "
-            f"{format_marks([EvidenceMark.INFERRED])}; before, compaction took some, so that "
-            "lag and inferred "
-            "causes rest on fewer"
+            f"commits: complete from {format_time(max(edges))} on "
+            f"{format_marks([EvidenceMark.INFERRED])}; compaction removed some earlier commits, so "
+            "lag and inferred causes are less certain before"
         )
 
 
@@ -126,41 +115,37 @@ def _causes_line(story: Story) -> str:
         f"{known[EvidenceMark.INFERRED]:,} inferred from the journal, {sampled}{unknown:,} unknown"
     )
     if read.logs and not read.lines:
-        text += "; the log that was given has no line about these groups"
+        text += "; the broker log has no line about these groups"
     elif unknown and not read.logs and read.polled is None:
         text += "; --server-log FILE would state them"
     return text
 
 
 def _lag_lines(read: EvidenceSummary) -> Iterator[str]:
-    """Says what lag was computed from."""
     lookups = read.lookups
     if lookups is not None and lookups["made"]:
         yield (
-            f"lag, from commit to commit: by {count_noun(lookups['made'], 'look-up')} of ends in "
+            f"lag: from {count_noun(lookups['made'], 'lookup')} of log ends in "
             f"{count_noun(lookups['partitions'], 'partition')} "
-            f"{format_marks([EvidenceMark.SAMPLED])}, as true as "
-            "the timestamps of their records"
+            f"{format_marks([EvidenceMark.SAMPLED])}; as exact as the timestamps of the records"
         )
     elif not read.samples:
-        asked = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
-        yield f"lag: not computed; {asked} asks a cluster for log ends, --ends FILE gives samples"
+        option = "--lookups N" if read.cluster is not None else "--bootstrap-servers"
+        yield f"lag: not computed; use {option} to look up log ends, or --ends FILE with samples"
     else:
         yield (
-            f"lag, from commit to commit: between {count_noun(read.samples, 'sample')} of log ends "
+            f"lag: from {count_noun(read.samples, 'sample')} of log ends "
             f"{format_marks([EvidenceMark.SAMPLED])}"
         )
     if lookups is None:
         return
-    if lookups["of_a_time_that_is_deleted"]:
+    if lookups["before_log_start"]:
         yield (
-            f"lag: {count_noun(lookups['of_a_time_that_is_deleted'], 'look-up')} found "
-            "nothing left "
-            f"of that time {format_marks([EvidenceMark.SAMPLED])}: retention has deleted it"
+            f"lag: {count_noun(lookups['before_log_start'], 'lookup')} found no record "
+            f"{format_marks([EvidenceMark.SAMPLED])}: retention deleted the records of that time"
         )
-    if lookups["partitions_left_out"]:
+    if lookups["skipped_partitions"]:
         yield (
-            f"lag: {count_noun(len(lookups['partitions_left_out']), 'partition')} with commits "
-            f"{format_marks([EvidenceMark.STATED])} not looked up: a larger --lookups N takes "
-            "them in"
+            f"lag: {count_noun(len(lookups['skipped_partitions']), 'partition')} with commits "
+            f"{format_marks([EvidenceMark.STATED])} not looked up; use a larger --lookups N"
         )

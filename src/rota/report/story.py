@@ -1,4 +1,4 @@
-"""The story of a run: its groups, the worst first, and a summary of the evidence that was read.
+"""The content of the report: the groups, the worst first, and a summary of the input.
 
 :func:`build_story` makes it from the gold tables. The page and the terminal show the same story.
 """
@@ -24,30 +24,30 @@ from rota.report import lag_intervals
 from rota.report.gold_tables import GoldTables, to_milliseconds
 from rota.report.lag_intervals import WorstLag
 
-#: A lag that is worth a sentence; clients commit every few seconds, and are so far behind then.
+#: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
 NOTABLE_SECONDS = 10.0
 
-#: The same where no ages of records are known.
+#: The same in records, if the ages of records are unknown.
 NOTABLE_RECORDS = 1_000
 
 
 class EvidenceMark(enum.StrEnum):
     """How a number is known."""
 
-    #: The broker's log says so, or an entry of the journal itself.
+    #: The broker's log or a record of the journal states it.
     STATED = "stated"
     #: It follows from the journal.
     INFERRED = "inferred"
-    #: It was asked for from outside, now and then.
+    #: It comes from samples.
     SAMPLED = "sampled"
-    #: It did not happen: the same history under another policy.
+    #: It comes from a replay of the history under another policy.
     REPLAYED = "replayed"
 
 
-#: Cause, how it is known, how many rebalances; most first.
+#: Cause, how it is known, number of rebalances; the most frequent first.
 CauseCounts: TypeAlias = tuple[tuple[str, EvidenceMark, int], ...]
 
-#: Counts of what happened to a group; and of what would have happened under the best policy.
+#: Counts of the history of a group, and of its replay under the recommended policy.
 ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moved_min", "stopped")
 
 REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
@@ -55,7 +55,7 @@ REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStory:
-    """A group: its row of gold/advice, and what other tables say about it."""
+    """A group: its row of gold/advice, with facts from other tables."""
 
     name: str
     verdict: str
@@ -72,20 +72,20 @@ class GroupStory:
     libraries: tuple[str, ...]
     headline: str
     steps: tuple[str, ...]
-    #: Of the counts of what happened: inferred from the journal, or sampled.
+    #: How the counts of the history are known: inferred or sampled.
     mark: EvidenceMark
     causes: CauseCounts
     lag: WorstLag | None
     #: Burrow's verdict on the group at the end of the evidence.
     status: str | None
-    #: From when on its records are all there; None: not known.
+    #: Time from which on its records are complete; None: unknown.
     complete_from: int | None
-    #: Its first record is there.
+    #: The records include the group's first one.
     whole: bool
 
     @property
     def policies_used(self) -> tuple[str, ...]:
-        """The policies that were in use, one after the other; the last of them is in use now."""
+        """The policies that the group used, in their order."""
         return tuple(self.policy_used.split(LABEL_SEPARATOR))
 
     @property
@@ -103,10 +103,10 @@ class GroupStory:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """How each of its numbers is known, by the number's name; None: it is not known.
+        """How each number is known, by name; None: the number is unknown.
 
-        Those of causes are in their order, each for how many rebalances had that cause. A group
-        that keeps its policy would have had what it had.
+        The counts under the recommended policy of a group that keeps its policy are those of its
+        history.
         """
         would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
         counts = dict.fromkeys(ACTUAL_COUNTS, self.mark) | dict.fromkeys(REPLAYED_COUNTS, would)
@@ -119,15 +119,13 @@ class GroupStory:
 
     @property
     def first_line(self) -> str:
-        """One line: what happened, what was needless, the cost, the advice, and the clients
-        that it works for.
-        """
+        """What happened, what was unnecessary, its cost, the recommendation and its clients."""
         return " ".join(
             filter(None, (self.headline, self._lag_sentence(), self._clients_sentence()))
         )
 
     def _lag_sentence(self) -> str:
-        """Returns a sentence about the worst lag, or an empty text if it is not worth one."""
+        """Returns a sentence about the worst lag, or nothing if it is small."""
         lag = self.lag
         if lag is None:
             return ""
@@ -150,37 +148,36 @@ class GroupStory:
             return ""
         seen = [name for name in self.libraries if name != UNKNOWN_LIBRARY]
         if not seen:
-            return "The change works for Java's clients; which library these are could not be told."
+            return "The change works for Java clients; the members' client library is unknown."
         names = ", ".join(
             CLIENT_LIBRARIES[name].name if name in CLIENT_LIBRARIES else name for name in seen
         )
         others = ""
         if UNKNOWN_LIBRARY in self.libraries:
-            untold = "of some members the library could not be told"
-            others = f"; {untold}: Java's settings stand for them"
-        return f"The change works for the clients seen: {names}{others}."
+            others = "; for members with an unknown library the steps show Java's settings"
+        return f"The change works for the members' clients: {names}{others}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Everything that the report shows."""
+    """The content of the report."""
 
-    #: The folder of the tables, as it was given.
+    #: Folder of the tables.
     out: str
-    #: The worst first: by damage, then by name.
+    #: Sorted by damage, then by name.
     groups: tuple[GroupStory, ...]
-    #: How many groups the tables have, those included that nobody asked for.
+    #: Number of groups in the tables, also those that are not shown.
     total_groups: int
     evidence: EvidenceSummary
-    #: Of all these groups.
+    #: Causes in all groups shown.
     causes: CauseCounts
-    #: Of every group, from commit to commit: :data:`rota.report.lag_intervals.LAG_INTERVALS`.
+    #: Columns of :data:`rota.report.lag_intervals.LAG_INTERVALS`.
     lag: pa.Table = field(default_factory=lag_intervals.LAG_INTERVALS.empty_table, repr=False)
 
     @property
     def marks(self) -> dict[str, tuple[EvidenceMark, ...]]:
-        """How the counts of what was read are known: entries of the journal are there to be
-        counted, rebalances follow from them; both may be sampled, or partly so.
+        """How the counts of the input are known: records of the journal are stated, rebalances are
+        inferred, and both may be sampled.
         """
         read = self.evidence
         sampled = () if read.polled is None else (EvidenceMark.SAMPLED,)
@@ -207,24 +204,22 @@ def build_story(gold: GoldTables, wanted: Sequence[str] = ()) -> Story:
     read = read_evidence_summary(gold.evidence)
     if wanted:
         read = _only_wanted(read, is_wanted)
-    teller = _StoryBuilder(gold, read)
+    builder = _StoryBuilder(gold, read)
     rows = [row for row in gold.advice.to_pylist() if is_wanted(row["group"])]
     rows.sort(key=lambda row: (-row["damage"], row["group"]))
-    groups = tuple(map(teller.build_group, rows))
+    groups = tuple(map(builder.build_group, rows))
     return Story(
         out=gold.out,
         groups=groups,
         total_groups=gold.advice.num_rows,
         evidence=read,
-        causes=teller.count_causes(is_wanted),
-        lag=teller.lag,
+        causes=builder.count_causes(is_wanted),
+        lag=builder.lag,
     )
 
 
 def _only_wanted(read: EvidenceSummary, is_wanted: Callable[[str], bool]) -> EvidenceSummary:
-    """Removes the names of other groups from the evidence, also the examples of unreadable
-    records, which may contain names.
-    """
+    """Removes the names of other groups, also in examples."""
     windows = tuple(window for window in read.windows if is_wanted(window[0]))
     polled = read.polled
     if polled is not None:
@@ -234,7 +229,7 @@ def _only_wanted(read: EvidenceSummary, is_wanted: Callable[[str], bool]) -> Evi
 
 
 class _StoryBuilder:
-    """Combines what the tables have about each group."""
+    """Combines the rows of all tables about a group."""
 
     def __init__(self, gold: GoldTables, read: EvidenceSummary) -> None:
         self._causes = _causes_by_group(gold.rebalances)
@@ -289,7 +284,6 @@ class _StoryBuilder:
 
 
 def _causes_by_group(rebalances: pa.Table) -> dict[str, CauseCounts]:
-    """By group."""
     counted = rebalances.group_by(["group", "cause", "evidence"]).aggregate([([], "count_all")])
     found: dict[str, list[tuple[str, EvidenceMark, int]]] = {}
     for row in counted.to_pylist():
@@ -320,43 +314,41 @@ def _status_by_group(status: pa.Table) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSummary:
-    """What a run has read, from the one row of gold/evidence. Times are milliseconds since 1970."""
+    """The row of gold/evidence. Times are in milliseconds since 1970."""
 
-    #: A simulated day, no cluster of anybody's.
+    #: The input is simulated.
     demo: bool
-    #: The first record's time, and the last one's.
+    #: Times of the first and the last record.
     first: int | None
     last: int | None
-    #: What was asked for.
+    #: The options ``--since`` and ``--until``.
     since: int | None
     until: int | None
     records: int
     commits: int
     generations: int
     rebalances: int
-    #: Files of brokers' logs that were given.
+    #: Number of broker log files.
     logs: int
     lines: int
     samples: int
-    #: What there was to read in a live cluster, what came of look-ups, and of polling: with the
-    #: names that gold/evidence has for it.
+    #: The structs of gold/evidence about the cluster, the lookups and polling.
     cluster: dict[str, Any] | None
     lookups: dict[str, Any] | None
     polled: dict[str, Any] | None
-    #: Each group, from when on its records are all there, and whether its first one is.
+    #: Group, time from which on its records are complete, whether its first record is there.
     windows: tuple[tuple[str, int, bool], ...]
-    #: Each partition of the journal, the offset from which on all its records are there, and when
-    #: that was.
+    #: Journal partition, offset and time from which on its records are complete.
     complete: tuple[tuple[int, int, int], ...]
-    #: What could not be read, how often, and examples.
+    #: Input that could not be decoded: description, count, examples.
     unread: tuple[tuple[str, int, tuple[str, ...]], ...]
 
     @property
     def commits_until(self) -> int | None:
-        """Up to when all commits are known; None: to the last sample of an end.
+        """Time up to which all commits are known; None: up to the last sample of a log end.
 
-        A cluster that is read, or polled, tells its ends after its commits. Copied folders end with
-        their last record, however much later ends were sampled.
+        A live cluster's log ends are read after its commits. Copied folders end with
+        their last record, even if log ends were sampled later.
         """
         copied = self.cluster is None and self.polled is None
         bounds = [self.until, self.last if copied else None]
@@ -364,16 +356,16 @@ class EvidenceSummary:
 
 
 def read_evidence_summary(table: pa.Table) -> EvidenceSummary:
-    """Reads the evidence of the run.
+    """Reads gold/evidence.
 
     :raises InputError: the table does not have exactly one row
     """
     if table.num_rows != 1:
-        raise InputError(f"{EVIDENCE.name}: it has {table.num_rows} rows, not one")
+        raise InputError(f"{EVIDENCE.name} has {table.num_rows} rows instead of one")
     (row,) = _times_to_milliseconds(table).to_pylist()
     lookups = row["lookups"]
     if lookups is not None:
-        lookups["not_to_be_had"] = dict(lookups["not_to_be_had"])
+        lookups["failed"] = dict(lookups["failed"])
     return EvidenceSummary(
         **{
             **row,
@@ -397,7 +389,6 @@ def _times_to_milliseconds(table: pa.Table) -> pa.Table:
 
 
 def _replace_time_type(kind: pa.DataType, time: pa.DataType) -> pa.DataType:
-    """A type with another in the place of times."""
     if pa.types.is_timestamp(kind):
         return time
     if pa.types.is_list(kind):
@@ -412,9 +403,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_time(milliseconds: int) -> str:
-    """Formats a time as ``2026-11-15 06:00:00Z``. A time out of datetime's range is printed
-    as a number.
-    """
+    """Formats a time as ``2026-11-15 06:00:00Z``, or as a number if datetime cannot hold it."""
     try:
         return f"{EPOCH + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}Z"
     except OverflowError:
@@ -422,7 +411,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``108 s``, ``45 min``, ``5 h``, ``3 d``: two figures or three are enough."""
+    """Formats a duration as ``108 s``, ``45 min``, ``5 h`` or ``3 d``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 120 * 60:

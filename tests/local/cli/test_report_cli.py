@@ -211,7 +211,7 @@ def test_of_many_groups_the_worst_eight_are_printed(here: Path, told: Told) -> N
     table = out[out.index("#  group") : out.index("32 more groups")]
     ranks = [line[:2].strip() for line in table.splitlines()[2:]]
     assert list(filter(None, ranks)) == [str(rank) for rank in range(1, 9)]
-    assert "\n32 more groups: the report has them all, --json too\n" in out
+    assert "\n32 more groups in the report and in --json\n" in out
 
 
 def test_the_page_goes_where_it_is_told_to(here: Path, told: Told) -> None:
@@ -483,7 +483,7 @@ def test_a_file_in_place_of_the_folder(here: Path, told: Told) -> None:
     assert told("file") == (
         4,
         "",
-        "rota: file: this is a file; give the folder that rota run wrote, its --out\n",
+        "rota: file is a file; give the folder that rota run wrote, its --out\n",
     )
 
 
@@ -537,7 +537,7 @@ def test_a_page_for_a_folder_that_is_not_there(here: Path, told: Told) -> None:
     assert told("out", "--out", "missing/page.html") == (
         3,
         "",
-        "rota: --out missing/page.html: there is no folder missing\n",
+        "rota: --out missing/page.html: the folder missing does not exist\n",
     )
 
 
@@ -546,7 +546,7 @@ def test_what_is_no_file_cannot_be_opened(here: Path, told: Told) -> None:
     assert told("out", "--open", "--out", "/dev/null") == (
         4,
         "",
-        "rota: --open: /dev/null is no file that a browser could show\n",
+        "rota: --open: /dev/null is not a regular file, a browser cannot show it\n",
     )
 
 
@@ -562,7 +562,7 @@ def test_a_page_in_place_of_a_folder(here: Path, told: Told) -> None:
     assert told("out", "--out", "out") == (
         4,
         "",
-        "rota: --out out: this is a folder; give a file, like out/page.html\n",
+        "rota: --out out is a folder; give a file, like out/page.html\n",
     )
 
 
@@ -587,7 +587,7 @@ def test_a_machine_without_a_browser(
     nothing(here / "out")
     code, _, err = told("out", "--open")
     assert code == 0
-    assert err == "rota: there is no browser to open out/report.html with\n"
+    assert err == "rota: found no browser to open out/report.html\n"
 
 
 def test_without_arrow_the_extra_is_named(

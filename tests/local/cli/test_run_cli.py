@@ -36,7 +36,7 @@ def test_without_evidence_the_kinds_are_listed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--demo", "--segments", "x"), "--demo brings its own evidence"),
+        (("--demo", "--segments", "x"), "--demo uses simulated data"),
         (("--segments", "x", "--since", "yesterday"), "neither a time"),
         (("--segments", "x", "--until", "5"), "neither a time"),
         (("--segments", "x", "--log-zone", "CET"), "not a time zone"),
@@ -51,14 +51,14 @@ def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) ->
 def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
     code, _, text = run("--segments", str(tmp_path / "none"))
     assert code == 3
-    assert "there is no such folder" in last_line(text)
+    assert "the folder does not exist" in last_line(text)
 
 
 def test_a_folder_without_a_journal(run: Run, tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     code, _, text = run("--segments", str(tmp_path))
     assert code == 4
-    assert "no folder __consumer_offsets-N in it" in last_line(text)
+    assert "no folder __consumer_offsets-N" in last_line(text)
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_nobody_at_the_address_of_spark_connect(
     ("words", "problem"),
     [
         (("--segments", "x"), "--follow reads a live cluster: give --bootstrap-servers"),
-        (("--bootstrap-servers", "x:1", "--segments", "x"), "it does not go with --segments"),
-        (("--bootstrap-servers", "x:1", "--until", "1h"), "it does not go with --until"),
+        (("--bootstrap-servers", "x:1", "--segments", "x"), "leave out --segments"),
+        (("--bootstrap-servers", "x:1", "--until", "1h"), "leave out --until"),
         (("--bootstrap-servers", "x:1", "--poll"), "--poll does without it: give one"),
         (("--bootstrap-servers", "x:1", "--since", "1h"), "--since takes a time with it"),
         (("--bootstrap-servers", "x:1", "--master", "sc://x"), "Spark Connect"),

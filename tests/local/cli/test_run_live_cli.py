@@ -89,7 +89,7 @@ def test_it_is_said_first_what_it_needs(run: Run, broker: rota.Broker, tmp_path:
     server = broker.bootstrap_servers
     _, _, text = run("--bootstrap-servers", server, "--out", str(tmp_path))
     first = text.splitlines()[0]
-    assert first.startswith(f"rota: {server}: this only reads; where there are ACLs, it needs ")
+    assert first.startswith(f"rota: reading {server}, nothing is written to it; ACLs needed")
     assert "Describe on the topics that groups have committed" in first
     broker.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED")
     words = ("--bootstrap-servers", server, "--lookups", "0", "--out", str(tmp_path))

@@ -30,12 +30,12 @@ def run(rota_command: RotaCommand) -> Run:
     [
         (("--poll",), "--poll asks a live cluster: give --bootstrap-servers"),
         (("--segments", "x", "--poll", "1s"), "--poll asks a live cluster"),
-        ((*HOST, "--for", "1m"), "--for tells how long to --poll"),
-        ((*HOST, "--poll", "10ms"), "more often than brokers should be asked"),
+        ((*HOST, "--for", "1m"), "--for is the duration of --poll"),
+        ((*HOST, "--poll", "10ms"), "the shortest interval is 100ms"),
         ((*HOST, "--poll", "often"), "is not a time such as"),
-        ((*HOST, "--poll", "--for", "0s"), "is no time at all"),
+        ((*HOST, "--poll", "--for", "0s"), "give a duration longer than 0"),
         ((*HOST, "--poll", "--follow"), "--poll does without it"),
-        ((*HOST, "--poll", "--demo"), "--demo brings its own evidence"),
+        ((*HOST, "--poll", "--demo"), "--demo uses simulated data"),
     ],
 )
 def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:

@@ -73,7 +73,7 @@ def test_an_option_says_its_default_where_its_help_does_not() -> None:
 def test_the_exit_codes_name_every_limit() -> None:
     page = generate_commands.page()
     limits = ("--max-moves", "--max-stopped", "--fail-on")
-    assert f"| 1 | a limit that you gave is exceeded ({', '.join(limits)}) |" in page
+    assert f"| 1 | a limit is exceeded ({', '.join(limits)}) |" in page
     assert [limit for limit in limits if f"| `{limit} " not in page] == []
 
 

@@ -325,7 +325,7 @@ def test_a_folder_that_is_none_is_said_at_once(
     for path in (tmp_path / "missing", file):
         code, line = told(capsys, "--segments", str(path), "--out", str(tmp_path / "out"))
         assert code == ExitCode.UNREACHABLE
-        assert line == f"rota: --segments {path}: there is no such folder\n"
+        assert line == f"rota: --segments {path}: the folder does not exist\n"
     assert not (tmp_path / "out").exists()
 
 
@@ -356,7 +356,7 @@ def test_a_missing_log_or_sample_file_is_named(spark: SparkSession, tmp_path: Pa
         ("--server-log", EvidenceSources(segments=(str(tmp_path),), server_logs=(missing,))),
         ("--ends", EvidenceSources(segments=(str(tmp_path),), ends=(missing,))),
     ):
-        with pytest.raises(Unreachable, match=f"{option} {missing}: there is no such file"):
+        with pytest.raises(Unreachable, match=f"{option} {missing}: the file does not exist"):
             ran(spark, evidence, tmp_path / "out")
     assert not (tmp_path / "out" / "gold").exists()
 

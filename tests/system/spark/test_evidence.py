@@ -138,7 +138,7 @@ def test_a_damaged_batch_costs_itself_alone(
     assert found.summary.records == unlogged.summary.records - lost
     said = {unread.what: unread for unread in found.summary.unread}
     assert "checksum" in said["damaged batches"].examples[0]
-    assert said["stretches of bytes that are no batch (cut)"].count == 1
+    assert said["byte ranges that are not a valid batch (cut)"].count == 1
 
 
 def test_redacted_tables_name_nobody(

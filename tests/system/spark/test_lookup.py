@@ -99,7 +99,7 @@ def test_a_live_cluster_is_asked(broker: rota.Broker) -> None:
             }
         )
         looked = look_up_ends(cluster, wanted)
-    assert looked.skipped == {"that do not exist any more": ["gone", "orders-7"]}
+    assert looked.skipped == {"that no longer exist": ["gone", "orders-7"]}
     assert looked.partitions == 3
     assert looked.lookups == 3 * MIN_LOOKUPS + 4
     mine = {each.at - HOUR: each.end for each in looked.samples if each[:2] == PLACE}
