@@ -1,6 +1,6 @@
-"""Tables as Arrow and Spark schemas, and facts as their rows.
+"""Arrow and Spark schemas of the tables, and conversions of rows.
 
-Three parts: schemas and rows of any table; Arrow columns out of positions in a buffer, and back;
+Three parts: schemas and rows of any table; Arrow columns from positions in a buffer, and back;
 generations as rows of silver/generations, and back. A group keeps most of its members and their
 partitions from one generation to the next: equal values are written to Arrow once and are read into
 one object.
@@ -65,13 +65,12 @@ def struct_ddl(table: Table) -> str:
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """The columns as Arrow's."""
     return pa.schema([(column.name, arrow_type(column.type)) for column in table.columns])
 
 
 @cache
 def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a type of Spark's DDL."""
+    """Returns the Arrow type of a type in Spark's DDL."""
     nested = _NESTED_TYPE.fullmatch(name.strip())
     if nested is None:
         return _SIMPLE_TYPES[name.strip()]
@@ -87,7 +86,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def _split_fields(text: str) -> list[str]:
-    """The parts between commas that are in no brackets."""
+    """Splits at commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for place, sign in enumerate(text):
         depth += (sign == "<") - (sign == ">")
@@ -181,12 +180,10 @@ def time_array(milliseconds: Int64Array, null: BoolArray | None = None) -> pa.Ar
 def number_array(
     values: npt.NDArray[Any], kind: pa.DataType, null: BoolArray | None = None
 ) -> pa.Array:
-    """Numbers of a type; where ``null``, nothing."""
     return pa.array(values, mask=null).cast(kind)
 
 
 def name_array(codes: npt.NDArray[np.int32], known: Sequence[str]) -> pa.Array:
-    """Strings, by their positions in a list."""
     listed = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(known, pa.string()))
     return listed.cast(pa.string())
 
@@ -219,7 +216,7 @@ def slice_arrays(data: bytes, parts: Sequence[Slices], kind: pa.DataType) -> lis
 
 
 def uuid_array(buffer: ByteBuffer, starts: Int64Array) -> pa.Array:
-    """The 16 bytes at each position; null where it is below zero."""
+    """Returns the 16 bytes at each position; a negative position is null."""
     there = starts >= 0
     found = buffer.uint8[starts[there][:, None] + np.arange(UUID_SIZE)]
     offsets = np.concatenate([[0], np.cumsum(there)]).astype(np.int32) * UUID_SIZE
@@ -230,7 +227,7 @@ def uuid_array(buffer: ByteBuffer, starts: Int64Array) -> pa.Array:
 
 
 def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
-    """Columns of byte strings as one buffer, and where in it each row is."""
+    """Joins columns of byte strings into one buffer, and returns the slices of the rows."""
     pieces, slices, before = [], [], 0
     for column in columns:
         _, offset_bytes, data = column.buffers()
@@ -254,7 +251,7 @@ _TOPICS_TYPE: pa.ListType = _MEMBER_TYPE.field("topics").type
 
 
 def generations_to_batch(generations: Sequence[Generation]) -> pa.RecordBatch:
-    """Generations as rows of silver/generations."""
+    """Returns rows of silver/generations."""
     columns = [
         members_array([each.members for each in generations])
         if column.name == "members"
@@ -265,7 +262,6 @@ def generations_to_batch(generations: Sequence[Generation]) -> pa.RecordBatch:
 
 
 def members_array(listed: Sequence[tuple[GenerationMember, ...]]) -> pa.ListArray:
-    """The members of each generation, as a column."""
     distinct, places = _distinct_objects([member for members in listed for member in members])
     columns = [
         _member_field_array(field, list(map(attrgetter(field.name), distinct)))
@@ -302,14 +298,14 @@ def _distinct_objects(values: list[Any]) -> tuple[list[Any], pa.Array]:
     return distinct, pa.array(places, pa.int32())
 
 
-def _partition_maps(helds: list[PartitionsByTopic]) -> pa.MapArray:
-    numbers = [listed for held in helds for listed in held.values()]
+def _partition_maps(assignments: list[PartitionsByTopic]) -> pa.MapArray:
+    numbers = [listed for assignment in assignments for listed in assignment.values()]
     values = pa.array([number for listed in numbers for number in listed], pa.int32())
     items = pa.ListArray.from_arrays(
         _list_offsets(numbers), values, type=_PARTITIONS_TYPE.item_type
     )
-    topics = pa.array([topic for held in helds for topic in held], pa.string())
-    return pa.MapArray.from_arrays(_list_offsets(helds), topics, items, type=_PARTITIONS_TYPE)
+    topics = pa.array([topic for assignment in assignments for topic in assignment], pa.string())
+    return pa.MapArray.from_arrays(_list_offsets(assignments), topics, items, type=_PARTITIONS_TYPE)
 
 
 def _list_offsets(listed: Sequence[Any]) -> pa.Array:
@@ -324,11 +320,10 @@ class GenerationReader:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._topics: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._helds: dict[tuple[Any, ...], tuple[int, PartitionsByTopic]] = {}
+        self._assignments: dict[tuple[Any, ...], tuple[int, PartitionsByTopic]] = {}
         self._members: dict[tuple[Any, ...], GenerationMember] = {}
 
     def read(self, batch: pa.RecordBatch) -> list[Generation]:
-        """The generations that rows hold."""
         columns = {
             name: column_values(batch.column(name))
             for name in batch.schema.names
@@ -343,21 +338,20 @@ class GenerationReader:
         ]
 
     def members(self, column: pa.ListArray) -> list[tuple[GenerationMember, ...]]:
-        """The members of each row."""
-        listed = self._listed(column.flatten())
+        listed = self._read_members(column.flatten())
         ends = column.offsets.to_numpy() - column.offsets[0].as_py()
         return [tuple(listed[a:b]) for a, b in pairwise(ends.tolist())]
 
-    def _listed(self, members: pa.StructArray) -> list[GenerationMember]:
-        """Every member; equal ones are the same object."""
+    def _read_members(self, members: pa.StructArray) -> list[GenerationMember]:
+        """Returns the members; equal members are one object."""
         columns: list[list[Any]] = []
         keys: list[list[Any]] = []
         names = [field.name for field in members.type]
         for column in members.flatten():
             if column.type == _PARTITIONS_TYPE:
-                found = self._held(column)
+                found = self._read_assignments(column)
                 keys.append([number for number, _ in found])
-                columns.append([held for _, held in found])
+                columns.append([assignment for _, assignment in found])
             else:
                 keys.append(self._plain(column))
                 columns.append(keys[-1])
@@ -384,8 +378,8 @@ class GenerationReader:
         texts = [*names, None]
         return [texts[place] for place in places]
 
-    def _held(self, column: pa.MapArray) -> list[tuple[int, PartitionsByTopic]]:
-        """What each has, by topic, and a number that stands for it."""
+    def _read_assignments(self, column: pa.MapArray) -> list[tuple[int, PartitionsByTopic]]:
+        """Returns partitions by topic, each with a number for the same value."""
         offsets = column.offsets.to_numpy()
         begin, size = int(offsets[0]), int(offsets[-1] - offsets[0])
         topics = self._plain(column.keys.slice(begin, size))
@@ -397,17 +391,17 @@ class GenerationReader:
         for a, b in pairwise((offsets - begin).tolist()):
             lengths = (0,) if b - a < 2 else tuple(np.diff(places[a : b + 1]).tolist())
             key = (*topics[a:b], *lengths, data[4 * starts[a] : 4 * starts[b]])
-            held = self._helds.get(key)
-            if held is None:
+            assignment = self._assignments.get(key)
+            if assignment is None:
                 each = zip(topics[a:b], pairwise(starts[a : b + 1]), strict=True)
                 read = {topic: tuple(numbers[c:d].tolist()) for topic, (c, d) in each}
-                held = self._helds[key] = len(self._helds), read
-            found.append(held)
+                assignment = self._assignments[key] = len(self._assignments), read
+            found.append(assignment)
         return found
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """A column's values; times are milliseconds."""
+    """Returns the values of a column; times are in milliseconds."""
     listed: list[Any] = (
         to_milliseconds(column) if column.type == TIME_TYPE else column
     ).to_pylist()

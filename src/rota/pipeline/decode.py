@@ -1,6 +1,6 @@
-"""Bronze into silver: decodes the journal's records into commits, generations and ownership.
+"""Decodes the journal into the silver tables: commits, generations and ownership.
 
-Records that could not be read are counted by kind, with examples (:class:`Unread`).
+Records that cannot be decoded are counted by type, with examples (:class:`Unread`).
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from rota.pipeline.group_by import repartition_by_key, split_by_key
 from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
 from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP
 
-#: Examples of each kind.
+#: Maximum number of examples of each type.
 MAX_EXAMPLES = 20
 
-UNREAD_OFFSETS = "records of offsets"
+UNREAD_OFFSETS = "offset records"
 
-UNREAD_GROUPS = "records of groups"
+UNREAD_GROUPS = "group records"
 
 DAMAGED_BATCHES = "damaged batches"
 
 DAMAGED_OR_UNREDACTED = f"{DAMAGED_BATCHES}, and records that could not be redacted"
 
-UNREAD_LOG_LINES = "log lines about a group, but not understood"
+UNREAD_LOG_LINES = "unknown log lines about a group"
 
-UNREAD_END_SAMPLES = "lines that are no samples of ends"
+UNREAD_END_SAMPLES = "invalid lines in files of log end samples"
 
-#: Kinds that a later round of a run that follows does not meet again.
+#: Types that a later micro-batch of ``--follow`` does not read again.
 COUNTED_ONCE = frozenset(
     {DAMAGED_BATCHES, DAMAGED_OR_UNREDACTED, UNREAD_LOG_LINES, UNREAD_END_SAMPLES}
 )
@@ -56,7 +56,7 @@ COUNTED_ONCE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A kind of input that could not be read: how often, with examples."""
+    """A type of input that could not be decoded, with its count and examples."""
 
     what: str
     count: int
@@ -64,30 +64,29 @@ class Unread:
 
 
 def unread_foreign(counts: Mapping[str, int]) -> list[Unread]:
-    """Records of kinds that Rota names but does not decode."""
+    """Returns counts of record types that Rota knows but does not decode."""
     return [
-        Unread(what=f"records of a kind that is not decoded ({name})", count=count)
+        Unread(what=f"records of a type that Rota does not decode ({name})", count=count)
         for name, count in sorted(counts.items())
     ]
 
 
 def format_example(partition: int, offset: int, problem: str) -> str:
-    """An example: where in the journal, and what is wrong there."""
     return f"partition {partition} offset {offset}: {problem}"
 
 
 def unread_aggregates(where: str) -> dict[str, Column]:
-    """Returns aggregates that count the problems of a table's rows while it is written, with two
-    examples: nothing is read again for it.
+    """Returns aggregates that count the rows with a problem while a table is written, with two
+    examples.
 
-    :param where: SQL for the place of a row
+    :param where: SQL expression for the position of a row
     """
     text = fn.when(fn.col("problem").isNotNull(), fn.concat_ws(" ", fn.expr(where), "problem"))
     return {"bad": fn.count("problem"), "least": fn.min(text), "most": fn.max(text)}
 
 
 def unread_from_aggregates(what: str, counts: Mapping[str, Any]) -> list[Unread]:
-    """What :func:`counting` has counted."""
+    """Reads the result of :func:`unread_aggregates`."""
     if not counts["bad"]:
         return []
     examples = tuple(dict.fromkeys((counts["least"], counts["most"])))
@@ -95,7 +94,7 @@ def unread_from_aggregates(what: str, counts: Mapping[str, Any]) -> list[Unread]
 
 
 def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
-    """All of them, those of one kind together."""
+    """Adds up the counts of each type."""
     found: dict[str, Unread] = {}
     for one in (one for each in several for one in each):
         before = found.get(one.what, Unread(what=one.what, count=0))
@@ -106,24 +105,23 @@ def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
     return [one for one in found.values() if one.count]
 
 
-#: So many members of generations, or owners, are written at once.
+#: Number of members or owners in one Arrow batch.
 MEMBERS_PER_BATCH = 10_000
 
-#: The type of a marker that ends a transaction well, in its key behind the version.
+#: Type of a COMMIT marker, in the key of a control record.
 COMMIT_MARKER = 1
 
-#: The record is a group's own, as SQL.
+#: SQL: the record is not a committed offset.
 IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
 
 _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
 def keep_committed_records(journal: DataFrame) -> DataFrame:
-    """Returns the records that count: no markers, and nothing of transactions that were aborted or
-    are open.
+    """Returns the records outside of transactions and in committed transactions, without markers.
 
-    A transaction ends with the next marker of its producer. The marker's epoch does not help: it
-    may already be the next one.
+    A transaction ends with the next marker of its producer id. The marker's epoch is not used: it
+    may already be the next epoch.
     """
     ended = _transaction_outcomes(journal).where(fn.col("outcome") == COMMIT_MARKER).drop("outcome")
     return journal.where("not transactional and not control").unionByName(ended)
@@ -135,7 +133,7 @@ def keep_pending_records(journal: DataFrame) -> DataFrame:
 
 
 def _transaction_outcomes(journal: DataFrame) -> DataFrame:
-    """The records of transactions, and how theirs ended; null: it has not."""
+    """Returns the records of transactions with the type of their marker; null: open."""
     later = (
         Window.partitionBy("journal_partition", "producer_id")
         .orderBy(fn.desc("journal_offset"))
@@ -150,8 +148,9 @@ def _transaction_outcomes(journal: DataFrame) -> DataFrame:
 
 
 def decode_commits(journal: DataFrame) -> DataFrame:
-    """Committed offsets out of records that count: silver/commits, and ``problem`` for records
-    that could not be read, whose other columns but their place are null.
+    """Decodes committed offsets, with the columns of silver/commits and ``problem``.
+
+    A row with ``problem`` has only its position besides.
     """
     return journal.where(IS_OFFSET_SQL).mapInArrow(
         decode_commit_batches, f"{arrow.spark_ddl(COMMITS)}, problem string"
@@ -159,7 +158,7 @@ def decode_commits(journal: DataFrame) -> DataFrame:
 
 
 def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records of offsets as :func:`commits` tells."""
+    """Decodes offset records; the columns are those of :func:`decode_commits`."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -173,8 +172,8 @@ def decode_commit_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
 def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
     found, buffer = read.commits, read.buffer
     rows = pa.array(found.row)
-    gone = found.tombstone
-    size = np.where(gone, -1, found.metadata_size)
+    deleted = found.tombstone
+    size = np.where(deleted, -1, found.metadata_size)
     (metadata,) = arrow.slice_arrays(buffer.data, [Slices(found.metadata_start, size)], pa.string())
     return pa.record_batch(
         [
@@ -184,14 +183,14 @@ def _commit_batch(batch: pa.RecordBatch, read: EntryColumns) -> pa.RecordBatch:
             arrow.name_array(found.group, read.groups),
             arrow.name_array(found.topic, read.topics),
             arrow.number_array(found.partition, pa.int32()),
-            arrow.number_array(found.offset, pa.int64(), gone),
+            arrow.number_array(found.offset, pa.int64(), deleted),
             arrow.number_array(
-                found.leader_epoch, pa.int32(), gone | (found.leader_epoch == NO_LEADER_EPOCH)
+                found.leader_epoch, pa.int32(), deleted | (found.leader_epoch == NO_LEADER_EPOCH)
             ),
             metadata,
-            arrow.time_array(found.commit_timestamp, gone),
+            arrow.time_array(found.commit_timestamp, deleted),
             arrow.time_array(
-                found.expire_timestamp, gone | (found.expire_timestamp == NO_TIMESTAMP)
+                found.expire_timestamp, deleted | (found.expire_timestamp == NO_TIMESTAMP)
             ),
             arrow.uuid_array(buffer, found.topic_id_start),
             batch.column("transactional").take(rows),
@@ -206,7 +205,7 @@ COMMITS_WITH_PROBLEM = pa.schema([*arrow.arrow_schema(COMMITS), ("problem", pa.s
 
 
 def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Records that do not look as they should, one by one."""
+    """Decodes the records that the columnar decoder leaves out."""
     rows = []
     for row in batch.set_column(2, "at", arrow.to_milliseconds(batch.column("at"))).to_pylist():
         found: dict[str, Any] = dict.fromkeys(COMMITS_WITH_PROBLEM.names)
@@ -224,7 +223,7 @@ def _decode_one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _commit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     entry = journal.decode_record(row["key"], row["value"])
     assert isinstance(entry, OffsetCommitEntry | OffsetCommitTombstone), (
-        "chosen by the type of its key"
+        "the key of an offset record"
     )
     found = {"group": entry.group, "topic": entry.topic, "partition": entry.partition}
     if isinstance(entry, OffsetCommitTombstone):
@@ -244,7 +243,7 @@ def _time_or_none(at: int) -> int | None:
 
 
 def collect_topic_names(commits: DataFrame) -> dict[bytes, str]:
-    """Which topic has which id, as commits tell; of two names the one that sorts last."""
+    """Returns topic names by topic id; of two names the one that sorts last."""
     named = commits.where("topic_id is not null").groupBy("topic_id").agg(fn.max("topic"))
     return {bytes(row[0]): row[1] for row in named.collect()}
 
@@ -263,13 +262,13 @@ _TIMELINE_COLUMNS: Mapping[str, str] = {
 }
 
 #: A row is one of: a generation; an ownership; a group, with the time from which on its records are
-#: all there, and whether its first one is; a record that could not be read, with its place; a kind
-#: that Rota names but does not read, with how many there are.
+#: complete, and whether its first record is there; a record that cannot be decoded, with its
+#: position; a record type that Rota does not decode, with the number of its records.
 TIMELINE_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _TIMELINE_COLUMNS.items())
 
 
 def decode_timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFrame:
-    """What became of every group, out of records that count: :data:`TIMELINES`."""
+    """Decodes the history of every group, with the columns :data:`TIMELINE_DDL`."""
     entries = journal.where(IS_GROUP_RECORD_SQL).withColumn("name", fn.expr(GROUP_SQL))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -284,10 +283,10 @@ def decode_timelines(journal: DataFrame, names: Mapping[bytes, str]) -> DataFram
 def decode_group_timeline(
     parts: Iterable[pa.RecordBatch], names: Mapping[bytes, str]
 ) -> Iterator[pa.RecordBatch]:
-    """What became of one group, whose records come in the journal's order: :data:`TIMELINES`."""
+    """Decodes the history of one group from its records in the order of the journal."""
     records = _GroupRecords(parts)
     written = iter(records)
-    first = []  # up to one that names the group; "" is a name, too
+    first = []  # up to the first record with a group; "" is a valid group id
     for one in written:
         first.append(one)
         if getattr(one.entry, "group", None) is not None:
@@ -307,7 +306,7 @@ def decode_group_timeline(
 
 
 def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
-    """Which records of groups are not read."""
+    """Counts the group records that cannot be decoded."""
     records = _GroupRecords(parts)
     for _ in records:
         pass
@@ -323,7 +322,7 @@ def count_unread_group_records(parts: Iterable[pa.RecordBatch]) -> list[Unread]:
 
 
 class _GroupRecords:
-    """A group's records, decoded one by one, and what there is to say of those that are not."""
+    """Decodes a group's records one by one, and collects problems."""
 
     def __init__(self, parts: Iterable[pa.RecordBatch]) -> None:
         self._parts = parts
@@ -332,7 +331,7 @@ class _GroupRecords:
 
     def __iter__(self) -> Iterator[JournalRecord]:
         for part in self._parts:
-            # a record may be large: one at a time
+            # a record may be large: convert one at a time
             times = arrow.to_milliseconds(part.column("at"))
             columns = ("journal_partition", "journal_offset", "key", "value")
             for row in zip(times, *map(part.column, columns), strict=True):
@@ -349,37 +348,35 @@ class _GroupRecords:
 
 
 def _timeline_batches(
-    reading: generations.HistoryReader, group: str, records: Iterable[JournalRecord]
+    reader: generations.HistoryReader, group: str, records: Iterable[JournalRecord]
 ) -> Iterator[pa.RecordBatch]:
-    """In pieces: all generations of a large group do not fit into memory."""
+    """Yields batches, because all generations of a large group do not fit into memory."""
     made: list[Generation] = []
     members = 0
-    for one in reading.generations(records):
+    for one in reader.generations(records):
         made.append(one)
         members += 1 + len(one.members)
         if members >= MEMBERS_PER_BATCH:
             yield generations_as_timeline(made)
             made, members = [], 0
-        if reading.count_ended() >= MEMBERS_PER_BATCH:
-            yield ownership_as_timeline(reading.take_ended())
+        if reader.count_ended() >= MEMBERS_PER_BATCH:
+            yield ownership_as_timeline(reader.take_ended())
     if made:
         yield generations_as_timeline(made)
-    if rest := reading.take_remaining():
+    if rest := reader.take_remaining():
         yield ownership_as_timeline(rest)
-    if reading.window is not None:
-        time = arrow.time_array(np.array([reading.window.at]))
-        window = {"group": [group], "complete_from": time, "whole": [reading.window.whole]}
+    if reader.window is not None:
+        time = arrow.time_array(np.array([reader.window.at]))
+        window = {"group": [group], "complete_from": time, "whole": [reader.window.whole]}
         yield _timeline_batch(1, window)
 
 
 def generations_as_timeline(made: list[Generation]) -> pa.RecordBatch:
-    """Generations as rows of :data:`TIMELINES`."""
     rows = arrow.generations_to_batch(made).to_struct_array()
     return _timeline_batch(len(rows), {"generation": rows})
 
 
 def ownership_as_timeline(owners: list[PartitionOwnership]) -> pa.RecordBatch:
-    """Owners as rows of :data:`TIMELINES`."""
     rows = arrow.facts_to_batch(OWNERSHIP, owners).to_struct_array()
     return _timeline_batch(len(rows), {"owner": rows})
 
@@ -389,7 +386,7 @@ def _transpose_rows(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _timeline_batch(rows: int, known: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch whose other columns are null."""
+    """Returns a batch in which all other columns are null."""
     columns = {}
     for name, kind in _TIMELINE_COLUMNS.items():
         wanted = arrow.arrow_type(kind)

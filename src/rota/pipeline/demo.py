@@ -1,8 +1,8 @@
-"""The demo's evidence: a simulated day, written to disk as Kafka's brokers would leave it.
+"""The demo's input: a simulated day, written to disk in the formats of Kafka's brokers.
 
-The pipeline reads it like any other evidence: a journal that the embedded broker serves from a real
+The pipeline reads it like any other input: a journal that the embedded broker serves from a real
 log folder, a broker's log, and samples of log ends (the topics have no records whose ends could be
-looked up). Nothing in the pipeline knows that the day was simulated.
+looked up). No other part of the pipeline depends on the simulation.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from rota.pipeline.cluster import LiveCluster
 
 JOURNAL_TOPIC = "__consumer_offsets"
 
-#: Monday, 2026-01-05, 00:00 UTC: the demo is the same whenever it is run.
+#: Monday, 2026-01-05, 00:00 UTC: the demo is always the same.
 START_MS = 1_767_571_200_000
 
 SEGMENT_BYTES = 512 * 1024
 
 JOURNAL_CONFIG = TopicConfig(cleanup_policy="compact")
 
-#: A broker that changes nothing of what it serves: what is old to it was yesterday to the day.
+#: Settings of a broker that neither expires offsets nor compacts the journal.
 READ_ONLY_BROKER = {
     "offsets.retention.check.interval.ms": str(2**62),
     "log.cleaner.backoff.ms": str(2**62),
@@ -65,16 +65,16 @@ KAFKA_LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 class DemoDay:
     """The files of the simulated day."""
 
-    #: The folder that has the ``__consumer_offsets-N`` folders.
+    #: Folder that contains the ``__consumer_offsets-N`` folders.
     segments: Path
-    #: The brokers' lines about groups, as log4j writes them; times are UTC.
+    #: Lines about groups in log4j's format; times are UTC.
     server_log: Path
-    #: JSON lines: when (``t``), ``topic``, ``partition``, ``beginning`` and ``end``.
+    #: JSON lines with ``t``, ``topic``, ``partition``, ``beginning`` and ``end``.
     ends: Path
     start_ms: int
     end_ms: int
     groups: int
-    #: How many records the journal has.
+    #: Number of records in the journal.
     records: int
 
 
@@ -86,25 +86,25 @@ def write_day(
     plans: Sequence[GroupPlan] = GROUP_PLANS,
     progress: Callable[[float], None] | None = None,
 ) -> DemoDay:
-    """Plays the day and writes it down in a new folder.
+    """Simulates the day and writes its files to a new folder.
 
     :param start_ms: a midnight, in milliseconds since 1970
-    :param plans: the groups that there are
-    :param progress: is told what share of the work is done
+    :param plans: the groups
+    :param progress: called with the share of the work that is done
     """
     segments, server_log = folder / "kafka-logs", folder / "server.log"
     samples = folder / "ends.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     records = _JournalWriter()
-    said: list[tuple[int, str]] = []
+    lines: list[tuple[int, str]] = []
     for number, group in enumerate(simulate_day(seed=seed, start=start_ms, plans=plans), start=1):
-        records.take(group)
-        said += [(line.at, _format_log_line(line, group.partition)) for line in group.log()]
+        records.add_group(group)
+        lines += [(line.at, _format_log_line(line, group.partition)) for line in group.log()]
         if progress is not None:
             progress(0.95 * number / len(plans))
     count = records.write(segments, seed)
-    said.sort(key=itemgetter(0))
-    server_log.write_text("".join(line for _, line in said), encoding="utf-8")
+    lines.sort(key=itemgetter(0))
+    server_log.write_text("".join(line for _, line in lines), encoding="utf-8")
     _write_ends(samples, sample_offsets(seed=seed, start=start_ms))
     if progress is not None:
         progress(1.0)
@@ -121,10 +121,10 @@ def write_day(
 
 @contextmanager
 def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
-    """The day's journal, served over the wire by the embedded broker, as long as the block lasts.
+    """Serves the day's journal from an embedded broker while the block runs.
 
-    :param master: Spark's; where it is on another machine, the broker listens to other machines,
-        too, but only serves those who know a password made for it
+    :param master: Spark's master; if it is on another machine, the broker also listens to other
+        machines, and requires a random password
     """
     # tasks of Spark import this package, and must not load a broker
     from rota.broker.embedded import Broker  # noqa: PLC0415
@@ -135,7 +135,7 @@ def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
     with Broker(
         day.segments, host=host, users=users, config=READ_ONLY_BROKER, adopt=True
     ) as broker:
-        broker.clock.freeze()  # else its members would miss their heartbeats
+        broker.clock.freeze()  # otherwise the sessions of its members expire
         settings = {"bootstrap.servers": broker.bootstrap_servers}
         if users is not None:
             login = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -149,13 +149,13 @@ def serve_day(day: DemoDay, master: str = "local") -> Iterator[LiveCluster]:
 
 
 def _host_for_master(master: str) -> str:
-    """The address of this machine at which Spark's machines find it."""
-    place = urlsplit(master)
-    if not place.hostname:
+    """Returns this machine's address as seen from Spark's machines."""
+    address = urlsplit(master)
+    if not address.hostname:
         return LOOPBACK
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((place.hostname, place.port or 1))  # nothing is sent
+            probe.connect((address.hostname, address.port or 1))  # UDP: sends nothing
         except OSError:
             return LOOPBACK
         return str(probe.getsockname()[0])
@@ -167,14 +167,14 @@ class _JournalWriter:
     def __init__(self) -> None:
         self._batches: dict[int, list[tuple[int, list[KeyValue]]]] = defaultdict(list)
 
-    def take(self, group: GroupDay) -> None:
-        """Entries that were written at the same moment are one batch."""
+    def add_group(self, group: GroupDay) -> None:
+        """Adds the entries of a group; entries of the same time are one batch."""
         own = self._batches[group.partition]
         for at, entries in groupby(group.journal(), key=itemgetter(0)):
             own.append((at, [journal.encode_entry(entry) for _, entry in entries]))
 
     def write(self, folder: Path, seed: int) -> int:
-        """Writes a folder for each partition, and tells how many records there are."""
+        """Writes a folder for each partition and returns the number of records."""
         topic_id = mix_numbers(seed, 1).to_bytes(8, "big") + mix_numbers(seed, 2).to_bytes(8, "big")
         count = 0
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Brings all rows of a group together, for Python to process.
+"""Calls a Python function with all rows of a group.
 
 A shuffle costs by the row, and a journal has millions of commits of few groups. So rows are packed
 first: those of one group in one batch become one row of bytes, which Spark shuffles; they are
@@ -28,12 +28,12 @@ _PACKED_DDL = "`group` string, rank int, packed binary"
 
 
 def apply_by_group(
-    read: Callable[[str, Iterator[TablePart]], Batches], made: str, **tables: DataFrame
+    read: Callable[[str, Iterator[TablePart]], Batches], schema: str, **tables: DataFrame
 ) -> DataFrame:
     """Calls a function for every group and returns the rows it makes.
 
     :param read: gets the group's name and its rows of every table, the tables in the order given
-    :param made: the schema of the rows it makes
+    :param schema: DDL of the rows that it returns
     :param tables: all have a column ``group``
     """
     names = list(tables)
@@ -47,7 +47,7 @@ def apply_by_group(
             yield from read(str(group), _unpack_parts(pieces, names))
 
     rows = reduce(DataFrame.unionByName, packed)
-    return repartition_by_key(rows, "group", "rank").mapInArrow(unpacked, made)
+    return repartition_by_key(rows, "group", "rank").mapInArrow(unpacked, schema)
 
 
 def _make_packer(rank: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -109,7 +109,7 @@ def _split_batch_by_key(batch: pa.RecordBatch, key: str) -> Iterator[tuple[objec
         return
     column = batch.column(key)
     changes = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
-    # beside a null the answer is null: there it changes, unless both are
+    # a comparison with null is null: the key changes if only one of the two is null
     null = column.is_null()
     edges = pc.xor(null.slice(1), null.slice(0, len(column) - 1))
     changes = pc.or_(pc.fill_null(changes, fill_value=False), edges)

@@ -1,4 +1,4 @@
-"""Silver into gold/lag and gold/status: lag at each commit, and verdicts by Burrow's rules."""
+"""Computes gold/lag and gold/status: the lag at each commit, and verdicts by Burrow's rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_TIME = np.iinfo(np.int64).max
 
 _LAG_TYPES: Mapping[str, str] = {"lag": arrow.struct_ddl(LAG), "status": arrow.struct_ddl(STATUS)}
 
-#: A row has ``lag``, a row of gold/lag, or ``status``, one of gold/status.
+#: A row has ``lag``, a row of gold/lag, or ``status``, a row of gold/status.
 LAG_DDL = ", ".join(f"{name} {kind}" for name, kind in _LAG_TYPES.items())
 
 
@@ -39,16 +39,16 @@ def compute_lag(
     *,
     as_of: int,
 ) -> DataFrame:
-    """Lag at every commit, and the verdicts on every group: :data:`MADE`.
+    """Computes lag at every commit and verdicts on every group, with columns :data:`LAG_DDL`.
 
     :param ends: bronze/ends
-    :param as_of: the time of the verdicts
+    :param as_of: time of the verdicts
     """
 
     def read(group: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
         yield from group_lag(group, parts, as_of)
 
-    # each group gets the samples of its own partitions: all of them may be too many for a worker
+    # a group gets only samples of its own partitions: a worker may not hold all of them
     partitions = commits.select("group", "topic", "partition").distinct()
     return apply_by_group(
         read,
@@ -61,12 +61,12 @@ def compute_lag(
 
 
 class EndSamples:
-    """The ends of partitions; more may come."""
+    """Samples of log ends by partition."""
 
     def __init__(self) -> None:
-        #: Every partition that has samples.
+        #: Numbers of the partitions that have samples.
         self.numbers: dict[tuple[str, int], int] = {}
-        #: The partitions, by their numbers.
+        #: Partitions by number.
         self.listed: list[tuple[str, int]] = []
         self._taken: list[tuple[npt.NDArray[np.int64], ...]] = []
         self._ends: EndOffsets | None = None
@@ -78,7 +78,6 @@ class EndSamples:
 
     @property
     def ends(self) -> EndOffsets:
-        """All that were taken."""
         if self._ends is None:
             nothing = (np.zeros(0, dtype=np.int64),) * 4
             columns = zip(nothing, *self._taken, strict=True)
@@ -103,7 +102,7 @@ class EndSamples:
 
 
 def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa.RecordBatch]:
-    """One group's; ``commits`` come last, in any order within."""
+    """Computes lag and verdicts of one group; its ``commits`` come last, in any order."""
     made: list[Generation] = []
     reader = arrow.GenerationReader()
     before: dict[str, list[pa.RecordBatch]] = {"ownership": [], "samples": []}
@@ -127,9 +126,9 @@ def group_lag(group: str, parts: Iterable[TablePart], as_of: int) -> Iterator[pa
     if samples is None:
         return
     made.sort(key=lambda generation: generation.offset)
-    told = status_rows(group, tail, samples, SubscriptionHistory(made))
-    if told is not None:
-        yield arrow.as_struct_column(_LAG_TYPES, "status", told)
+    statuses = status_rows(group, tail, samples, SubscriptionHistory(made))
+    if statuses is not None:
+        yield arrow.as_struct_column(_LAG_TYPES, "status", statuses)
 
 
 class SampledCommits(NamedTuple):
@@ -139,12 +138,11 @@ class SampledCommits(NamedTuple):
     partition: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     offset: npt.NDArray[np.int64]
-    #: In the journal.
+    #: Offset in the journal.
     place: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, samples: EndSamples) -> SampledCommits:
-        """Those among rows of silver/commits."""
         number = _partition_numbers(rows, samples)
         known = number >= 0
         rows = rows.filter(pa.array(known))
@@ -157,12 +155,11 @@ class SampledCommits(NamedTuple):
         )
 
     def where(self, kept: npt.NDArray[np.bool_]) -> SampledCommits:
-        """Some of them."""
         return SampledCommits(self.rows.filter(pa.array(kept)), *(each[kept] for each in self[1:]))
 
 
 def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray[np.int64]:
-    """Each row's partition as a number; -1 where it has no samples."""
+    """Returns each row's partition number; -1: no samples."""
     pairs, place = _distinct_partitions(rows)
     known = [samples.numbers.get(pair, -1) for pair in pairs]
     return np.array(known, dtype=np.int64)[place]
@@ -171,7 +168,7 @@ def _partition_numbers(rows: pa.RecordBatch, samples: EndSamples) -> npt.NDArray
 def _distinct_partitions(
     rows: pa.RecordBatch,
 ) -> tuple[list[tuple[str, int]], npt.NDArray[np.intp]]:
-    """The distinct (topic, partition), and which of them each row has."""
+    """Returns the distinct (topic, partition), and for each row its position among them."""
     topics = rows.column("topic").dictionary_encode()
     pair = _to_int64(topics.indices) << 32 | _to_int64(rows.column("partition"))
     pairs, place = np.unique(pair, return_inverse=True)
@@ -180,7 +177,7 @@ def _distinct_partitions(
 
 
 class OwnershipIndex:
-    """Who owned what, of one group."""
+    """Finds the owner of a partition of one group at a time."""
 
     def __init__(self, owned: list[pa.RecordBatch], samples: EndSamples) -> None:
         self.members = pa.array([], pa.string())
@@ -196,7 +193,7 @@ class OwnershipIndex:
             )
 
     def owners_at(self, committed: SampledCommits) -> pa.Array:
-        """The member ids at commits."""
+        """Returns the owner of each commit's partition at the time of the commit."""
         row = self._owners.find_owner(committed.partition, committed.at)
         return self.members.take(pa.array(row, mask=row < 0))
 
@@ -204,7 +201,7 @@ class OwnershipIndex:
 def lag_rows(
     committed: SampledCommits, owners: OwnershipIndex, samples: EndSamples
 ) -> Iterator[pa.RecordBatch]:
-    """The lag at commits of one group: rows of gold/lag."""
+    """Returns rows of gold/lag for the commits of one group."""
     kept = np.flatnonzero(committed.offset != DELETED_OFFSET)
     partition, at, offset, _ = (each[kept] for each in committed[1:])
     found = compute_lags(partition, at, offset, samples.ends)
@@ -215,7 +212,7 @@ def lag_rows(
     members = owners.owners_at(SampledCommits(rows, *(each[kept] for each in committed[1:])))
     known = [rows.column(name) for name in ("group", "topic", "partition", "at", "journal_offset")]
     evidence = pa.repeat(pa.scalar(str(EvidenceType.SAMPLED)), len(kept))
-    told = [
+    values = [
         rows.column("offset"),
         pa.array(found.end),
         pa.array(found.lag),
@@ -223,7 +220,7 @@ def lag_rows(
         evidence,
         members,
     ]
-    yield pa.record_batch([*known, *told], schema=arrow.arrow_schema(LAG))
+    yield pa.record_batch([*known, *values], schema=arrow.arrow_schema(LAG))
 
 
 def _as_lag_column(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -231,11 +228,11 @@ def _as_lag_column(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class RecentCommits:
-    """The last commits of each partition: as many as a verdict looks at, however many there are."""
+    """Keeps the last commits of each partition, as many as a verdict needs."""
 
     def __init__(self, as_of: int) -> None:
         rule = BurrowSettings()
-        #: Later ones are not looked at.
+        #: Ignores later commits.
         self.as_of = as_of
         self._spans = rule.intervals + 1
         self._distance = rule.distance
@@ -243,11 +240,11 @@ class RecentCommits:
 
     @property
     def commits(self) -> GroupCommits:
-        """By partition, each one's in the journal's order."""
+        """Commits by partition, in the order of the journal."""
         return GroupCommits(*self._kept[:3])
 
     def add_commits(self, committed: SampledCommits) -> None:
-        """Adds commits, and forgets those that no verdict needs any more."""
+        """Adds commits and drops those that no verdict needs."""
         early = committed.at <= self.as_of
         new = (column[early] for column in committed[1:])
         columns = [np.concatenate(pair) for pair in zip(self._kept, new, strict=True)]
@@ -255,7 +252,7 @@ class RecentCommits:
         columns = [column[order] for column in columns]
         partition, at, offset, _ = columns
         tick = at // self._distance
-        # of those that count as one, the last; a deletion ends such a span
+        # Burrow counts commits of one interval as one: keep the last; a deletion ends an interval
         newest = np.ones(len(at), dtype=bool)
         newest[:-1] = (
             (partition[1:] != partition[:-1])
@@ -271,10 +268,10 @@ class RecentCommits:
 def status_rows(
     group: str, tail: RecentCommits, samples: EndSamples, subscriptions: SubscriptionHistory
 ) -> pa.RecordBatch | None:
-    """The verdicts on a group: rows of gold/status."""
+    """Returns rows of gold/status for a group."""
     number, inverse = np.unique(tail.commits.partition, return_inverse=True)
-    # the group's own numbers: the verdicts go through all of them
-    told = compute_statuses(
+    # number only the group's partitions: the verdicts loop over all numbers
+    statuses = compute_statuses(
         group,
         [samples.listed[each] for each in number.tolist()],
         GroupCommits(inverse.astype(np.int64), tail.commits.at, tail.commits.offset),
@@ -282,11 +279,11 @@ def status_rows(
         subscriptions,
         as_of=[tail.as_of],
     )
-    return arrow.facts_to_batch(STATUS, told) if told else None
+    return arrow.facts_to_batch(STATUS, statuses) if statuses else None
 
 
 def _select_partitions(ends: EndOffsets, numbers: npt.NDArray[np.int64]) -> EndOffsets:
-    """The samples of some partitions, which are numbered by their place among them."""
+    """Selects the samples of some partitions and numbers these partitions from 0."""
     begin = np.searchsorted(ends.partition, numbers)
     sizes = np.searchsorted(ends.partition, numbers, side="right") - begin
     before = np.cumsum(sizes) - sizes

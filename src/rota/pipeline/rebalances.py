@@ -1,7 +1,7 @@
-"""Silver into gold/rebalances, and from there into gold/whatif, gold/advice and gold/advised.
+"""Computes gold/rebalances, and from it gold/whatif, gold/advice and gold/advised.
 
-Each rebalance gets its cause and its cost; then every rebalance is computed under other policies.
-One group at a time: the analysis itself is in ``rota.engine.history``.
+Each rebalance gets its cause and its cost. Then every rebalance is replayed under other policies.
+The functions here process one group at a time; the analysis itself is in ``rota.engine.history``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from rota.pipeline import arrow
 from rota.pipeline.group_by import TablePart, apply_by_group
 from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
 
-#: So many commits are kept before those are sorted out that make no difference.
+#: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
 
-#: Into so many parts commits are divided to be sorted.
+#: Number of parts in which commits are sorted.
 MERGE_PARTS = 16
 
 
 def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFrame) -> DataFrame:
-    """gold/rebalances, out of silver/generations and commits and bronze/serverlog."""
-    # one that was seen between two samples is known by the second; of others nobody knows when
+    """Computes gold/rebalances."""
+    # a commit between two samples counts at the time of the second one
     at = fn.coalesce("committed_at", fn.when(fn.col("not_before").isNotNull(), fn.col("at")))
     committed = commits.where("offset is not null").withColumn("committed_at", at)
     committed = committed.where("committed_at is not null")
@@ -56,7 +56,7 @@ def compute_rebalances(generations: DataFrame, commits: DataFrame, lines: DataFr
 
 
 def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
-    """One group's rebalances; ``commits`` come last, in any order within."""
+    """Computes the rebalances of one group; its ``commits`` come last, in any order."""
     evidence = _GroupEvidence()
     for table, rows in parts:
         evidence.add_rows(table, rows)
@@ -65,7 +65,7 @@ def group_rebalances(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBa
 
 
 class _GroupEvidence:
-    """All that is known of a group; its commits come last."""
+    """Collects the rows about a group."""
 
     def __init__(self) -> None:
         self.made: list[Generation] = []
@@ -107,19 +107,19 @@ def _log_lines(rows: pa.RecordBatch) -> Iterator[tuple[tuple[int, str, int], Log
 
 
 class _CommitTimes:
-    """The times at which each partition's offsets were committed, as far as they can matter.
+    """The commit times of each partition that an explanation may use.
 
-    A group may have any number of commits but few rebalances: only commits that an explanation can
-    ask for are kept. Even so, a million of them take 12 MB.
+    A group may have many commits but few rebalances, so only commits that an explanation can use
+    are kept. A million of them take 12 MB.
     """
 
-    def __init__(self, asked: Int64Array) -> None:
-        self._asked = asked
+    def __init__(self, query_times: Int64Array) -> None:
+        self._query_times = query_times
         self._numbers: dict[tuple[str, int], int] = {}
-        #: Each by partition and time.
+        #: Sorted by partition and time.
         self._pieces: list[tuple[PartitionCodes, Int64Array]] = []
         self._rows = 0
-        self._room = MAX_KEPT_COMMITS
+        self._limit = MAX_KEPT_COMMITS
 
     def add_commits(self, part: pa.RecordBatch) -> None:
         topics = part.column("topic").dictionary_encode()
@@ -133,20 +133,18 @@ class _CommitTimes:
         ]
         at = arrow.to_milliseconds(part.column("committed_at")).to_numpy(zero_copy_only=False)
         self._add(np.array(codes, dtype=np.int32)[place], at)
-        if self._rows > self._room:
+        if self._rows > self._limit:
             found = list(self._merged())
             self._pieces, self._rows = found, sum(len(at) for _, at in found)
-            self._room = max(MAX_KEPT_COMMITS, 2 * self._rows)
+            self._limit = max(MAX_KEPT_COMMITS, 2 * self._rows)
 
     def _add(self, code: PartitionCodes, at: Int64Array) -> None:
-        kept = select_commits(code, at, self._asked)
+        kept = select_commits(code, at, self._query_times)
         self._pieces.append((code[kept], at[kept]))
         self._rows += len(kept)
 
     def _merged(self) -> Iterator[tuple[PartitionCodes, Int64Array]]:
-        """All pieces as one, by partition and time, some partitions after the other: together they
-        would be in memory several times.
-        """
+        """Merges the pieces, by partition and time, in ranges of partitions to save memory."""
         size = len(self._numbers) // MERGE_PARTS + 1
         for first in range(0, len(self._numbers), size):
             slices = [
@@ -155,7 +153,7 @@ class _CommitTimes:
             each = list(zip(self._pieces, slices, strict=True))
             code = np.concatenate([code[rows] for (code, _), rows in each])
             at = np.concatenate([at[rows] for (_, at), rows in each])
-            kept = select_commits(code, at, self._asked)
+            kept = select_commits(code, at, self._query_times)
             yield code[kept], at[kept]
 
     def by_partition(self) -> CommitTimes:
@@ -174,12 +172,12 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
     readable = is_readable_consumer_group(step.rounds if before is None else (before, *step.rounds))
     counted = compute_cost(step) if readable else None
     known = ("moved", "moved_min", "orphaned", "stopped", "idle_members", "most", "least")
-    told = ("cause", "evidence", "likely", "reason")
+    explanation = ("cause", "evidence", "likely", "reason")
     times = ("started_at", "joined_at", "earliest_start", "latest_start")
     old = () if before is None else before.members
     return {
         **{name: getattr(counted, name, None) for name in known},
-        **{name: getattr(why, name) for name in (*told, *times)},
+        **{name: getattr(why, name) for name in (*explanation, *times)},
         "group": after.group,
         "kind": after.kind,
         "life": after.life,
@@ -201,7 +199,7 @@ def _rebalance_row(step: Rebalance, why: Explanation, rollout: str | None) -> di
 
 
 def _member_ids_missing_in(members: Sequence[Any], others: Sequence[Any]) -> list[str]:
-    """The ids of members that the others have not; a static one is known by its static id."""
+    """Returns member ids without a match in ``others``; static members match by instance id."""
     known = {member_identity(other) for other in others}
     return sorted(each.member_id for each in members if member_identity(each) not in known)
 
@@ -210,7 +208,7 @@ def _duration_or_none(begin: int | None, end: int | None) -> int | None:
     return None if begin is None or end is None else end - begin
 
 
-#: A row has one of these, which is a row of that table.
+#: A row has one of these columns, which is a row of that table.
 WHATIF_TABLES = {"whatif": WHATIF, "advice": ADVICE, "advised": ADVISED}
 
 _WHATIF_TYPES: Mapping[str, str] = {
@@ -227,23 +225,24 @@ def compute_whatif(
     topic_ids: Mapping[str, bytes],
     since: int | None,
 ) -> DataFrame:
-    """Every rebalance under every policy, advice on every group, and what would have come of it:
-    :data:`COLUMNS`.
+    """Replays every rebalance under every policy and advises every group.
 
-    :param since: rebalances before it are history, and not counted in the advice
+    The columns are :data:`WHATIF_DDL`.
+
+    :param since: the advice does not count earlier rebalances
     """
 
     def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
         yield from group_whatif(parts, topic_ids, since)
 
-    told = rebalances.select("group", "life", "to_generation", "cause", "rollout")
-    return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=told)
+    causes = rebalances.select("group", "life", "to_generation", "cause", "rollout")
+    return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=causes)
 
 
 def group_whatif(
     parts: Iterable[TablePart], topic_ids: Mapping[str, bytes], since: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """One group's: see :func:`alternatives`."""
+    """Computes the rows of one group; see :func:`compute_whatif`."""
     made: list[Generation] = []
     reader = arrow.GenerationReader()
     causes: dict[tuple[int, int], RebalanceCause] = {}

@@ -1,11 +1,11 @@
-"""Replaces member ids, client ids, hosts and static ids by keyed hashes.
+"""Replaces member ids, client ids, hosts and group instance ids by keyed hashes.
 
-Within a run the same name has the same hash, so that everything can still be followed; without the
-key, which is stored nowhere, nobody finds a name by trying.
+Within a run the same name has the same hash, so that a member can still be followed. The key is
+stored nowhere, so that nobody can find a name by trying.
 
-Groups and topics keep their names. What members send to their leader in a format that is not
-Kafka's own (the user data of Kafka Streams, everything of Kafka Connect) may name hosts, and is
-left out; so are records that cannot be decoded. The metadata that clients add to a commit is hashed
+Groups and topics keep their names. Member data in a format that is not
+Kafka's own (the user data of Kafka Streams, all data of Kafka Connect) may contain hosts and is
+left out, as are records that cannot be decoded. The metadata of a commit is hashed
 as well.
 """
 
@@ -59,7 +59,7 @@ HASH_DIGITS = 12
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
-# a broker ends an id with a UUID; members of consumer groups choose one of 22 characters
+# a broker's member id ends with a UUID; members of consumer groups choose an id of 22 characters
 _MEMBER_IDS = re.compile(rf"[^\s:,;()\[\]]*{_UUID}|(?<![\w-])[\w-]{{22}}(?![\w-])")
 
 _OTHER_NAMES = re.compile(
@@ -74,20 +74,19 @@ class Redaction:
     key: bytes
 
     def member(self, member_id: str) -> str:
-        """A member id's hash."""
         return self._hash("member", member_id)
 
     def _hash(self, kind: str, name: str) -> str:
         if not name:
             return name
-        made = hmac.new(self.key, f"{kind} {name}".encode(), hashlib.sha256).hexdigest()
-        return f"{kind}#{made[:HASH_DIGITS]}"
+        digest = hmac.new(self.key, f"{kind} {name}".encode(), hashlib.sha256).hexdigest()
+        return f"{kind}#{digest[:HASH_DIGITS]}"
 
     def _maybe(self, kind: str, name: str | None) -> str | None:
         return None if name is None else self._hash(kind, name)
 
     def entry(self, entry: JournalEntry) -> JournalEntry | None:
-        """Returns the entry without names; None if it may hold names that cannot be found."""
+        """Returns the redacted entry; None if it may contain names in an unknown format."""
         match entry:
             case OffsetCommitEntry():
                 return replace(entry, metadata=self.metadata(entry.metadata))
@@ -155,7 +154,6 @@ class Redaction:
         )
 
     def sample(self, sample: GroupSample) -> GroupSample:
-        """A group as it was sampled, without names."""
         return replace(
             sample,
             members=tuple(
@@ -171,11 +169,10 @@ class Redaction:
         )
 
     def metadata(self, metadata: str) -> str:
-        """What a client added to a commit."""
         return self._hash("metadata", metadata)
 
     def line(self, line: LogLine) -> LogLine:
-        """A line of a log without names; of its text only a mark is left that tells it apart."""
+        """Returns a redacted log line; its text is replaced by a hash."""
         return replace(
             line,
             member_id=self._maybe("member", line.member_id),
@@ -199,20 +196,20 @@ class Redaction:
         return found[1] + self._hash(kind, found[2])
 
 
-def _redact_classic_membership(told: ClassicMemberMetadata) -> ClassicMemberMetadata:
+def _redact_classic_membership(decoded: ClassicMemberMetadata) -> ClassicMemberMetadata:
     kept: Iterable[JoinGroupProtocol] = (
         JoinGroupProtocol(each.name, _redact_subscription(each.metadata, each.name))
-        for each in told.protocols
+        for each in decoded.protocols
     )
-    return replace(told, protocols=tuple(kept))
+    return replace(decoded, protocols=tuple(kept))
 
 
 def _redact_subscription(data: bytes, strategy: str) -> bytes:
     def encoded(version: int) -> bytes:
-        told = consumer_protocol.decode_subscription(data)
+        decoded = consumer_protocol.decode_subscription(data)
         keep = strategy in KNOWN_USER_DATA
         return consumer_protocol.encode_subscription(
-            told if keep else replace(told, user_data=None), version
+            decoded if keep else replace(decoded, user_data=None), version
         )
 
     return _reencode(data, encoded)
@@ -228,7 +225,7 @@ def _redact_assignment(data: bytes) -> bytes:
 
 
 def _reencode(data: bytes, encoded: Callable[[int], bytes]) -> bytes:
-    """Encodes the bytes again in the version they had; returns nothing where they cannot be
+    """Encodes the bytes again in the same version; returns nothing if they cannot be
     decoded.
     """
     try:

@@ -27,7 +27,6 @@ from rota.errors import Unreachable
 
 MIN_JAVA_VERSION = 17
 
-#: Seconds that a Java may take to say its version.
 VERSION_TIMEOUT = 60.0
 
 INSTALL_JAVA = (
@@ -37,10 +36,10 @@ INSTALL_JAVA = (
 )
 
 _REMOVED_JAVA_OPTIONS = (
-    # Spark asks for it to compute faster in its machine learning; a Java without it does not start,
-    # and one with it warns on the terminal
+    # Spark sets it for its machine learning; a Java without this module does not start,
+    # and a Java with it prints a warning
     "--add-modules=jdk.incubator.vector",
-    # gone since Java 24, which warns about it
+    # removed in Java 24, which prints a warning
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
 )
 
@@ -48,16 +47,16 @@ _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java() -> Path:
-    """The program ``java`` to run Spark with.
+    """Returns the program ``java`` that runs Spark.
 
-    :raises Unreachable: there is none of 17 or newer
+    :raises Unreachable: no Java 17 or newer was found
     """
     tried = []
     for program in _java_candidates():
         release = java_version(program)
         if release is not None and release >= MIN_JAVA_VERSION:
             return program
-        tried.append(f"{program} is " + (f"Java {release}" if release else "no Java"))
+        tried.append(f"{program} is " + (f"Java {release}" if release else "not Java"))
     raise Unreachable(f"{INSTALL_JAVA} ({'; '.join(tried)})" if tried else INSTALL_JAVA)
 
 
@@ -76,9 +75,9 @@ def _java_candidates() -> Iterator[Path]:
 
 
 def java_version(program: Path) -> int | None:
-    """The release of a Java: 17, 21, ...; None if it does not run."""
+    """Returns the release of a Java: 17, 21, ...; None if it does not run."""
     try:
-        said = subprocess.run(  # noqa: S603
+        result = subprocess.run(  # noqa: S603
             [program, "-version"],
             capture_output=True,
             text=True,
@@ -87,19 +86,19 @@ def java_version(program: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _JAVA_VERSION.search(said.stderr + said.stdout)
+    found = _JAVA_VERSION.search(result.stderr + result.stdout)
     return int(found[1]) if found else None
 
 
-def make_java_home(folder: Path, program: Path, complaints: Path | None) -> Path:
-    """A folder to give Spark as ``JAVA_HOME``: its ``java`` leaves out options that some Javas
-    refuse, or warn about.
+def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
+    """Makes a ``JAVA_HOME`` for Spark whose ``java`` drops options that some Java versions
+    refuse or warn about.
 
-    :param complaints: where to write what else would be on the terminal, of Spark's workers too
+    :param stderr: file for the standard error of Java and of Spark's workers
     """
     launcher = folder / "bin" / "java"
     launcher.parent.mkdir(parents=True)
-    aside = f" 2>>{quote(str(complaints))}" if complaints else ""
+    redirect = f" 2>>{quote(str(stderr))}" if stderr else ""
     words = " | ".join(_REMOVED_JAVA_OPTIONS)
     launcher.write_text(
         "#!/bin/sh\n"
@@ -107,7 +106,7 @@ def make_java_home(folder: Path, program: Path, complaints: Path | None) -> Path
         "  shift\n"
         f'  case $word in {words}) ;; *) set -- "$@" "$word" ;; esac\n'
         "done\n"
-        f'exec {quote(str(program))} "$@"{aside}\n'
+        f'exec {quote(str(program))} "$@"{redirect}\n'
     )
     launcher.chmod(0o755)
     return folder
@@ -115,41 +114,41 @@ def make_java_home(folder: Path, program: Path, complaints: Path | None) -> Path
 
 LOCAL_MASTER = "local[*]"
 
-#: How a session's folder for temporary files begins; the number of its process follows.
+#: Prefix of a session's temporary folder; the process id follows.
 TEMP_FOLDER_PREFIX = "rota-spark-"
 
 CONNECT_SCHEME = "sc://"
 
 CONNECT_PORT = 15002
 
-#: Seconds to wait for a server to answer the phone.
+#: Timeout of the TCP connection to Spark Connect, in seconds.
 CONNECT_TIMEOUT = 10.0
 
-#: Of the one JVM of a local session: shuffles beyond it go to disk.
+#: Memory of the JVM of a local session; larger shuffles go to disk.
 DRIVER_MEMORY = "2g"
 
-#: Room for compiled code, Java's own default with all its compilers. With the quick one alone it
-#: takes 48 MiB, which a session that goes on, as a follower's does, fills: then queries fail.
+#: Java's default size of the code cache with all compilers. With only the quick compiler it is
+#: 48 MiB, which a long session of ``--follow`` fills, and then queries fail.
 CODE_CACHE_SIZE = "240m"
 
-#: What a session can be told at any time, over Spark Connect too.
+#: Settings that also work over Spark Connect.
 SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
     "spark.sql.parquet.compression.codec": "zstd",
-    # else INT96, which only Spark reads well
+    # the default is INT96, which few readers support
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-#: Set it to see Spark's own warnings.
+#: Environment variable that shows Spark's own warnings.
 DEBUG_VARIABLE = "ROTA_DEBUG"
 
-STDERR_FILE = "complaints.txt"
+STDERR_FILE = "stderr.txt"
 
-# without an appender Spark brings its own settings, and without a level of the gateway its own
-# level; both are said
+# without an appender Spark prints that it uses its own settings, and without a level of the
+# gateway it prints that it changes the level
 _LOG4J_PROPERTIES = """\
 status = error
 appender.screen.type = Console
@@ -164,12 +163,12 @@ logger.gateway.level = warn
 
 @contextmanager
 def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator[SparkSession]:
-    """A session that ends, with all of its files, when the block does.
+    """Opens a session; the end of the block closes it and deletes its files.
 
-    :param large: there is so much to do that Java's slower, better compiler pays; without it a
-        small run is half as long
+    :param large: uses Java's optimizing compiler; without it a small run takes half the
+        time
 
-    :raises Unreachable: no Java, or nothing answers at the address
+    :raises Unreachable: no Java was found, or the server does not respond
     """
     _remove_stale_folders()
     folder = Path(tempfile.mkdtemp(prefix=f"{TEMP_FOLDER_PREFIX}{os.getpid()}-"))
@@ -183,7 +182,7 @@ def open_session(master: str = LOCAL_MASTER, *, large: bool = False) -> Iterator
 
 
 def _remove_stale_folders() -> None:
-    """Removes what runs that were killed have left behind: their shuffles may be large."""
+    """Removes the folders of killed runs, whose shuffle files may be large."""
     for folder in Path(tempfile.gettempdir()).glob(f"{TEMP_FOLDER_PREFIX}*-*"):
         process = folder.name.removeprefix(TEMP_FOLDER_PREFIX).partition("-")[0]
         if process.isdecimal() and not _is_process_alive(int(process)):
@@ -196,7 +195,7 @@ def _is_process_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # a process of another user
     return True
 
 
@@ -218,7 +217,7 @@ def _connect_spark(address: str) -> Iterator[SparkSession]:
         ) from error
     except PySparkException as error:
         raise Unreachable(
-            f"{address}: Spark Connect does not answer: {_first_line(error)}"
+            f"{address}: Spark Connect does not respond: {_first_line(error)}"
         ) from error
     with tempfile.TemporaryDirectory(prefix="rota-code-") as folder:
         spark.addArtifacts(str(_zip_package(Path(folder))), pyfile=True)
@@ -230,7 +229,7 @@ def _connect_spark(address: str) -> Iterator[SparkSession]:
 
 
 def _check_reachable(address: str) -> None:
-    """Whether anybody is there at all: Spark's client would try for minutes before it says."""
+    """Fails soon if there is no server: Spark's client would retry for minutes."""
     try:
         place = urlsplit(address)
         where = (place.hostname or "", place.port or CONNECT_PORT)
@@ -248,8 +247,8 @@ def _start_spark(master: str, folder: Path, *, large: bool) -> Iterator[SparkSes
         try:
             spark = builder.getOrCreate()
         except (PySparkException, Py4JJavaError) as error:
-            complaint = _last_error_line(folder / STDERR_FILE) or _first_line(error)
-            raise Unreachable(f"Spark did not start on {master}: {complaint}") from error
+            message = _last_error_line(folder / STDERR_FILE) or _first_line(error)
+            raise Unreachable(f"Spark did not start on {master}: {message}") from error
         try:
             yield spark
         finally:
@@ -263,9 +262,9 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        # a run's folder is nobody's but the run's until all of it is there
+        # only this run uses its folder until the tables are published
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-        # a task's last small write over TCP can wait 40 ms for an answer
+        # over TCP the last small write of a task can wait 40 ms
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging} "
         f"-XX:TieredStopAtLevel={4 if large else 1} -XX:ReservedCodeCacheSize={CODE_CACHE_SIZE}",
@@ -284,12 +283,12 @@ def _start_settings(master: str, folder: Path, *, large: bool) -> dict[str, str]
 
 @contextmanager
 def _set_environment(folder: Path, *, local: bool) -> Iterator[None]:
-    """What Spark's launcher and its Python workers are to find, as long as the session lasts."""
+    """Sets the environment of Spark's launcher and Python workers during the session."""
     python = str(Path(rota.__file__).parents[1])
-    complaints = None if os.environ.get(DEBUG_VARIABLE) else folder / STDERR_FILE
+    stderr = None if os.environ.get(DEBUG_VARIABLE) else folder / STDERR_FILE
     wanted = {
-        "JAVA_HOME": str(make_java_home(folder / "java", find_java(), complaints)),
-        # workers of this machine find Rota where this process does
+        "JAVA_HOME": str(make_java_home(folder / "java", find_java(), stderr)),
+        # workers on this machine import the same Rota
         "PYTHONPATH": os.pathsep.join(filter(None, (python, os.environ.get("PYTHONPATH")))),
     }
     if local:
@@ -311,9 +310,9 @@ def _set_environment(folder: Path, *, local: bool) -> Iterator[None]:
 
 
 def _zip_package(folder: Path) -> Path:
-    """Rota as a file that Spark brings to workers of other machines."""
-    here = Path(rota.__file__).parent
-    name = shutil.make_archive(str(folder / "rota"), "zip", here.parent, here.name)
+    """Makes a zip file of Rota, which Spark copies to other machines."""
+    package = Path(rota.__file__).parent
+    name = shutil.make_archive(str(folder / "rota"), "zip", package.parent, package.name)
     return Path(name)
 
 
@@ -324,7 +323,7 @@ def _first_line(error: Exception) -> str:
 def _last_error_line(file: Path) -> str:
     with suppress(OSError):
         lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
-        # the last that says something: lines of a stack tell where, not what
-        said = (line for line in reversed(lines) if line and not line.startswith("at "))
-        return next(said, "")
+        # the last line that is not part of a stack trace
+        messages = (line for line in reversed(lines) if line and not line.startswith("at "))
+        return next(messages, "")
     return ""

@@ -68,19 +68,19 @@ from rota.pipeline.tables import (
 
 BUCKETS = 16
 
-#: Layers: what rounds add, and what is by bucket; above are larger ones.
+#: Levels: files that micro-batches added, files by bucket; higher levels have larger files.
 LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
 
-#: So many files that rounds added are put together.
+#: Number of added files that are merged.
 MERGE_ADDED_FILES = 16
 
-#: So many files of a layer are.
+#: Number of files of a higher level that are merged.
 MERGE_LEVEL_FILES = 8
 
-#: Files of so many bytes are left as they are.
+#: Total size above which files are not merged.
 MAX_MERGE_BYTES = 16 << 20
 
-#: A file without rows: a folder without files is no table.
+#: A file without rows, because Spark does not read a folder without files.
 EMPTY_FILE = "none.parquet"
 
 _BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
@@ -89,12 +89,11 @@ _SPARK_FILE_NAME = re.compile(r"part-(\d+)-.*\.parquet")
 
 
 def bucket_of_group(group: str) -> int:
-    """The bucket of a group."""
     return zlib.crc32(group.encode()) % BUCKETS
 
 
 def repartition_by_bucket(frame: DataFrame) -> DataFrame:
-    """Rows in as many tasks as there are buckets, each with the groups of its own."""
+    """Repartitions rows so that each task has one bucket."""
     number = fn.crc32(fn.col("group").cast("binary")) % BUCKETS
     return frame.repartitionById(BUCKETS, number.cast("int"))
 
@@ -102,10 +101,10 @@ def repartition_by_bucket(frame: DataFrame) -> DataFrame:
 @dataclass(frozen=True, slots=True, order=True)
 class _BucketFile:
     layer: int
-    #: The round that made it.
+    #: Number of the micro-batch that wrote the file.
     number: int
     path: Path
-    #: None: of any group.
+    #: None: any bucket.
     bucket: int | None
 
 
@@ -121,14 +120,14 @@ class BucketFiles:
     """The Parquet files of one table in the folder of a micro-batch, by bucket and level."""
 
     def __init__(self, folder: Path, schema: pa.Schema, number: int) -> None:
-        """:param number: the round's"""
+        """:param number: number of the micro-batch"""
         self._folder = folder
         self._schema = schema
         self._number = number
         self._files_made = 0
 
     def rename_spark_files(self, *, bucketed: bool) -> None:
-        """Takes the files that Spark has written, by :func:`by_bucket` or in any way."""
+        """Renames the files that Spark wrote; ``bucketed``: after :func:`repartition_by_bucket`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
             found = _SPARK_FILE_NAME.fullmatch(path.name)
@@ -139,7 +138,7 @@ class BucketFiles:
         parquet.write_table(self._schema.empty_table(), self._folder / EMPTY_FILE)
 
     def link_files(self, old: Path) -> None:
-        """Begins with the files of an earlier round."""
+        """Links the files of an earlier micro-batch."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in old.iterdir():
             _link_or_copy(path, self._folder / path.name)
@@ -147,7 +146,6 @@ class BucketFiles:
     def read(
         self, groups: Collection[str] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows of groups, or all."""
         if groups is None:
             return self._rows(
                 [path for path in self._folder.iterdir() if _parse_file_name(path)], columns
@@ -159,19 +157,18 @@ class BucketFiles:
         return self._rows(files, columns, groups)
 
     def append(self, rows: pa.Table) -> None:
-        """Adds rows."""
         if rows.num_rows:
             self._write(rows, None, LEVEL_ADDED)
 
     def replace(self, groups: Collection[str], rows: pa.Table) -> None:
-        """Puts rows of groups in the place of all rows that they have."""
+        """Replaces all rows of these groups."""
         listed = pa.array(sorted(groups), pa.string())
         by_number: dict[int, list[pa.Table]] = {
             number: [part] for number, part in _split_by_bucket(rows)
         }
-        touched = {bucket_of_group(group) for group in groups}
+        buckets = {bucket_of_group(group) for group in groups}
         for file in self._files():
-            if file.bucket is not None and file.bucket not in touched:
+            if file.bucket is not None and file.bucket not in buckets:
                 continue
             every = self._rows([file.path])
             kept = every.filter(pc.invert(pc.is_in(every.column("group"), listed)))
@@ -188,27 +185,23 @@ class BucketFiles:
                 self._write(whole, number, LEVEL_BUCKETED)
 
     def write_named_file(self, name: str, rows: pa.Table) -> None:
-        """A file of its own, in the place of the one of that name."""
+        """Writes or replaces a file with a fixed name."""
         path = self._folder / f"{name}.parquet"
-        path.unlink(missing_ok=True)  # it may be a link: others read what it leads to
+        path.unlink(missing_ok=True)  # readers of an earlier micro-batch may use the same file
         parquet.write_table(rows.cast(self._schema), path, compression="zstd")
 
     def count(self) -> int:
-        """How many rows there are."""
         return sum(parquet.read_metadata(path).num_rows for path in self._folder.iterdir())
 
     def has_named_file(self, name: str) -> bool:
-        """Whether there is a file of its own of that name."""
         return (self._folder / f"{name}.parquet").exists()
 
     def clear(self) -> None:
-        """Removes all rows."""
         for path in self._folder.iterdir():
             if path.name != EMPTY_FILE:
                 path.unlink()
 
     def merge_small_files(self, *, bucketed: bool) -> None:
-        """Merges small files where there are many."""
         kinds: dict[tuple[int, int | None], list[_BucketFile]] = defaultdict(list)
         for file in self._files():
             kinds[file.layer, file.bucket].append(file)
@@ -252,12 +245,11 @@ class BucketFiles:
 
     def _new(self, which: int | None, layer: int) -> Path:
         self._files_made += 1
-        told = "xx" if which is None else f"{which:02}"
-        return self._folder / f"{told}-{layer}-{self._number:09}-{self._files_made}.parquet"
+        bucket = "xx" if which is None else f"{which:02}"
+        return self._folder / f"{bucket}-{layer}-{self._number:09}-{self._files_made}.parquet"
 
 
 def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
-    """The rows of each bucket."""
     coded = rows.column("group").combine_chunks().dictionary_encode()
     numbers = np.array(
         [bucket_of_group(group) for group in coded.dictionary.to_pylist()], dtype=np.int64
@@ -272,7 +264,7 @@ def _split_by_bucket(rows: pa.Table) -> Iterable[tuple[int, pa.Table]]:
 def _link_or_copy(path: Path, to: Path) -> None:
     try:
         os.link(path, to)
-    except OSError:  # there are file systems without links
+    except OSError:  # some file systems have no links
         shutil.copy2(path, to)
 
 
@@ -284,17 +276,17 @@ PROBLEM_COLUMN = "problem"
 
 _ROW_FILE = "row"
 
-#: Seconds that a round is kept after another has taken its place.
+#: Seconds for which a replaced run stays readable.
 REPLACED_RUN_SECONDS = 120.0
 
-#: The tables whose files a run that follows has by bucket.
+#: Tables that ``--follow`` writes by bucket.
 BUCKETED_TABLES = frozenset(
     {COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, LAG, WHATIF, ADVICE, ADVISED}
 )
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
-#: What Java says, and which error it is.
+#: Error numbers by Java's message.
 _DISK_ERRORS = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
@@ -302,20 +294,20 @@ _DISK_ERRORS = {
     "Read-only file system": errno.EROFS,
 }
 
-#: What Spark says last of errors that it has a number for.
+#: Last line of Spark's errors.
 _SQL_STATE = "SQLSTATE: "
 
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 
 class SparkFailed(Exception):
-    """Spark failed for a reason that is none of the user's."""
+    """Spark failed for a reason outside of the user's input."""
 
 
 class TableStore:
-    """The tables of a run in progress. :func:`begin` makes one, and :class:`Shelf`.
+    """The tables of one run; see :func:`begin_run` and :class:`OutputFolder`.
 
-    :param layered: it is a round of many: files are named and laid out for the next ones
+    :param layered: writes files by bucket and level, for ``--follow``
     """
 
     def __init__(self, out: Path, folder: Path, *, layered: bool = False) -> None:
@@ -324,11 +316,11 @@ class TableStore:
         self._bucketed = layered
 
     def write(self, table: Table, frame: DataFrame, **counts: Column) -> dict[str, Any]:
-        """Writes a table, whole.
+        """Writes a table.
 
-        :param frame: where it has a column ``problem``, rows with one are counted, not written
+        :param frame: rows with a value in the column ``problem`` are not written
         :param counts: aggregates over all rows and columns of the frame
-        :return: how many rows were written, as ``rows``, and the counts
+        :return: the number of rows as ``rows``, and the counts
         """
         columns = [fn.col(f"`{each.name}`").cast(each.type) for each in table.columns]
         wide, rows = Observation(), Observation()
@@ -345,73 +337,66 @@ class TableStore:
         return dict(rows.get) | (dict(wide.get) if counts else {})
 
     def write_all(self, *pairs: tuple[Table, DataFrame]) -> list[int]:
-        """Writes several tables at the same time; how many rows each has."""
+        """Writes several tables at the same time; returns their numbers of rows."""
         with ThreadPoolExecutor(len(pairs)) as pool:
             found = pool.map(lambda pair: self.write(*pair)["rows"], pairs)
             return [int(rows) for rows in found]
 
     def write_empty(self, *tables: Table) -> None:
-        """Writes tables without rows; Spark takes a second for each."""
+        """Writes tables without rows, without Spark, which takes a second for each."""
         for table in tables:
             folder = Path(self.folder(table))
             folder.mkdir(parents=True)
             parquet.write_table(arrow.arrow_schema(table).empty_table(), folder / EMPTY_FILE)
 
     def write_row(self, table: Table, row: arrow.TableRow) -> None:
-        """Writes the one row that a table has, in the place of the one before."""
+        """Writes or replaces the only row of a table."""
         Path(self.folder(table)).mkdir(parents=True, exist_ok=True)
         self.bucket_files(table).write_named_file(
             _ROW_FILE, pa.Table.from_batches([arrow.rows_to_batch(table, [row])])
         )
 
     def read_row(self, table: Table) -> dict[str, Any]:
-        """The one row that a table has; times are milliseconds."""
+        """Returns the only row of a table; times are in milliseconds."""
         (found,) = arrow.table_to_rows(
             parquet.read_table(Path(self.folder(table), f"{_ROW_FILE}.parquet"))
         )
         return found
 
     def materialize(self, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
-        """Computes a frame that several tables are made of, once; it is gone with the run."""
+        """Computes a DataFrame once, for several tables, into a temporary file of the run."""
         path = str(self._folder / WORK_FOLDER / name)
         with translate_spark_errors(self.out):
             frame.write.parquet(path)
         return spark.read.schema(frame.schema).parquet(path)
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
-        """A table that this run has written."""
         return _read_table(spark, self._folder, table)
 
     def folder(self, table: Table) -> str:
-        """Where a table is."""
         return str(self._folder / table.name)
 
     def bucket_files(self, table: Table) -> BucketFiles:
-        """A table's files, where they are laid out for the next round."""
         return BucketFiles(self._folder / table.name, arrow.arrow_schema(table), self.number)
 
     @property
     def number(self) -> int:
-        """Of the run."""
         return int(self._folder.name)
 
     @property
     def path(self) -> Path:
-        """Where the run's tables are, and what else belongs to it."""
         return self._folder
 
     def publish(self) -> None:
-        """Shows this run's tables in place of those that were there."""
+        """Makes this run's tables visible in place of the former ones."""
         _remove_folder(self._folder / WORK_FOLDER)
-        for level in TABLE_FOLDERS:  # the first time they lead nowhere yet
+        for level in TABLE_FOLDERS:  # in the first run the links have no target yet
             _point_link(self.out / level, Path(CURRENT_LINK, level))
         _point_link(self.out / CURRENT_LINK, Path(RUNS_FOLDER, self._folder.name))
 
 
 class OutputFolder:
-    """The output folder of this process, locked against other runs. :func:`lock_output` gives
-    one.
-    """
+    """The output folder, which :func:`lock_output` locks against other runs."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -426,19 +411,18 @@ class OutputFolder:
 
     @property
     def published(self) -> Path | None:
-        """The run that readers see."""
+        """Folder of the published run."""
         name = _published_run(self.out)
         return None if name is None else self._runs / name
 
     def open_published(self) -> TableStore | None:
-        """The tables of the run that readers see."""
         return (
             None if self.published is None else TableStore(self.out, self.published, layered=True)
         )
 
     @contextmanager
     def begin_run(self, *, layered: bool = False) -> Iterator[TableStore]:
-        """A new run, which is gone if nobody has published it."""
+        """Begins a run; its folder is removed if the block does not publish it."""
         self._last += 1
         mine = self._runs / str(self._last)
         mine.mkdir()
@@ -452,7 +436,7 @@ class OutputFolder:
                 self._replaced.append((time.monotonic(), before))
 
     def remove_replaced(self) -> None:
-        """Removes runs that readers have had enough time to leave."""
+        """Removes runs that were replaced some time ago."""
         late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
             _remove_folder(self._replaced.pop(0)[1])
@@ -460,9 +444,9 @@ class OutputFolder:
 
 @contextmanager
 def lock_output(out: str) -> Iterator[OutputFolder]:
-    """A folder for tables, for as long as the block lasts; what was left behind is removed.
+    """Locks a folder for tables while the block runs; removes leftovers of killed runs.
 
-    :raises InputError: the folder is no place for tables
+    :raises InputError: tables cannot be written to the folder
     :raises Unreachable: another run is writing to it
     """
     folder = check_output_folder(out).absolute()  # Spark may run elsewhere
@@ -473,42 +457,41 @@ def lock_output(out: str) -> Iterator[OutputFolder]:
 
 @contextmanager
 def begin_run(out: str) -> Iterator[TableStore]:
-    """One run's store in the folder: see :func:`held`."""
-    with lock_output(out) as shelf, shelf.begin_run() as store:
+    with lock_output(out) as output, output.begin_run() as store:
         yield store
 
 
 def read_published(spark: SparkSession, out: str, table: Table) -> DataFrame:
-    """A table of the run that is shown, now and for as long as the frame is used.
+    """Reads a table of the published run.
 
-    :raises Unreachable: there is none
+    :raises Unreachable: there is no published run
     """
     shown = _published_run(Path(out))
     if shown is None:
-        raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
+        raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
     return _read_table(spark, Path(out, RUNS_FOLDER, shown), table)
 
 
 def _read_table(spark: SparkSession, folder: Path, table: Table) -> DataFrame:
-    # the schema is given, not asked for: Spark need not open a file to plan
+    # with a schema Spark opens no file to plan
     return spark.read.schema(arrow.spark_ddl(table)).parquet(str(folder / table.name))
 
 
 def check_output_folder(out: str) -> Path:
-    """The folder that was given for tables.
+    """Returns the folder for the tables.
 
-    :raises InputError: it is no place for them
+    :raises InputError: tables cannot be written to it
     """
     if _URL.match(out):
-        raise InputError(f"--out {out}: tables are written to a folder of this machine, or a mount")
+        raise InputError(f"--out {out}: give a folder of this machine, or a mounted one")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {out}: this is a file, not a folder")
+        raise InputError(f"--out {out} is a file, not a folder")
     for level in TABLE_FOLDERS:
         found = folder / level
         if os.path.lexists(found) and not _is_our_link(found, level):
             raise InputError(
-                f"--out {out}: {level} in it is not Rota's; give another folder, or move it away"
+                f"--out {out}: Rota did not write {level} in it; give another folder, or move it"
             )
     return folder
 
@@ -533,13 +516,13 @@ def _point_link(link: Path, target: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    # the Java of a run that was killed may still be writing for a moment
+    # the Java process of a killed run may still write for a moment
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keeps other runs out of a folder.
+    """Locks a folder against other runs.
 
     :raises Unreachable: another run is writing to it
     """
@@ -547,7 +530,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unreachable(f"{folder}: another run is writing to it; wait for it") from None
+            raise Unreachable(
+                f"{folder}: another run is writing to it; wait until it ends"
+            ) from None
         yield
 
 
@@ -559,27 +544,27 @@ def translate_spark_errors(where: Path) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        said = str(error)
+        text = str(error)
         for words, number in _DISK_ERRORS.items():
-            if words in said:
+            if words in text:
                 raise OSError(number, os.strerror(number), str(where)) from error
-        line = root_cause_line(said)
+        line = root_cause_line(text)
         raise (_restore_rota_error(line) or SparkFailed(line)) from error
 
 
 def _restore_rota_error(line: str) -> RotaError | None:
-    """An error of Rota's that was raised in a task or by Spark's planner: there it becomes text."""
+    """Restores an error of Rota that a task or Spark's planner raised, from its text."""
     kind, _, text = line.partition(": ")
     found = getattr(errors, kind.removeprefix("rota.errors."), None)
     if not kind.startswith("rota.errors.") or not isinstance(found, type):
         return None
-    # what a broker refuses is then no fault of the command line: it was allowed a moment ago
+    # a refusal by the broker is not an input error: the same request was accepted before
     return InputError(text) if issubclass(found, InputError) else Unreachable(text)
 
 
-def root_cause_line(said: str) -> str:
-    """The line that names the root of an error: Python's last one, or Java's last cause."""
-    lines = [line.strip() for line in said.splitlines()]
+def root_cause_line(text: str) -> str:
+    """Returns the line with the cause: the last Python error, or Java's last cause."""
+    lines = [line.strip() for line in text.splitlines()]
     python = [
         line
         for before, line in pairwise(lines)

@@ -2,9 +2,9 @@
 computed from.
 
 gold/lag has no row for a commit before the first sample of a partition's end, or before
-``--since``. A partition that has stood still since then has no commit in gold/lag at all, so the
-last commit before is read from silver/commits: it says from which record on the group waits. There
-are millions of commits; they are read in batches, of which only the last commit of each group and
+``--since``. A partition without commits since then has no row in gold/lag, so the
+last commit before is read from silver/commits: it is the position at which the group waits. There
+are millions of commits; they are read in batches, and only the last commit of each group and
 partition is kept.
 """
 
@@ -31,27 +31,26 @@ from rota.pipeline.tables import (
     Table,
 )
 
-#: The run that is shown: see :mod:`rota.pipeline.store`.
+#: Link to the published run: see :mod:`rota.pipeline.store`.
 CURRENT_LINK = ".current"
 
-#: What tells commits apart.
+#: Key of a commit.
 COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 
-#: Columns of large tables that the report does without.
+#: Columns of large tables that the report does not need.
 SKIPPED_COLUMNS = {
     LAG: {"end", "evidence", "member_id"},
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
-#: The rows of large tables that it needs.
+#: Rows of large tables that the report needs.
 ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldTables:
-    """The gold tables of one run, and what lag rests on."""
+    """The tables of one run that the report reads."""
 
-    #: The folder that was given.
     out: str
     rebalances: pa.Table
     ownership: pa.Table
@@ -64,7 +63,7 @@ class GoldTables:
     evidence: pa.Table
     #: bronze/ends.
     ends: pa.Table
-    #: Where offsets were deleted, of silver/commits.
+    #: Rows of silver/commits that delete an offset.
     deletions: pa.Table
     #: The last commits before those of gold/lag: see :mod:`rota.report.gold_tables`.
     prior_commits: pa.Table
@@ -77,8 +76,8 @@ def read_gold_tables(out: str) -> GoldTables:
     :raises InputError: another version of Rota wrote them
     """
     if not Path(out, CURRENT_LINK).exists():
-        raise Unreachable(f"{out}: no tables here; rota run --out {out} makes them")
-    run = Path(out, CURRENT_LINK).resolve()  # another run may take its place at any time
+        raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
+    run = Path(out, CURRENT_LINK).resolve()  # another run may replace it at any time
     names: dict[str, Table] = {
         "rebalances": REBALANCES,
         "ownership": OWNERSHIP,
@@ -96,8 +95,8 @@ def read_gold_tables(out: str) -> GoldTables:
         tables["prior_commits"] = _read_prior_commits(run, tables["ends"], tables["evidence"])
     except _UnreadableTable as other:
         raise InputError(
-            f"{out}: {other} is not as this version of Rota writes it ({other.why}); "
-            f"rota run --out {out} makes it anew"
+            f"{out}: another version of Rota wrote {other} ({other.why}); "
+            f"rota run --out {out} writes it again"
         ) from None
     return GoldTables(out=out, **tables)
 
@@ -126,7 +125,7 @@ def _read_table(run: Path, table: Table) -> pa.Table:
             raise _UnreadableTable(table, f"it has no column {', '.join(sorted(missing))}")
         return found.read(columns=names)
     except FileNotFoundError:
-        raise _UnreadableTable(table, "it is not there") from None
+        raise _UnreadableTable(table, "it does not exist") from None
     except pa.ArrowException as error:
         raise _UnreadableTable(table, str(error)) from None
 
@@ -148,7 +147,7 @@ PARTITION_KEY = ["group", "topic", "partition"]
 
 PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
 
-#: Rows that are gone through at a time.
+#: Number of rows in memory.
 ROWS_PER_PASS = 1 << 20
 
 
@@ -156,7 +155,7 @@ def last_commits_before_lag(folder: Path, ends: pa.Table, since: int | None) -> 
     """Returns, for each group and partition, the last commit before the first sample of its end, or
     before ``since`` if that is later.
 
-    :param folder: of silver/commits
+    :param folder: folder of silver/commits
     :param ends: bronze/ends
     :param since: the time of ``--since``, in milliseconds since 1970
     """
@@ -192,7 +191,6 @@ def _first_lag_times(ends: pa.Table, since: int | None) -> pa.Table:
 
 
 def _commits_before(rows: pa.Table, bounds: pa.Table) -> pa.Table:
-    """The commits before each partition's bound."""
     bounded = rows.join(bounds, keys=["topic", "partition"], join_type="inner")
     return bounded.filter(compute.less(bounded["at"], bounded["before"])).select(
         PRIOR_COMMIT_COLUMNS
@@ -200,7 +198,7 @@ def _commits_before(rows: pa.Table, bounds: pa.Table) -> pa.Table:
 
 
 def _last_commits(rows: pa.Table) -> pa.Table:
-    """The last row of each group and partition, in the journal's order."""
+    """Returns the last row of each group and partition in the order of the journal."""
     rest = PRIOR_COMMIT_COLUMNS[len(PARTITION_KEY) :]
     ordered = rows.sort_by("journal_offset").group_by(PARTITION_KEY, use_threads=False)
     found = ordered.aggregate([(name, "last") for name in rest])

@@ -50,14 +50,14 @@ COOPERATIVE = f"partition.assignment.strategy={CLASSES}.CooperativeStickyAssigno
 #: Settings are not broken, however wide: somebody will copy them.
 BOTH = f"{COOPERATIVE},{CLASSES}.RangeAssignor"
 SUMMARY = f"""\
-DEMO: a simulated day, no cluster of anybody's
+DEMO: simulated data, not a real cluster
 
 orders-app: 28 rebalances in 6 h, 8 of them one rolling deploy of 4 members; 380
 partitions stopped, 131 moved though 54 had to. Use cooperative-sticky and
 static membership with a session timeout of 45s: 2 rebalances instead of 28, 3
 stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
-2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the clients
-seen: Java.
+2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the
+members' clients: Java.
   1. Give every process group.instance.id=ID (the Java client 2.3 or newer),
      with an ID of its own that stays the same over restarts and deploys: the
      name of a StatefulSet's pod or of a host, not that of a Deployment's pod.
@@ -95,28 +95,27 @@ seen: Java.
 6  quiet                                  1        0        0        0  unknown
    keep range
 
-stopped: partitions that a living member had to give up; moved: changed hands
-  though their owner was still there; needed: the fewest that the best balance
-  had to move
-lag: how old the oldest record was that was not yet committed as read, at the
-  worst, also between commits; sampled
+stopped: partitions revoked from members that stayed in the group; moved:
+  partitions that changed their owner although it stayed; needed: fewest moves
+  to the best balance
+lag: largest age of the first uncommitted record, also between commits; sampled
 WARN and ERR: Burrow's verdict on the lag at the end of the evidence
-counts are inferred from the journal, or sampled where that is said; how causes
-  are known is counted below; what a change saves is replayed: the same history
+counts are inferred from the journal, unless the line says sampled; the evidence
+  of causes is listed below; savings come from a replay of the same history
   under the other policy
 
-evidence: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
+input: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
   12:00:20Z; 300 commits (stated and sampled), 44 generations (stated and
   sampled), 44 rebalances (inferred and sampled)
-sampled: 3 groups in 120 rounds, every 30 s. A rebalance between two samples
-  that ended where it began is not seen; several are told of as one
+sampled: 3 groups in 120 rounds, every 30 s. Several rebalances between two
+  samples appear as one, or not at all if the group is the same again
 gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
   did not answer
-the journal is compacted: of 1 group the beginning is missing (inferred); what
-  is told of them is complete from their first entry on
+the journal is compacted: the beginning of 1 group is missing (inferred); from
+  their first record on these groups are complete
 causes: 3 stated by the broker's log, 20 inferred from the journal, 1 seen in
   samples, 20 unknown
-lag, from commit to commit: between 330 samples of log ends (sampled)
+lag: from 330 samples of log ends (sampled)
 not read: 3 records of a version that is not known (stated)
           __consumer_offsets-1 offset 7: version 9
 
@@ -153,9 +152,9 @@ def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
     code, out, _ = told("out")
     assert code == 0
     assert out == (
-        "No rebalance of any group in this evidence.\n"
+        "No group had a rebalance.\n"
         "\n"
-        "evidence: the journal is empty\n"
+        "input: the journal is empty\n"
         "\n"
         "report: out/report.html\n"
         "tables: out/{bronze,silver,gold}\n"
@@ -165,7 +164,7 @@ def test_a_run_in_which_nothing_happened(here: Path, told: Told) -> None:
 def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> None:
     small(here / "out")
     _, out, _ = told("out", "--group", "quiet", "--group", "connect-*")
-    table = out[out.index("#  group") : out.index("\nevidence:")]
+    table = out[out.index("#  group") : out.index("\ninput:")]
     assert table == (
         "#  group         rebalances  stopped    moved   needed\n"
         "   verdict\n"
@@ -174,11 +173,11 @@ def test_groups_without_lag_have_no_column_for_it(here: Path, told: Told) -> Non
         "2  quiet                  1        0        0        0\n"
         "   keep range\n"
         "\n"
-        "stopped: partitions that a living member had to give up; moved: changed hands\n"
-        "  though their owner was still there; needed: the fewest that the best balance\n"
-        "  had to move\n"
-        "counts are inferred from the journal, or sampled where that is said; how causes\n"
-        "  are known is counted below; what a change saves is replayed: the same history\n"
+        "stopped: partitions revoked from members that stayed in the group; moved:\n"
+        "  partitions that changed their owner although it stayed; needed: fewest moves\n"
+        "  to the best balance\n"
+        "counts are inferred from the journal, unless the line says sampled; the evidence\n"
+        "  of causes is listed below; savings come from a replay of the same history\n"
         "  under the other policy\n"
     )
 
@@ -280,8 +279,8 @@ def test_a_page_of_some_groups_does_not_take_the_place_of_that_of_all(
     assert code == 0
     assert "report: out/report-selected.html\n" in out
     assert (
-        "shown: 1 of 6 groups; what was read is counted for all of them, without examples "
-        "that may name others; causes are of these "
+        "shown: 1 of 6 groups; the input is counted for all groups, the causes for the groups "
+        "shown "
     ) in " ".join(out.split())
     assert (here / "out" / "report.html").read_bytes() == whole
 
@@ -302,7 +301,7 @@ def test_names_in_the_lines_of_following_do_not_move_the_cursor() -> None:
         MicroBatchResult(seconds=1.0, records=5, groups=1, rebalances=1, happened=happened)
     )
     assert line == (
-        "5 records, 1 group touched, 1 new rebalance: evil\\x1b]0;pwn\\x07\\u202e (joined)  (1.0 s)"
+        "5 records, 1 group changed, 1 new rebalance: evil\\x1b]0;pwn\\x07\\u202e (joined)  (1.0 s)"
     )
 
 
@@ -419,7 +418,7 @@ def test_hostile_names_are_whole_in_json(here: Path, told: Told) -> None:
 
 SLOW = (
     "reading the tables of out ...",
-    "finding what they tell ...",
+    "summarizing the tables ...",
     "writing out/report.html: 6 groups ...",
 )
 
@@ -470,11 +469,11 @@ def test_what_takes_long_is_said_beside_the_output(
 def test_a_folder_without_tables(here: Path, told: Told) -> None:
     code, out, err = told("nowhere")
     assert (code, out) == (3, "")
-    assert err == "rota: nowhere: no tables here; rota run --out nowhere makes them\n"
+    assert err == "rota: nowhere has no tables; rota run --out nowhere writes them\n"
     assert told() == (
         3,
         "",
-        "rota: rota-out: no tables here; rota run --out rota-out makes them\n",
+        "rota: rota-out has no tables; rota run --out rota-out writes them\n",
     )
 
 
@@ -494,8 +493,8 @@ def test_tables_of_another_version(here: Path, told: Told) -> None:
     assert told("out") == (
         4,
         "",
-        "rota: out: gold/evidence is not as this version of Rota writes it (it is not there); "
-        "rota run --out out makes it anew\n",
+        "rota: out: another version of Rota wrote gold/evidence (it does not exist); "
+        "rota run --out out writes it again\n",
     )
 
 

@@ -88,7 +88,7 @@ def test_a_place_that_is_not_ours(run: Run, segments: Path, tmp_path: Path) -> N
     (tmp_path / "gold").mkdir()
     code, _, text = run("--segments", str(segments), "--out", str(tmp_path))
     assert code == 4
-    assert "gold in it is not Rota's" in last_line(text)
+    assert "Rota did not write gold in it" in last_line(text)
 
 
 def test_help_has_examples(run: Run) -> None:
@@ -114,8 +114,11 @@ def test_nobody_at_the_address_of_spark_connect(
         (("--segments", "x"), "--follow reads a live cluster: give --bootstrap-servers"),
         (("--bootstrap-servers", "x:1", "--segments", "x"), "leave out --segments"),
         (("--bootstrap-servers", "x:1", "--until", "1h"), "leave out --until"),
-        (("--bootstrap-servers", "x:1", "--poll"), "--poll does without it: give one"),
-        (("--bootstrap-servers", "x:1", "--since", "1h"), "--since takes a time with it"),
+        (("--bootstrap-servers", "x:1", "--poll"), "--poll does not: give one of them"),
+        (
+            ("--bootstrap-servers", "x:1", "--since", "1h"),
+            "--follow needs a point in time after --since",
+        ),
         (("--bootstrap-servers", "x:1", "--master", "sc://x"), "Spark Connect"),
         (("--demo",), "--follow reads a live cluster"),
     ],

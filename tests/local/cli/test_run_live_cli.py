@@ -64,7 +64,7 @@ def test_a_cluster_that_no_group_has_ever_used() -> None:
     with rota.Broker() as empty:
         found = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
         assert not found.log_ends
-        assert "does not exist: no group has ever been here" in str(found)
+        assert "does not exist: the cluster never had a group" in str(found)
         assert not found.records
         assert JOURNAL not in {*empty.topics}, "nothing is made by asking"
         again = find_journal(LiveCluster(settings={"bootstrap.servers": empty.bootstrap_servers}))
@@ -144,10 +144,16 @@ def test_wrong_credentials(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--demo", "--bootstrap-servers", "h:1"), "--demo brings its own evidence"),
-        (("--bootstrap-servers", "h:1", "--lookups", "-1"), "not a number from 0 on"),
-        (("--bootstrap-servers", "h:1", "--lookups", "many"), "not a number from 0 on"),
-        (("--config", "a=b"), "no journal to read"),
+        (("--demo", "--bootstrap-servers", "h:1"), "--demo uses simulated data"),
+        (
+            ("--bootstrap-servers", "h:1", "--lookups", "-1"),
+            "not a number between 0 and 1,000,000,000",
+        ),
+        (
+            ("--bootstrap-servers", "h:1", "--lookups", "many"),
+            "not a number between 0 and 1,000,000,000",
+        ),
+        (("--config", "a=b"), "no input"),
     ],
 )
 def test_a_wrong_command_line(run: Run, words: tuple[str, ...], problem: str) -> None:

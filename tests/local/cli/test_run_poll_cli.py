@@ -28,13 +28,13 @@ def run(rota_command: RotaCommand) -> Run:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--poll",), "--poll asks a live cluster: give --bootstrap-servers"),
-        (("--segments", "x", "--poll", "1s"), "--poll asks a live cluster"),
+        (("--poll",), "--poll reads a live cluster: give --bootstrap-servers"),
+        (("--segments", "x", "--poll", "1s"), "--poll reads a live cluster"),
         ((*HOST, "--for", "1m"), "--for is the duration of --poll"),
         ((*HOST, "--poll", "10ms"), "the shortest interval is 100ms"),
         ((*HOST, "--poll", "often"), "is not a time such as"),
         ((*HOST, "--poll", "--for", "0s"), "give a duration longer than 0"),
-        ((*HOST, "--poll", "--follow"), "--poll does without it"),
+        ((*HOST, "--poll", "--follow"), "--poll does not: give one of them"),
         ((*HOST, "--poll", "--demo"), "--demo uses simulated data"),
     ],
 )

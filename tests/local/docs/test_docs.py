@@ -160,5 +160,5 @@ def test_the_workflow_of_the_gate_passes_and_closes(
 def test_the_demo_of_the_readme_says_that_it_is_one() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^<!-- demo -->\n(.*?)^<!-- /demo -->", text, re.MULTILINE | re.DOTALL)
-    assert "DEMO: a simulated day, no cluster of anybody's" in shown
+    assert "DEMO: simulated data, not a real cluster" in shown
     assert "rota-demo" in shown

@@ -59,7 +59,7 @@ def test_a_reader_that_has_begun_can_go_on_after_the_next_run(tmp_path: Path) ->
 @pytest.mark.parametrize("level", store.TABLE_FOLDERS)
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, level: str) -> None:
     (tmp_path / level).mkdir()
-    with pytest.raises(InputError, match=f"{level} in it is not Rota's"):
+    with pytest.raises(InputError, match=f"Rota did not write {level} in it"):
         publish(tmp_path)
 
 

@@ -456,7 +456,7 @@ def test_what_could_not_be_read_is_counted(small: Made) -> None:
 
 def test_a_demo_says_so_and_nothing_else_does(small: Made, hostile: Made) -> None:
     shown = Reader(small[2]).text
-    assert shown.count("DEMO: a simulated day, no cluster of anybody's") == 1
+    assert shown.count("DEMO: simulated data, not a real cluster") == 1
     assert shown.count("DEMO: Rota report") == 1
     assert f'content: "{document.DEMO_BANNER_TEXT}"' in document.read_style()
     assert "DEMO" not in Reader(hostile[2]).text
@@ -491,7 +491,7 @@ def test_lag_in_records_is_sorted_among_its_like() -> None:
 def test_tables_without_rows_make_a_page_that_says_so(tmp_path: Path) -> None:
     told, _, text = made(gold_tables.nothing(tmp_path))
     assert told.groups == ()
-    assert "No rebalance of any group in this evidence." in Reader(text).text
+    assert "No group had a rebalance." in Reader(text).text
     assert unpacked(text) == {}
 
 

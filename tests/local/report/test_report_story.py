@@ -320,7 +320,7 @@ def test_the_first_line_tells_what_it_cost_and_for_whom_it_works() -> None:
     assert group(lag=behind(108.4)).first_line == (
         "orders: 10 rebalances. Use static membership: 1 rebalance instead of 10. "
         "Most lag: 108 s, orders-3 at 2026-11-15 06:00:00Z, 90 s after a rebalance. "
-        "The change works for the clients seen: Java."
+        "The change works for the members' clients: Java."
     )
 
 
@@ -355,19 +355,22 @@ def test_a_lag_that_is_usual_is_no_sentence(lagging: WorstLag, cost: str) -> Non
 @pytest.mark.parametrize(
     ("libraries", "whom"),
     [
-        ((), "The change works for Java's clients; which library these are could not be told."),
+        ((), "The change works for Java clients; the members' client library is unknown."),
         (
             ("unknown",),
-            "The change works for Java's clients; which library these are could not be told.",
+            "The change works for Java clients; the members' client library is unknown.",
         ),
-        (("librdkafka",), "The change works for the clients seen: librdkafka."),
+        (("librdkafka",), "The change works for the members' clients: librdkafka."),
         (
             ("java", "unknown"),
-            "The change works for the clients seen: Java; of some members the library could not "
-            "be told: Java's settings stand for them.",
+            "The change works for the members' clients: Java; for members with an unknown library "
+            "the steps show Java's settings.",
         ),
-        (("java", "kafka-streams"), "The change works for the clients seen: Java, Kafka Streams."),
-        (("of-tomorrow",), "The change works for the clients seen: of-tomorrow."),
+        (
+            ("java", "kafka-streams"),
+            "The change works for the members' clients: Java, Kafka Streams.",
+        ),
+        (("of-tomorrow",), "The change works for the members' clients: of-tomorrow."),
     ],
 )
 def test_for_whom_a_change_works(libraries: tuple[str, ...], whom: str) -> None:
@@ -408,12 +411,12 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
         "windows": [{"group": "a", "at": 7000, "whole": True}],
         "complete": [{"journal_partition": 3, "offset": 9, "at": 8000}],
         "lookups": {
-            "most": 9,
+            "allowed": 9,
             "made": 8,
             "partitions": 7,
-            "partitions_left_out": ["t-1"],
-            "of_a_time_that_is_deleted": 2,
-            "not_to_be_had": {"no such topic": ["u"]},
+            "skipped_partitions": ["t-1"],
+            "before_log_start": 2,
+            "failed": {"no such topic": ["u"]},
         },
         "unread": [{"what": "records", "count": 2, "examples": ["one"]}],
     }
@@ -425,13 +428,13 @@ def test_times_in_the_evidence_are_milliseconds_however_deep_they_are() -> None:
     assert found.windows == (("a", 7000, True),)
     assert found.complete == ((3, 9, 8000),)
     assert found.lookups is not None
-    assert found.lookups["not_to_be_had"] == {"no such topic": ["u"]}
+    assert found.lookups["failed"] == {"no such topic": ["u"]}
     assert found.unread == (("records", 2, ("one",)),)
     assert found.cluster is None
 
 
 def test_evidence_is_one_row() -> None:
-    with pytest.raises(InputError, match=r"gold/evidence: it has 2 rows, not one"):
+    with pytest.raises(InputError, match=r"gold/evidence has 2 rows instead of one"):
         read_evidence_summary(table(EVIDENCE, [evidence_row()] * 2))
 
 
@@ -447,12 +450,12 @@ def lines(read: EvidenceSummary, *causes: tuple[str, EvidenceMark, int]) -> list
 
 
 FIRST = (
-    "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+    "input: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
     "0 commits (stated), 0 generations (stated), 0 rebalances (inferred)"
 )
 NO_CAUSES = "causes: 0 stated by the broker's log, 0 inferred from the journal, 0 unknown"
 NO_LAG = (
-    "lag: not computed; --bootstrap-servers asks a cluster for log ends, --ends FILE gives samples"
+    "lag: not computed; use --bootstrap-servers to look up log ends, or --ends FILE with samples"
 )
 
 
@@ -463,11 +466,11 @@ def test_the_evidence_is_told_in_lines() -> None:
 def test_what_is_shown_is_said_where_it_is_not_all() -> None:
     begin, end = "2026-11-15 06:00:00Z", "2026-11-15 06:00:01Z"
     for told, shown in (
-        ({"since": MORNING}, f"shown: what happened from {begin} to the end"),
-        ({"until": MORNING}, f"shown: what happened from the beginning to {begin}"),
+        ({"since": MORNING}, f"shown: events from {begin} to the end"),
+        ({"until": MORNING}, f"shown: events from the beginning to {begin}"),
         (
             {"since": MORNING, "until": MORNING + 1000},
-            f"shown: what happened from {begin} to {end}",
+            f"shown: events from {begin} to {end}",
         ),
     ):
         assert lines(known(**told))[1] == shown
@@ -477,21 +480,21 @@ def test_samples_are_told_of_with_their_gaps() -> None:
     row = polled_row(["a"])
     sampled = ("left", EvidenceMark.SAMPLED, 4)
     assert lines(known(records=0, polled=row, samples=5), sampled) == [
-        "evidence: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "input: samples from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
         "0 commits (sampled), 0 generations (sampled), 0 rebalances (sampled)",
-        "sampled: 1 group in 3 rounds, every 2.5 s. A rebalance between two samples that ended "
-        "where it began is not seen; several are told of as one",
+        "sampled: 1 group in 3 rounds, every 2.5 s. Several rebalances between two samples "
+        "appear as one, or not at all if the group is the same again",
         "gap: no samples from 1970-01-01 00:00:01Z to the end: no answer",
         "gap: no samples from 1970-01-01 00:00:01Z to 1970-01-01 00:00:02Z: no answer",
         "causes: 0 stated by the broker's log, 0 inferred from the journal, 4 seen in samples, "
         "0 unknown",
-        "lag, from commit to commit: between 5 samples of log ends (sampled)",
+        "lag: from 5 samples of log ends (sampled)",
     ]
 
 
 def test_what_is_of_the_journal_and_of_samples_is_said_to_be_of_both() -> None:
     assert lines(known(polled=polled_row(["a"])))[0] == (
-        "evidence: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
+        "input: 1 record (stated) from 2026-11-15 06:00:00Z to 2026-11-15 07:00:00Z; "
         "0 commits (stated and sampled), 0 generations (stated and sampled), "
         "0 rebalances (inferred and sampled)"
     )
@@ -504,10 +507,10 @@ def test_what_compaction_took_is_said() -> None:
         for number in (0, 1000, 2000)
     ]
     assert lines(known(windows=windows, complete=complete))[1:3] == [
-        "the journal is compacted: of 2 groups the beginning is missing (inferred); what is told "
-        "of them is complete from their first entry on",
-        "commits: all of them are there from 2026-11-15 06:00:02Z on (inferred); before, "
-        "compaction took some, so that lag and inferred causes rest on fewer",
+        "the journal is compacted: the beginning of 2 groups is missing (inferred); from their "
+        "first record on these groups are complete",
+        "commits: complete from 2026-11-15 06:00:02Z on (inferred); compaction removed some "
+        "earlier commits, so lag and inferred causes are less certain before",
     ]
 
 
@@ -524,7 +527,7 @@ COUNTED = "causes: 1,500 stated by the broker's log, 3 inferred from the journal
     ("told", "hint"),
     [
         ({}, "; --server-log FILE would state them"),
-        ({"logs": 1}, "; the log that was given has no line about these groups"),
+        ({"logs": 1}, "; the broker log has no line about these groups"),
         ({"logs": 1, "lines": 9}, ""),
     ],
 )
@@ -534,12 +537,12 @@ def test_how_causes_are_known(told: dict[str, int], hint: str) -> None:
 
 def lookups(**told: Any) -> dict[str, Any]:
     row = {
-        "most": 9,
+        "allowed": 9,
         "made": 0,
         "partitions": 0,
-        "partitions_left_out": [],
-        "of_a_time_that_is_deleted": 0,
-        "not_to_be_had": {},
+        "skipped_partitions": [],
+        "before_log_start": 0,
+        "failed": {},
     }
     return row | told
 
@@ -548,34 +551,32 @@ CLUSTER = {
     "bootstrap_servers": "host:9092",
     "topic": "__consumer_offsets",
     "partitions": 50,
-    "most_records": 7,
+    "max_records": 7,
     "bytes": 1,
     "acls": [],
 }
 
 
 def test_what_lag_rests_on() -> None:
-    asked = lookups(made=1_000, partitions=1, of_a_time_that_is_deleted=1)
-    left_out = lookups(partitions_left_out=["t-1", "t-2"])
+    asked = lookups(made=1_000, partitions=1, before_log_start=1)
+    left_out = lookups(skipped_partitions=["t-1", "t-2"])
     assert lines(known(cluster=CLUSTER, lookups=asked, samples=9))[2:] == [
-        "lag, from commit to commit: by 1,000 look-ups of ends in 1 partition (sampled), as true "
-        "as the timestamps of their records",
-        "lag: 1 look-up found nothing left of that time (sampled): retention has deleted it",
+        "lag: from 1,000 lookups of log ends in 1 partition (sampled); as exact as the timestamps "
+        "of the records",
+        "lag: 1 lookup found no record (sampled): retention deleted the records of that time",
     ]
     assert lines(known(cluster=CLUSTER, lookups=left_out))[2:] == [
-        "lag: not computed; --lookups N asks a cluster for log ends, --ends FILE gives samples",
-        "lag: 2 partitions with commits (stated) not looked up: a larger --lookups N takes them in",
+        "lag: not computed; use --lookups N to look up log ends, or --ends FILE with samples",
+        "lag: 2 partitions with commits (stated) not looked up; use a larger --lookups N",
     ]
 
 
 def test_a_cluster_without_a_journal() -> None:
     bare = CLUSTER | {"partitions": 0}
     assert lines(known(first=None, last=None, cluster=bare)) == [
-        "evidence: the cluster has no journal (__consumer_offsets): no group has ever been here"
+        "input: the cluster has no journal (__consumer_offsets) because it never had a group"
     ]
-    assert lines(known(first=None, last=None, cluster=CLUSTER)) == [
-        "evidence: the journal is empty"
-    ]
+    assert lines(known(first=None, last=None, cluster=CLUSTER)) == ["input: the journal is empty"]
 
 
 def test_times_are_written_as_people_read_them() -> None:
@@ -628,14 +629,14 @@ def test_a_group_is_wanted_by_its_very_name_whatever_is_in_it(tmp_path: Path) ->
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
     told = build_story(gold_tables.read_gold_tables(str(nothing(tmp_path))))
     assert (told.groups, told.causes) == ((), ())
-    assert evidence_text.evidence_lines(told) == ["evidence: the journal is empty"]
+    assert evidence_text.evidence_lines(told) == ["input: the journal is empty"]
 
 
 def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(Unreachable) as said:
         gold_tables.read_gold_tables(str(out))
-    assert str(said.value) == f"{out}: no tables here; rota run --out {out} makes them"
+    assert str(said.value) == f"{out} has no tables; rota run --out {out} writes them"
 
 
 def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
@@ -646,23 +647,23 @@ def test_tables_of_another_version_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError) as said:
         gold_tables.read_gold_tables(str(out))
     assert str(said.value) == (
-        f"{out}: gold/evidence is not as this version of Rota writes it (it has no column demo); "
-        f"rota run --out {out} makes it anew"
+        f"{out}: another version of Rota wrote gold/evidence (it has no column demo); "
+        f"rota run --out {out} writes it again"
     )
     file.unlink()
     file.parent.rmdir()
     with pytest.raises(InputError) as said:
         gold_tables.read_gold_tables(str(out))
     assert str(said.value) == (
-        f"{out}: gold/evidence is not as this version of Rota writes it (it is not there); "
-        f"rota run --out {out} makes it anew"
+        f"{out}: another version of Rota wrote gold/evidence (it does not exist); "
+        f"rota run --out {out} writes it again"
     )
 
 
 def test_a_table_that_is_damaged_is_named(tmp_path: Path) -> None:
     out = nothing(tmp_path)
     (out / "gold" / "lag" / "part-0.parquet").write_bytes(b"PAR1 is all there is of it, PAR1")
-    with pytest.raises(InputError, match=r"gold/lag is not as this version of Rota writes it"):
+    with pytest.raises(InputError, match=r"another version of Rota wrote gold/lag"):
         gold_tables.read_gold_tables(str(out))
 
 

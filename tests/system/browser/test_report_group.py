@@ -65,8 +65,7 @@ def test_a_link_to_a_group_that_is_not_there_shows_the_list_and_says_so(
     window.page.evaluate("(link) => { location.hash = `#g=${link}`; }", link)
     window.at("#trouble").wait_for(state="visible")
     assert window.text("#trouble") == (
-        f"The link is to a group that this page does not have: {name}. "
-        "These are the groups that it has."
+        f"This page does not have the group of the link: {name}. These are the groups that it has."
     )
     assert window.at("#list").is_visible()
     assert not window.at("#group").is_visible()
@@ -405,13 +404,15 @@ def test_all_policies_are_compared(report: Opener, tables: Callable[[str], GoldT
 def test_policies_that_followed_each_other_are_told_with_arrows(report: Opener) -> None:
     window = report("changing")
     window.open("moving")
-    assert window.text("#was-title").startswith("As it was, range → sticky: 13 rebalances")
+    assert window.text("#was-title").startswith("Actual owners, range → sticky: 13 rebalances")
     used = window.at("#policies th:has(.tag.in-use) bdi")
     assert used.all_text_contents() == ["range → sticky"]
     window.back()
     window.open("settled")
     assert "should keep what it has (cooperative-sticky, eager)" in window.text("#no-would")
-    assert window.text("#was-title").startswith("As it was, range → cooperative-sticky, eager: ")
+    assert window.text("#was-title").startswith(
+        "Actual owners, range → cooperative-sticky, eager: "
+    )
 
 
 def test_every_rebalance_is_listed_with_its_cause_and_mark(
@@ -464,9 +465,9 @@ def test_lag_is_drawn_in_seconds_or_it_is_said_why_not(report: Opener) -> None:
     window = report()
     window.open("orders-app")
     assert window.at("canvas#lag").is_visible()
-    assert window.text("#lag-title").startswith("Lag in seconds, from commit to commit")
+    assert window.text("#lag-title").startswith("Lag in seconds: age of the oldest")
     label = window.at("#lag").get_attribute("aria-label") or ""
-    assert "from commit to commit: the most was 43 min, 2026-11-15 06:40:35" in label
+    assert "Lag over time: the largest was 43 min, 2026-11-15 06:40:35" in label
     box = window.box("#lag")
     assert "(sampled)" in window.pointed("#lag", (box["width"] / 2, box["height"] / 2))
     window.back()

@@ -45,7 +45,7 @@ def test_the_first_line_is_that_of_the_worst_group(
     assert worst["group"] == "orders-app"
     line = report().text("#first-line")
     assert line.startswith(worst["headline"])
-    assert line.endswith("The change works for the clients seen: Java.")
+    assert line.endswith("The change works for the members' clients: Java.")
 
 
 def test_every_group_is_there_with_the_numbers_of_the_tables(
@@ -101,7 +101,7 @@ def test_every_number_has_its_mark(report: Opener) -> None:
 
 
 def test_a_demo_says_so_on_every_view(report: Opener) -> None:
-    said = "DEMO: a simulated day, no cluster of anybody's"
+    said = "DEMO: simulated data, not a real cluster"
     for size in (WIDE, PHONE):
         window = report("demo", size=size)
         assert window.page.title() == "DEMO: Rota report"
@@ -313,7 +313,7 @@ def test_the_list_is_complete_without_scripts(
 
 def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
     window = report("nothing")
-    assert window.text("#first-line") == "No rebalance of any group in this evidence."
+    assert window.text("#first-line") == "No group had a rebalance."
     assert window.rows() == []
     assert window.text("#found") == "0 of 0 groups"
     window.at("#search").fill("x")

@@ -179,10 +179,10 @@ def test_groups_may_have_any_name(done: RunSummary) -> None:
 def test_what_cannot_be_decoded_is_kept_and_counted(done: RunSummary) -> None:
     kept = [row for row in rows(done, "bronze/journal") if row["journal_partition"] == 1]
     assert len(kept) == len(BAD_KEYS) + len(BAD_VALUES) + len(STRANGE) + 1
-    offsets, examples = unread(done, "records of offsets")
+    offsets, examples = unread(done, "offset records")
     assert offsets == 4
     assert "partition 1 offset 3: " in examples
-    groups, examples = unread(done, "records of groups")
+    groups, examples = unread(done, "group records")
     assert offsets + groups == len(BAD_KEYS) + len(BAD_VALUES), "nothing is passed over in silence"
     assert "partition 1 offset 5: " in examples
     assert {row["group"] for row in rows(done, "silver/commits")}.isdisjoint({"undecodable"})
@@ -190,7 +190,7 @@ def test_what_cannot_be_decoded_is_kept_and_counted(done: RunSummary) -> None:
 
 def test_records_of_kinds_that_are_not_read_are_named(done: RunSummary) -> None:
     for name in ("ShareGroupMetadata", "unknown"):
-        assert unread(done, f"a kind that is not decoded ({name})") == (1, "")
+        assert unread(done, f"a type that Rota does not decode ({name})") == (1, "")
 
 
 def test_the_account_tells_what_could_not_be_read(done: RunSummary) -> None:
@@ -276,7 +276,7 @@ def test_lines_of_another_version_are_counted(done: RunSummary) -> None:
 
 
 def test_samples_that_are_none_are_counted(done: RunSummary) -> None:
-    count, line = unread(done, "no samples of ends")
+    count, line = unread(done, "files of log end samples")
     assert count == 8
     assert line == "ends.jsonl line 2: no JSON"
     assert done.samples == 1

@@ -69,9 +69,9 @@ def test_a_live_cluster_gives_the_same_tables(
         build_story(gold_tables.read_gold_tables(str(tmp_path))), tmp_path / "report.html"
     )["cluster"]
     assert shown["partitions"] == 50
-    assert shown["most_records"] >= found.summary.records
+    assert shown["max_records"] >= found.summary.records
     assert shown["lookups"]["made"] == 0, "none of the topics is there"
-    (reason,) = shown["lookups"]["not_to_be_had"]
+    (reason,) = shown["lookups"]["failed"]
     assert "do not exist" in reason
 
 

@@ -158,6 +158,6 @@ def test_the_window_and_what_is_not_read_are_said(logged: Ran) -> None:
     assert summary.last is not None
     assert summary.last - summary.first > 200_000
     assert all(whole for _, _, whole in summary.windows)
-    kind = "records of a kind that is not decoded"
+    kind = "records of a type that Rota does not decode"
     assert {one.what.partition(" (")[0] for one in summary.unread} == {kind}
     assert f"{kind} (ShareGroupMetadata)" in {one.what for one in summary.unread}

@@ -13,13 +13,13 @@ function showCharts(chart) {
   const lag = lagChart(chart, view);
   instead(at('was'), at('no-was'), chart.rowTopic.length ? null : noBands());
   instead(at('would'), at('no-would'), would ? null : noAdvice(group));
-  instead(at('moves'), at('no-moves'), moves ? null : 'What moved is not known.');
-  instead(at('lag'), at('no-lag'), lag ? null : 'No lag of this group is known: no ends of its partitions were sampled. rota run --bootstrap-servers asks a cluster for them, --ends FILE gives samples.');
+  instead(at('moves'), at('no-moves'), moves ? null : 'The number of moved partitions is unknown.');
+  instead(at('lag'), at('no-lag'), lag ? null : 'The lag of this group is unknown: its partitions have no samples of log ends. rota run --bootstrap-servers asks a cluster for them, --ends FILE gives samples.');
   plots = [chart.rowTopic.length && was, would, moves, lag].filter(Boolean);
   describe(chart, { was, would, moves, lag });
 
   function noBands() {
-    return 'Who owned which partition is not known of this group.';
+    return 'The owners of this group's partitions are unknown.';
   }
 
   function again(whole) {
@@ -92,16 +92,16 @@ async function rehearse() {
 }
 
 function noAdvice(group) {
-  if (group.verdict === 'keep') return `This group should keep what it has (${group.now}): nothing that would be much better was found.`;
-  return 'What would have been better cannot be told of this group.';
+  if (group.verdict === 'keep') return `Keep ${group.now}: no other policy would be much better for this group.`;
+  return 'Rota cannot recommend a policy for this group.';
 }
 
 function lagChart({ lag }, view) {
   if (!lag) return null;
   at('lag-title').replaceChildren(
     lag.inSeconds
-      ? 'Lag in seconds, from commit to commit: the longest that a record waited to be committed as read, of all partitions '
-      : 'Lag in records (ages are not known), the most of all partitions ',
+      ? 'Lag in seconds: age of the oldest uncommitted record of all partitions '
+      : 'Lag in records (ages are unknown): largest of all partitions ',
     marked('sampled'));
   return new LagChart(
     at('lag'), view, lag,
@@ -123,14 +123,14 @@ function describe(chart, { would, moves, lag }) {
   const { group, rebalances, replayed, members } = chart;
   const time = stretch(chart.begin, chart.end);
   const rows = counted(chart.rowTopic.length, 'partition');
-  const hint = 'The table of rebalances below has every one.';
+  const hint = 'The table below lists all rebalances.';
   at('was').setAttribute('aria-label',
     `Who owned ${rows} as it was, ${time}: ${counted(members.length, 'member')}, ` +
     `${counted(rebalances.at.length, 'rebalance')} (${tally(rebalances.cause)}), ${group.mark}; ` +
     `causes: ${tally(rebalances.evidence)}. ${hint}`);
   at('was-title').replaceChildren(
-    'As it was, ', isolated(group.used), `: ${counted(rebalances.at.length, 'rebalance')} `, marked(group.mark));
-  at('would-title').replaceChildren('As it would have been');
+    'Actual owners, ', isolated(group.used), `: ${counted(rebalances.at.length, 'rebalance')} `, marked(group.mark));
+  at('would-title').replaceChildren('Under the recommended policy');
   if (would) {
     at('would').setAttribute('aria-label',
       `Who would have owned ${rows} under ${group.policy}, ${time}: ` +
@@ -139,13 +139,13 @@ function describe(chart, { would, moves, lag }) {
       ', ', isolated(group.policy), `: ${counted(replayed.at.length, 'rebalance')} `, marked('replayed'));
   }
   at('moves-title').replaceChildren(
-    'Moved (bar) against the fewest (tick), by rebalance ', marked(group.mark));
+    'Moved partitions (bar) and necessary moves (tick) of each rebalance ', marked(group.mark));
   at('moves').setAttribute('aria-label',
     `Partitions moved at each rebalance: ${number(group.moved)} in all, ${number(group.needed)} needed, ${group.mark}. ${hint}`);
   if (lag) {
     const [seconds, records, when, atLeast] = group.most_lag;
     const most = seconds === null ? counted(records, 'record') : `${atLeast ? 'at least ' : ''}${duration(seconds * SECOND)}`;
-    at('lag').setAttribute('aria-label', `Lag over time, from commit to commit: the most was ${most}, ${moment(when)}, sampled.`);
+    at('lag').setAttribute('aria-label', `Lag over time: the largest was ${most}, ${moment(when)}, sampled.`);
   }
   const causes = [...new Set([...rebalances.cause, ...(replayed ? replayed.cause : [])])];
   at('causes').replaceChildren(...causes.map((cause) => {

@@ -2,7 +2,7 @@
 const CLOSER = 0.5, FARTHER = 2, ASIDE = 0.25;
 const DRAGGED = 4;
 const CHOOSING = new Set(['ArrowUp', 'ArrowDown', 'Escape']);
-const HINT = 'Point at a chart to see who owned a partition then, and why the group rebalanced.';
+const HINT = 'Point at a chart to see the owner of a partition at that time, and the cause of a rebalance.';
 
 function controls({ view, cursor, again, say, was, would }) {
   const zoomed = (factor) => view.zoom(factor, cursor.time === null ? undefined : within(cursor.time));

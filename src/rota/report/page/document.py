@@ -42,22 +42,22 @@ from rota.report.story import (
 )
 
 MARK_MEANINGS = {
-    EvidenceMark.STATED: "the broker's log says so, or an entry of the journal itself",
-    EvidenceMark.INFERRED: "it follows from the journal",
-    EvidenceMark.SAMPLED: "it was asked for from outside, now and then",
-    EvidenceMark.REPLAYED: "it did not happen: the same history under another policy",
+    EvidenceMark.STATED: "the broker's log or a record of the journal states it",
+    EvidenceMark.INFERRED: "computed from the journal",
+    EvidenceMark.SAMPLED: "measured at intervals",
+    EvidenceMark.REPLAYED: "replayed: the same history under another policy",
 }
 
 TITLE = "Rota report"
 
 DEMO_PREFIX = "DEMO:"
 
-#: Stands over every view of a demo, and over every page of it that is printed (page.css).
-DEMO_BANNER_TEXT = f"{DEMO_PREFIX} a simulated day, no cluster of anybody's"
+#: Banner of every view and every printed page of a demo (page.css).
+DEMO_BANNER_TEXT = f"{DEMO_PREFIX} simulated data, not a real cluster"
 
 DEMO_BANNER = f'<aside id="demo" aria-label="Demo">{escape(DEMO_BANNER_TEXT)}</aside>'
 
-NO_REBALANCES = "No rebalance of any group in this evidence."
+NO_REBALANCES = "No group had a rebalance."
 
 LIST_COLUMNS = (
     ("name", "Group"),
@@ -75,16 +75,16 @@ COUNT_COLUMNS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"}
 
 UNKNOWN = "unknown"
 
-#: Signs that stand for themselves in a link, beside letters and numbers.
+#: Characters besides letters and digits that a link does not escape.
 URL_SAFE_CHARACTERS = "-_.!~*'()"
 
-#: Letters and patterns that show nothing.
+#: Invisible characters.
 INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 
-#: Groups that are shown at once where a script can show the others.
+#: Number of groups that are shown before the script shows all.
 SHOWN_GROUPS = 50
 
-#: A word that is read from right to left, or has signs that turn what comes after it.
+#: A word that is read from right to left, or that changes the direction of the text after it.
 RIGHT_TO_LEFT_WORD = re.compile(
     "(\\S*[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc"
     "\U00010800-\U00010fff\U0001e800-\U0001efff]\\S*)"
@@ -92,9 +92,9 @@ RIGHT_TO_LEFT_WORD = re.compile(
 
 
 def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
-    """Returns the whole page as text.
+    """Returns the page as text.
 
-    :param made_at: when the page is made, in milliseconds since 1970
+    :param made_at: time of the page, in milliseconds since 1970
     """
     code, style = read_script(), read_style()
     return Template(_read_template()).substitute(
@@ -122,7 +122,6 @@ def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
 
 
 def write_page(story: Story, gold: GoldTables, path: Path) -> None:
-    """Writes the page: see :func:`rota.report.page.document.write_text`."""
     write_text(render_page(story, gold, int(time.time() * 1000)), path)
 
 
@@ -131,7 +130,7 @@ def _read_template() -> str:
 
 
 def _content_security_policy(code: str, style: str) -> str:
-    """The page may load nothing, and no other script or style may run."""
+    """Returns a policy that allows only the page's own script and style."""
     return (
         f"default-src 'none'; script-src {content_hash(code)}; style-src {content_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
@@ -139,15 +138,12 @@ def _content_security_policy(code: str, style: str) -> str:
 
 
 def _worst_group_html(story: Story) -> str:
-    """The first line of the worst group, and how its numbers are known."""
     if not story.groups:
         return f'<p id="first-line">{escape(NO_REBALANCES)}</p>'
     worst = story.groups[0]
     known = f"Counts: {_mark_html(worst.mark)} {worst.mark}. Causes: {_known_causes_html(worst)}."
     if worst.verdict == CHANGE:
-        known += (
-            f" What would have been: {_mark_html(EvidenceMark.REPLAYED)} {EvidenceMark.REPLAYED}."
-        )
+        known += f" Replay: {_mark_html(EvidenceMark.REPLAYED)} {EvidenceMark.REPLAYED}."
     if worst.lag is not None:
         known += f" Lag: {_mark_html(EvidenceMark.SAMPLED)} {EvidenceMark.SAMPLED}."
     return (
@@ -157,13 +153,11 @@ def _worst_group_html(story: Story) -> str:
 
 
 def _known_causes_html(group: GroupStory) -> str:
-    """How the causes of a group's rebalances are known."""
-    told = (f"{number:,} {_mark_html(how)} {how}" for how, number in group.known_causes.items())
-    return ", ".join(told) or UNKNOWN
+    causes = (f"{number:,} {_mark_html(how)} {how}" for how, number in group.known_causes.items())
+    return ", ".join(causes) or UNKNOWN
 
 
 def _column_headings(story: Story) -> Iterator[str]:
-    """Each column's button, with the mark that all of its numbers share."""
     for key, title in LIST_COLUMNS:
         order = ' aria-sort="descending"' if key == "damage" else ""
         number = ' class="number"' if key in COUNT_COLUMNS | {"lag"} else ""
@@ -214,11 +208,11 @@ def _number_html(value: float | None) -> str:
 
 
 def lag_cell(lag: WorstLag | None) -> str:
-    """The most seconds that a group was behind; records, where no seconds are known."""
+    """Returns the largest lag in seconds, or in records if seconds are unknown."""
     if lag is None:
         return '<data value="-1">unknown</data>'
     if lag.most_seconds is None:
-        # below all that have seconds, and among each other by their number
+        # sorts below all groups with seconds
         return f'<data value="{-1 / (lag.most + 2):.15g}">{lag.most:,} records</data>'
     at_least = "≥ " if lag.at_least else ""
     return (
@@ -227,9 +221,8 @@ def lag_cell(lag: WorstLag | None) -> str:
 
 
 def _unread_html(evidence: EvidenceSummary) -> str:
-    """What could not be read, counted, with examples."""
     if not evidence.unread:
-        return '<p id="unread">Everything that was found could be read.</p>'
+        return '<p id="unread">Rota decoded the whole input.</p>'
     total, mark = sum(count for _, count, _ in evidence.unread), _mark_html(EvidenceMark.STATED)
     listed = "\n".join(
         f"<li>{count:,} {mark} {_sentence_html(what)}{_examples_html(examples)}</li>"
@@ -249,7 +242,7 @@ def _legend_items() -> Iterator[str]:
 
 
 def _data_elements(blobs: Iterable[str]) -> Iterator[str]:
-    """A group's packed data each; not a script, so that nothing runs it."""
+    """Yields an element with the packed data of each group; its type keeps it from running."""
     for place, blob in enumerate(blobs):
         yield f'<script type="text/plain" id="data-{place}">{blob}</script>'
 
@@ -308,19 +301,17 @@ SCRIPT_FILES = (
 
 
 def read_script() -> str:
-    """The text of the page's only script."""
     return (
         "(function () {\n'use strict';\n" + "\n".join(map(_read_asset, SCRIPT_FILES)) + "\n})();\n"
     )
 
 
 def read_style() -> str:
-    """The text of the page's only style."""
     return _read_asset("page.css")
 
 
 def content_hash(text: str) -> str:
-    """How a content security policy names an inline text."""
+    """Returns the hash of an inline text for a content security policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -338,15 +329,15 @@ def write_text(text: str, path: Path) -> None:
     """Writes a text: into a file, whole or not at all; into a pipe or device, directly; into an
     open descriptor such as ``/dev/stdout``, from its current position.
 
-    :raises OSError: it cannot be written; names the path as it was given
+    :raises OSError: the file cannot be written
     """
     try:
         number = file_descriptor(path)
         if number is not None:
-            # not by its path: that of a pipe leads nowhere, and that of a file begins at its start
+            # opening the path again would fail for a pipe, and start at 0 for a file
             _write_to(os.dup(number), text, "w")
             return
-        into = path.resolve()  # a link stays one
+        into = path.resolve()  # keep a symbolic link
         if into.exists() and not into.is_file():
             _write_to(into, text, "w")
         else:
@@ -356,7 +347,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def file_descriptor(path: Path) -> int | None:
-    """The number of the open file that a path stands for, like 1 of ``/dev/stdout``."""
+    """Returns the file descriptor that a path names, like 1 for ``/dev/stdout``."""
     found = _DESCRIPTOR.fullmatch(str(path.absolute()))
     if found is None:
         return None
@@ -370,7 +361,7 @@ def is_stdout(path: Path) -> bool:
     number = file_descriptor(path)
     try:
         return number is not None and os.path.samestat(os.fstat(number), os.fstat(1))
-    except OSError:  # it is closed
+    except OSError:  # the descriptor is closed
         return False
 
 

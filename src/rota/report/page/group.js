@@ -61,13 +61,13 @@ function fillKnown(group) {
     told.push(place ? ', ' : 'Causes: ', `${number} `, marked(how), ` ${how}`);
   });
   if (group.known_causes.length) told.push('. ');
-  if (group.verdict === 'change') told.push('What would have been: ', marked('replayed'), ' replayed. ');
+  if (group.verdict === 'change') told.push('Replay: ', marked('replayed'), ' replayed. ');
   if (group.most_lag) told.push('Lag: ', marked('sampled'), ' sampled. ');
   const clients = group.libraries.length ? group.libraries.join(', ') : UNKNOWN;
   told.push(`Clients: ${clients}. `);
   if (group.status) told.push(`Status at the end, by Burrow's rules: ${group.status} `, marked('sampled'), '. ');
   if (group.complete_from !== null) {
-    const whole = group.whole ? 'Its first record is there' : 'Its beginning is missing: it is complete';
+    const whole = group.whole ? 'The journal has its first record' : 'Its beginning is missing; the journal is complete';
     told.push(`${whole}${group.whole ? ',' : ' from'} ${moment(group.complete_from)}${group.whole ? '' : ' on'} `);
     told.push(marked(group.whole ? 'stated' : 'inferred'), '.');
   }
@@ -102,7 +102,7 @@ function fillPolicies({ group, policies }) {
     return element('tr', tags.length ? { class: 'chosen' } : null, name, ...numbers.map((one) => numberCell(one, kind)));
   });
   at('policies').tBodies[0].replaceChildren(...rows);
-  const none = 'What its members share is not known, so that no policy can be tried on it.';
+  const none = 'The assignments of this group are unknown, so Rota cannot replay it under other policies.';
   instead(at('policies'), at('no-policies'), rows.length ? null : none);
 }
 

@@ -58,7 +58,7 @@ async function open(found) {
 function refused(error) {
   ready = null;
   close();
-  complain(`This browser could not unpack the group: ${error.message}. Browsers of 2023 and newer can.`);
+  complain(`This browser cannot decompress the data of the group: ${error.message}. Use a browser from 2023 or newer.`);
 }
 
 function complain(...parts) {
@@ -84,7 +84,7 @@ function route() {
   if (found) { open(found); return; }
   close();
   if (name === null) return;
-  complain('The link is to a group that this page does not have: ', isolated(visible(name)), '. These are the groups that it has.');
+  complain('This page does not have the group of the link: ', isolated(visible(name)), '. It has these groups.');
   window.scrollTo(0, 0);
 }
 
