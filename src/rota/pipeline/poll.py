@@ -379,7 +379,9 @@ def sample_consumer_group(message: Message) -> GroupSample:
                 ),
                 library=detect_library(
                     LibrarySigns(
-                        group=group.group, client_id=member.client_id, group_instance_id=member.group_instance_id
+                        group=group.group,
+                        client_id=member.client_id,
+                        group_instance_id=member.group_instance_id,
                     )
                 ),
             )
