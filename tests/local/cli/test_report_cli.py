@@ -104,9 +104,9 @@ counts are inferred from the journal, unless the line says sampled; the evidence
   of causes is listed below; savings come from a replay of the same history
   under the other policy
 
-input: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15
-  12:00:20Z; 300 commits (stated and sampled), 44 generations (stated and
-  sampled), 44 rebalances (inferred and sampled)
+input: 435 records (stated) from 2026-11-15 06:00:00Z to 2026-11-15 12:00:20Z;
+  300 commits (stated and sampled), 44 generations (stated and sampled), 44
+  rebalances (inferred and sampled)
 sampled: 3 groups in 120 rounds, every 30 s. Several rebalances between two
   samples appear as one, or not at all if the group is the same again
 gap: no samples from 2026-11-15 06:01:00Z to 2026-11-15 06:02:00Z: the broker
