@@ -321,4 +321,4 @@ def test_tables_without_rows_make_a_page_that_says_so(report: Opener) -> None:
     window.page.goto(f"{window.address}#g=orders")
     window.at("#trouble").wait_for(state="visible")
     assert window.at("#list").is_visible()
-    assert "does not have: orders." in window.text("#trouble")
+    assert "does not have the group of the link: orders." in window.text("#trouble")

@@ -113,7 +113,7 @@ def test_a_link_to_a_hostile_name_that_is_not_there_names_it(name: str, report: 
     encoded = window.page.evaluate("encodeURIComponent", name)
     window.page.goto(f"{window.address}#g={encoded}")
     window.at("#trouble").wait_for(state="visible")
-    assert f"does not have: {name}. " in window.text("#trouble")
+    assert f"does not have the group of the link: {name}. " in window.text("#trouble")
     assert window.at("#trouble bdi").text_content() == name
     _nothing_got_in(window.page.evaluate(_INJECTED))
 

@@ -19,7 +19,7 @@ function showCharts(chart) {
   describe(chart, { was, would, moves, lag });
 
   function noBands() {
-    return 'The owners of this group's partitions are unknown.';
+    return 'The owners of the partitions are unknown.';
   }
 
   function again(whole) {

@@ -1,9 +1,9 @@
 // Elements, made of names that are only ever text.
 const MEANINGS = {
-  stated: "the broker's log says so, or an entry of the journal itself",
-  inferred: 'it follows from the journal',
-  sampled: 'it was asked for from outside, now and then',
-  replayed: 'it did not happen: the same history under another policy',
+  stated: "the broker's log or a record of the journal states it",
+  inferred: 'computed from the journal',
+  sampled: 'measured at intervals',
+  replayed: 'replayed: the same history under another policy',
 };
 
 function at(id) {
