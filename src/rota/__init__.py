@@ -1,26 +1,47 @@
-"""Kafka's consumer groups in Python: assign partitions, run groups, replay what happened to them.
+"""Kafka's consumer groups in Python.
 
-``import rota`` is light: a name is loaded on first use.
+Plan a rebalance before it happens:
+
+    plan = rota.assign("cooperative-sticky", {"orders": 6}, [rota.Member("a", ["orders"])])
+
+Read topics as a member of a group, with any strategy (``rota.AsyncConsumer`` for asyncio):
+
+    with rota.Consumer({"bootstrap.servers": "host:9092", "group.id": "g"}) as consumer:
+        consumer.subscribe("orders")
+        for record in consumer:
+            ...
+
+Test against a broker in the same process (or use the pytest fixture ``kafka``):
+
+    with rota.Broker() as broker:
+        broker.produce("orders", "a cup")
+
+Play a scenario with crashes, deploys and slow members: ``rota.simulate``. Write your own strategy:
+``rota.Assignor``. All errors are in ``rota.errors``. Each name is loaded on first use, so
+``import rota`` is fast.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
-import types
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rota import errors
-    from rota.broker.embedded import Broker
+    from rota.broker.control import Group, GroupMember, Record
+    from rota.broker.embedded import Broker, BrokerClock
     from rota.client.config import load_properties
+    from rota.client.fetch import Batch, BytesColumn
+    from rota.client.offsets import ListedOffset
     from rota.consumer.async_consumer import AsyncConsumer
     from rota.consumer.consumer import Consumer
     from rota.consumer.records import (
         ConsumerInterceptor,
         ConsumerRecord,
+        GroupMetadata,
         RebalanceListener,
         Records,
     )
@@ -35,59 +56,42 @@ if TYPE_CHECKING:
     )
     from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
     from rota.engine.plan import Move, Plan, assign
+    from rota.engine.simulator.rebalances import SimulatedRebalance
+    from rota.engine.simulator.scenario import Scenario
     from rota.engine.simulator.simulation import Simulation, simulate
-
-_HOMES = {
-    "Assignment": "rota.engine.model.member",
-    "Assignor": "rota.engine.assignors.interface",
-    "Consumer": "rota.consumer.consumer",
-    "Broker": "rota.broker.embedded",
-    "Cluster": "rota.engine.model.topic",
-    "AsyncConsumer": "rota.consumer.async_consumer",
-    "ConsumerInterceptor": "rota.consumer.records",
-    "ConsumerRecord": "rota.consumer.records",
-    "GroupAssignment": "rota.engine.model.member",
-    "GroupSubscription": "rota.engine.model.member",
-    "Member": "rota.engine.model.member",
-    "Move": "rota.engine.plan",
-    "OffsetAndMetadata": "rota.engine.model.topic",
-    "PartitionAssignor": "rota.engine.assignors.interface",
-    "Partitions": "rota.engine.model.topic",
-    "Plan": "rota.engine.plan",
-    "RebalanceListener": "rota.consumer.records",
-    "RebalanceProtocol": "rota.engine.model.member",
-    "Records": "rota.consumer.records",
-    "Simulation": "rota.engine.simulator.simulation",
-    "Subscription": "rota.engine.model.member",
-    "TopicPartition": "rota.engine.model.topic",
-    "assign": "rota.engine.plan",
-    "load_properties": "rota.client.config",
-    "simulate": "rota.engine.simulator.simulation",
-}
-
-#: What needs more than Rota alone, and who knows what.
-_NEEDY = {"Broker": "rota.broker", "Consumer": "rota.client", "AsyncConsumer": "rota.client"}
+    from rota.engine.simulator.timeline import PartitionStop
 
 __all__ = [
     "Assignment",
     "Assignor",
     "AsyncConsumer",
+    "Batch",
     "Broker",
+    "BrokerClock",
+    "BytesColumn",
     "Cluster",
     "Consumer",
     "ConsumerInterceptor",
     "ConsumerRecord",
+    "Group",
     "GroupAssignment",
+    "GroupMember",
+    "GroupMetadata",
     "GroupSubscription",
+    "ListedOffset",
     "Member",
     "Move",
     "OffsetAndMetadata",
     "PartitionAssignor",
+    "PartitionStop",
     "Partitions",
     "Plan",
     "RebalanceListener",
     "RebalanceProtocol",
+    "Record",
     "Records",
+    "Scenario",
+    "SimulatedRebalance",
     "Simulation",
     "Subscription",
     "TopicPartition",
@@ -97,34 +101,61 @@ __all__ = [
     "simulate",
 ]
 
+_MODULES = {
+    name: module
+    for module, names in {
+        "rota.broker.control": "Group GroupMember Record",
+        "rota.broker.embedded": "Broker BrokerClock",
+        "rota.client.config": "load_properties",
+        "rota.client.fetch": "Batch BytesColumn",
+        "rota.client.offsets": "ListedOffset",
+        "rota.consumer.async_consumer": "AsyncConsumer",
+        "rota.consumer.consumer": "Consumer",
+        "rota.consumer.records": "ConsumerInterceptor ConsumerRecord GroupMetadata "
+        "RebalanceListener Records",
+        "rota.engine.assignors.interface": "Assignor PartitionAssignor",
+        "rota.engine.model.member": "Assignment GroupAssignment GroupSubscription Member "
+        "RebalanceProtocol Subscription",
+        "rota.engine.model.topic": "Cluster OffsetAndMetadata Partitions TopicPartition",
+        "rota.engine.plan": "Move Plan assign",
+        "rota.engine.simulator.rebalances": "SimulatedRebalance",
+        "rota.engine.simulator.scenario": "Scenario",
+        "rota.engine.simulator.simulation": "Simulation simulate",
+        "rota.engine.simulator.timeline": "PartitionStop",
+    }.items()
+    for name in names.split()
+}
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and no others
+#: Names that need an extra, and the package whose ``missing()`` explains how to install it.
+_EXTRAS = dict.fromkeys(("Broker", "BrokerClock", "Group", "GroupMember", "Record"), "rota.broker")
+_EXTRAS |= dict.fromkeys(
+    ("AsyncConsumer", "Batch", "BytesColumn", "Consumer", "ListedOffset"), "rota.client"
+)
+
+
+if not TYPE_CHECKING:  # so that a type checker accepts only the names above
 
     def __getattr__(name: str) -> object:
         if name == "errors":
             return importlib.import_module("rota.errors")
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'rota' has no attribute {name!r}")
-        part = _NEEDY.get(name)
-        if part is not None and (problem := importlib.import_module(part).missing()):
+        package = _EXTRAS.get(name)
+        if package is not None and (problem := importlib.import_module(package).missing()):
             raise importlib.import_module("rota.errors").MissingExtra(problem)
-        value = globals()[name] = getattr(_loaded(_HOMES[name]), name)
-        return value
-
-    def _loaded(module: str) -> types.ModuleType:
-        """Without the collector, which would look through hundreds of new classes again and again,
-        for a tenth of the time that a broker takes to be there.
-        """
-        if not gc.isenabled():
-            return importlib.import_module(module)
+        # The garbage collector would examine hundreds of new classes again and again, which takes a
+        # tenth of the time to import a broker.
+        was_enabled = gc.isenabled()
         gc.disable()
         try:
-            return importlib.import_module(module)
+            value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
         finally:
-            gc.enable()
+            if was_enabled:
+                gc.enable()
+        return value
 
 
 def __dir__() -> list[str]:
-    """Without what cannot be loaded here: ``help(rota)`` would fail by it."""
-    parts = {part: importlib.import_module(part).missing() for part in set(_NEEDY.values())}
-    return sorted(name for name in __all__ if not parts.get(_NEEDY.get(name, "")))
+    # Without names whose extra is not installed, for which help(rota) would fail.
+    problems = {each: importlib.import_module(each).missing() for each in set(_EXTRAS.values())}
+    return sorted(name for name in __all__ if not problems.get(_EXTRAS.get(name, "")))

@@ -50,7 +50,7 @@ DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
 StrategySpec: TypeAlias = str | type[Assignor] | Assignor
 
 #: As in ``partition.assignment.strategy``: one, several, or several in one string.
-StrategyList: TypeAlias = "StrategySpec | Sequence[StrategyList]"
+StrategyList: TypeAlias = StrategySpec | Sequence["StrategyList"]
 
 
 def resolve_strategy(
