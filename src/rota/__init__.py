@@ -2,7 +2,8 @@
 
 Plan a rebalance before it happens:
 
-    plan = rota.assign("cooperative-sticky", {"orders": 6}, [rota.Member("a", ["orders"])])
+    members = [rota.Member(id=each, topics=["orders"]) for each in "abc"]
+    plan = rota.assign("cooperative-sticky", {"orders": 8}, members)
 
 Read topics as a member of a group, with any strategy (``rota.AsyncConsumer`` for asyncio):
 

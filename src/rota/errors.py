@@ -1,46 +1,15 @@
-"""All errors that Rota raises on purpose, in one tree.
-
-::
-
-    RotaError
-    ├── InputError              the caller's input is wrong; the message says what and where
-    │   ├── UnknownStrategy     no strategy has this name, or it cannot be loaded
-    │   └── UnknownSolver       the sticky strategies have no such solver
-    ├── Unreachable             a file, a server or Java cannot be reached or read
-    │   ├── MissingExtra        a package is not installed; also an ImportError
-    │   ├── DiskError           reading or writing a file of the data folder failed
-    │   ├── NotKafka            the server at an address is not a Kafka broker
-    │   ├── Untrusted           the TLS handshake failed: a certificate was not accepted
-    │   └── TimedOut            no response came in time
-    ├── FormatError             bytes do not follow their format
-    ├── StrategyError           a strategy failed or returned an invalid assignment
-    │   ├── StrategyFailed      the strategy raised an exception
-    │   └── BrokenRule          the assignment breaks a rule of valid assignments
-    ├── Refused                 a broker refused a request; carries Kafka's error code
-    │   ├── AuthenticationFailed    wrong credentials, or an unsupported mechanism
-    │   ├── AuthorizationFailed     no permission for a topic, a group or the cluster
-    │   ├── UnknownTopic        the topic does not exist, or its name is not allowed
-    │   └── NoOffset            no offset to read from: none is committed, or it is out of range
-    ├── RecordError             a record cannot be decoded; carries its topic, partition and offset
-    ├── Interrupted             ``wakeup`` interrupted a blocking call
-    └── GroupError              the group coordinator refused a request; carries Kafka's error code
-        ├── CommitFailed        the member no longer belongs to the generation it commits for
-        ├── RebalanceInProgress     the commit came during a rebalance: poll, then commit again
-        ├── RetriableCommitFailed   an asynchronous commit failed and may be retried
-        ├── Fenced              another process uses this member's group.instance.id
-        └── InconsistentProtocol    the members have no strategy in common
-"""
+"""All errors that Rota raises on purpose. Their common base is :class:`RotaError`."""
 
 from __future__ import annotations
 
 import enum
-import functools
+from typing import TypeVar
+
+ErrorT = TypeVar("ErrorT", bound="RotaError")
 
 
 class Code(enum.IntEnum):
-    """Kafka's error codes: those that a single-node broker returns, and those that clients
-    handle.
-    """
+    """The error codes of Kafka that a single-node broker returns or that clients handle."""
 
     UNKNOWN = -1
     NONE = 0
@@ -120,9 +89,21 @@ class Code(enum.IntEnum):
 class RotaError(Exception):
     """Base of every error that Rota raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are pickled with args alone, which are not the arguments of all constructors.
+        return _restore_error, (type(self), self.args, vars(self))
+
+
+def _restore_error(
+    cls: type[ErrorT], args: tuple[object, ...], attributes: dict[str, object]
+) -> ErrorT:
+    error = cls.__new__(cls, *args)
+    vars(error).update(attributes)
+    return error
+
 
 class InputError(RotaError):
-    """The caller's input is wrong. The message names what is wrong, and where."""
+    """The caller's input is wrong. The message names the wrong value and its place."""
 
 
 class UnknownStrategy(InputError):
@@ -142,7 +123,7 @@ class DiskError(Unreachable):
 
     def __init__(self, message: str, *, full: bool = False) -> None:
         super().__init__(message)
-        #: There is no space left.
+        #: The disk has no space left.
         self.full = full
 
 
@@ -151,24 +132,20 @@ class MissingExtra(Unreachable, ImportError):
 
 
 class NotKafka(Unreachable):
-    """The server at this address is not a Kafka broker. The message names the address, and
-    what the server may be.
-    """
+    """The server at this address is not a Kafka broker. The message names the probable server."""
 
     def __init__(self, message: str, *, certain: bool = True) -> None:
         super().__init__(message)
-        #: It has said something that no Kafka says; else it was silent, or hung up at once.
+        #: The server sent bytes that no Kafka sends. False: it was silent, or hung up at once.
         self.certain = certain
 
 
 class Untrusted(Unreachable):
-    """The TLS handshake failed: the client does not trust the broker, or the broker does not
-    trust the client. The message names the address and the reason.
-    """
+    """The TLS handshake failed: one side does not trust the certificate of the other."""
 
 
 class TimedOut(Unreachable):
-    """No response came in time. The message names what was waited for."""
+    """No response came in time, or an expected state was not reached in time."""
 
 
 class FormatError(RotaError):
@@ -192,24 +169,21 @@ class BrokenRule(StrategyError):
         self.rule = rule
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[BrokenRule], tuple[str, str, str]]:
-        return type(self), (self.strategy, self.rule, self.detail)
-
 
 class Refused(RotaError):
-    """A broker refused a request. The message may be sent to the client."""
+    """A broker refused a request. ``code`` is Kafka's error code."""
 
     def __init__(
         self, code: Code, message: str, *, records: tuple[tuple[int, str], ...] = ()
     ) -> None:
         super().__init__(message)
         self.code = code
-        #: The numbers of the records in their batch that are the reason, with what is wrong.
+        #: The refused records of a batch: their position in it, and the reason.
         self.records = records
 
 
 class AuthenticationFailed(Refused):
-    """The broker does not accept these credentials, or not with this mechanism."""
+    """The broker does not accept these credentials, or does not support the mechanism."""
 
 
 class AuthorizationFailed(Refused):
@@ -221,15 +195,13 @@ class UnknownTopic(Refused):
 
 
 class NoOffset(Refused):
-    """There is no offset to start reading from: none is committed, or it is out of range, and
+    """No offset to start reading from: none is committed, or it is out of range, and
     ``auto.offset.reset`` is ``none``. The message names the partitions.
     """
 
 
 class RecordError(RotaError):
-    """A record, or a batch of records, cannot be decoded. To continue after it, seek to
-    :attr:`next_offset`.
-    """
+    """A record or a batch cannot be decoded. To continue after it, seek to :attr:`next_offset`."""
 
     def __init__(
         self, topic: str, partition: int, offset: int, problem: str, *, next_offset: int
@@ -239,12 +211,8 @@ class RecordError(RotaError):
         self.partition = partition
         self.offset = offset
         self.problem = problem
-        #: The first offset behind what cannot be decoded.
+        #: The first offset behind the record or batch.
         self.next_offset = next_offset
-
-    def __reduce__(self) -> tuple[object, ...]:
-        made = functools.partial(type(self), next_offset=self.next_offset)
-        return made, (self.topic, self.partition, self.offset, self.problem)
 
 
 class Interrupted(RotaError):
@@ -258,14 +226,9 @@ class GroupError(RotaError):
         super().__init__(message)
         self.code = code
 
-    def __reduce__(self) -> tuple[type[GroupError], tuple[str, int]]:
-        return type(self), (str(self), self.code)
-
 
 class CommitFailed(GroupError):
-    """The member no longer belongs to the generation it commits for: its partitions belong to
-    other members now.
-    """
+    """The group continues without this member; its partitions belong to other members now."""
 
 
 class RebalanceInProgress(GroupError):
@@ -277,9 +240,7 @@ class RetriableCommitFailed(GroupError):
 
 
 class Fenced(GroupError):
-    """Another process has joined with this member's ``group.instance.id``. This member must
-    stop.
-    """
+    """Another process has joined with this member's ``group.instance.id``; this one must stop."""
 
 
 class InconsistentProtocol(GroupError):

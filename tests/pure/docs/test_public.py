@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import typing
 from collections.abc import Iterator
 
@@ -81,3 +82,18 @@ def test_public_objects_show_no_internals(public: type) -> None:
         assert not name.startswith("_")
         assert parameter.kind is not parameter.VAR_KEYWORD
     assert not {"core", "loop", "node", "server"} & set(dir(public))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        rota.errors.Refused(rota.errors.Code.INVALID_RECORD, "refused", records=((1, "no key"),)),
+        rota.errors.RecordError("t", 0, 17, "broken", next_offset=18),
+        rota.errors.GroupError("out", 22),
+        rota.errors.DiskError("full", full=True),
+        MissingExtra("pip install"),
+    ],
+)
+def test_errors_can_be_pickled(error: rota.errors.RotaError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
