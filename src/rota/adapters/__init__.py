@@ -1,3 +1,1 @@
-"""Rota inside other libraries: its strategies in kafka-python and aiokafka, its broker in
-pytest.
-"""
+"""Rota in other libraries: its strategies in kafka-python and aiokafka, its broker in pytest."""

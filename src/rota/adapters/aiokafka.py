@@ -7,12 +7,12 @@
 
     AIOKafkaConsumer("orders", group_id="g", partition_assignment_strategy=adapt("sticky"))
 
-aiokafka's consumer is eager, and passes a strategy neither static ids nor generations, owned
-partitions or racks: Range and RoundRobin order members by member id, and a claim of Sticky has no
-generation. Strategies that may run cooperatively are refused: as leader of a group with other
-clients they could not see what those still own, and would assign it to others. With several
-strategies in the list aiokafka (up to 0.14) joins once for each of them, so that every rebalance
-runs as many times: name one, unless the group is just being moved from one to another.
+aiokafka's consumer is eager. It passes no group instance ids, generations, owned partitions or
+racks to a strategy: Range and RoundRobin order members by member id, and Sticky's claims have no
+generation. Cooperative strategies are refused: the leader could not see the partitions that other
+clients of the group still own, and would assign them twice. aiokafka (up to 0.14) joins once for
+each strategy of the list, and every join is a rebalance: name one strategy, unless the group is
+being moved from one to another.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[aiokafka]'") from error
 
-#: Of subscriptions and assignments: the only one whose fields aiokafka has.
+#: Version of subscriptions and assignments: the only one whose fields aiokafka has.
 PROTOCOL_VERSION = 0
 
 
@@ -47,27 +47,27 @@ def adapt(
     solver: str = "exact",
     budget_ms: int = DEFAULT_BUDGET_MS,
 ) -> list[AbstractPartitionAssignor]:
-    """The value for ``partition_assignment_strategy``, strategies in order of preference.
+    """Returns the value for ``partition_assignment_strategy``, in order of preference.
 
-    A strategy is named by its wire name, ``package.module:Class`` or Java class name, or given as
-    a class or instance of :class:`rota.Assignor`. Sticky remembers what its consumer owns: call
-    this once for each consumer.
+    A strategy is a wire name, ``package.module:Class``, a Java class name, or a class or instance
+    of :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
+    partitions that its consumer owns.
     """
     found = resolve_strategies(strategies, solver=solver, budget=TimeBudget(budget_ms))
     for assignor in found:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(
                 f"strategy {assignor.name!r} cannot run in aiokafka, whose consumer is eager and "
-                "does not show the leader what others own; 'sticky' places the same way"
+                "does not show owned partitions to the leader; use 'sticky', which places alike"
             )
     return [_AdaptedAssignor(assignor) for assignor in found]
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
-    """A strategy as aiokafka calls it, for one consumer.
+    """The strategy of one consumer.
 
-    aiokafka's own strategies are classes with class methods, so that consumers of a process share
-    what sticky remembers; it calls an object just as well.
+    aiokafka's own strategies are classes with class methods, so that all consumers of a process
+    share Sticky's memory; aiokafka calls an object just as well.
     """
 
     name = "adapted"
@@ -77,32 +77,29 @@ class _AdaptedAssignor(AbstractPartitionAssignor):
         self._assignor = assignor
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:  # type: ignore[override]
-        """What this member tells the leader."""
-        wanted = sorted(topics)
-        user_data = self._assignor.subscription_user_data(wanted)
-        return ConsumerProtocolMemberMetadata(PROTOCOL_VERSION, wanted, user_data)
+        names = sorted(topics)
+        user_data = self._assignor.subscription_user_data(names)
+        return ConsumerProtocolMemberMetadata(PROTOCOL_VERSION, names, user_data)
 
     def assign(  # type: ignore[override]
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """On the leader: what every member is given."""
         group = {
-            member: Subscription(
-                topics=tuple(stated.subscription), user_data=stated.user_data or None
-            )
-            for member, stated in members.items()
+            member: Subscription(topics=tuple(sent.subscription), user_data=sent.user_data or None)
+            for member, sent in members.items()
         }
-        topics = sorted({topic for stated in group.values() for topic in stated.topics})
+        topics = sorted({topic for each in group.values() for topic in each.topics})
         counts = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        given = assign_as_leader(self._assignor, Cluster(counts), group)
-        return {member: _to_library_assignment(given[member]) for member in given}
+        assigned = assign_as_leader(self._assignor, Cluster(counts), group)
+        return {
+            member: ConsumerProtocolMemberAssignment(
+                PROTOCOL_VERSION,
+                [(topic, list(numbers)) for topic, numbers in each.partitions.by_topic().items()],
+                each.user_data,
+            )
+            for member, each in assigned.items()
+        }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:  # type: ignore[override]
-        """Remembers what this member owns now."""
         owned = Partitions.of(assignment.partitions())
         self._assignor.on_assignment(Assignment(owned, assignment.user_data), NO_GENERATION)
-
-
-def _to_library_assignment(given: Assignment) -> ConsumerProtocolMemberAssignment:
-    partitions = [(topic, list(numbers)) for topic, numbers in given.partitions.by_topic().items()]
-    return ConsumerProtocolMemberAssignment(PROTOCOL_VERSION, partitions, given.user_data)

@@ -134,7 +134,7 @@ def test_custom_strategy_that_breaks_a_rule_is_named() -> None:
 
 
 def test_cooperative_strategies_are_refused() -> None:
-    with pytest.raises(InputError, match="'sticky' places the same way"):
+    with pytest.raises(InputError, match="use 'sticky', which places alike"):
         adapt("cooperative-sticky")
 
 
