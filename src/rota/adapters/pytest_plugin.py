@@ -1,4 +1,4 @@
-"""The pytest plugin: ``kafka``, a broker for each test, and ``kafka_session``, one for all."""
+"""The pytest plugin: a broker for each test (``kafka``), or one for all (``kafka_session``)."""
 
 from __future__ import annotations
 
@@ -17,44 +17,42 @@ CONFIG_INI = "kafka_config"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declares the settings of an ini file."""
     parser.addini(
         CONFIG_INI,
-        "settings of the brokers that tests get, under Kafka's names: KEY=VALUE in each line",
+        "settings of the brokers for tests, under Kafka's names: KEY=VALUE in each line",
         type="linelist",
         default=[],
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(config={{...}}, users={{...}}, tls=...): what the broker of the fixture `kafka` "
-        "is given, as rota.Broker",
+        f"{MARKER}(config={{...}}, users={{...}}, tls=...): arguments of rota.Broker for the "
+        "fixture `kafka`",
     )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Says so where a marker would have no effect."""
+    """Refuses a marker that would have no effect."""
     names = getattr(item, "fixturenames", ())
     marked = item.get_closest_marker(MARKER) is not None
     if marked and "kafka_session" in names and "kafka" not in names:
         raise pytest.UsageError(
-            f"@pytest.mark.{MARKER} is for the fixture kafka: the settings of kafka_session, which "
-            f"all tests share, are in the ini file ({CONFIG_INI})"
+            f"@pytest.mark.{MARKER} is for the fixture kafka: write the settings of kafka_session, "
+            f"which all tests share, into the ini file ({CONFIG_INI})"
         )
 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A Kafka-compatible broker of this test's own, empty; ``kafka.bootstrap_servers``."""
+    """An empty Kafka-compatible broker for one test, at ``kafka.bootstrap_servers``."""
     marks = list(request.node.iter_markers(MARKER))
     given: dict[str, object] = {}
     config = _read_ini_settings(request.config)
-    for mark in reversed(marks):  # the nearest says the last word
+    for mark in reversed(marks):  # the nearest mark wins
         if mark.args:
-            raise pytest.UsageError(f"@pytest.mark.{MARKER} takes names only: config={{...}}")
+            raise pytest.UsageError(f"@pytest.mark.{MARKER} takes keywords only: config={{...}}")
         config.update(mark.kwargs.get("config", {}))
         given.update({key: value for key, value in mark.kwargs.items() if key != "config"})
     with _make_broker(config, given) as broker:
@@ -63,7 +61,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def kafka_session(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A Kafka-compatible broker that all tests share; what one leaves in it, others find."""
+    """A Kafka-compatible broker that all tests share, with the topics and groups they leave."""
     with _make_broker(_read_ini_settings(request.config), {}) as broker:
         yield broker
 
@@ -79,7 +77,7 @@ def _read_ini_settings(config: pytest.Config) -> dict[str, object]:
 
 
 def _make_broker(config: Mapping[str, object], given: Mapping[str, object]) -> Broker:
-    from rota.broker import missing  # noqa: PLC0415 (only tests that ask pay for it)
+    from rota.broker import missing  # noqa: PLC0415 (loaded only by tests that use it)
 
     if (problem := missing()) is not None:
         pytest.fail(problem, pytrace=False)
@@ -88,6 +86,6 @@ def _make_broker(config: Mapping[str, object], given: Mapping[str, object]) -> B
     known = inspect.signature(Broker).parameters
     for name in given.keys() - known.keys():
         raise pytest.UsageError(
-            f"@pytest.mark.{MARKER}: {name} is none of rota.Broker's arguments: {', '.join(known)}"
+            f"@pytest.mark.{MARKER}: rota.Broker has no argument {name}; it has {', '.join(known)}"
         )
     return Broker(config=config, **given)  # type: ignore[arg-type]

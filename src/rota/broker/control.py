@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -35,7 +36,6 @@ from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
 T = TypeVar("T")
 ResponseT = TypeVar("ResponseT", bound=GroupResponse)
-SortableT = TypeVar("SortableT", str, TopicPartition)
 
 #: A key, a value or a header's value; text is encoded as UTF-8.
 RecordData: TypeAlias = bytes | str | None
@@ -188,7 +188,8 @@ class BrokerControl:
             if topics.get(topic) is None and config.auto_create_topics:
                 topics.create(topic, config.default_partitions, {}, now)
             found = find_topic(topics, topic)
-            chosen = _choose_partition(found, encoded_key, partition)
+            _check_partition(found, partition)
+            chosen = _choose_partition(found, encoded_key) if partition is None else partition
             time_ = now if timestamp is None else timestamp
             stored: list[Record] = []
             for batch in _split_into_batches(
@@ -467,21 +468,18 @@ def _encode_headers(headers: RecordHeaders) -> EncodedHeaders:
     return tuple((name.encode(), _encode_data(f"header {name!r}", value)) for name, value in pairs)
 
 
-def _choose_partition(topic: Topic, key: bytes | None, partition: int | None) -> int:
-    if partition is not None:
-        return _check_partition(topic, partition)
+def _choose_partition(topic: Topic, key: bytes | None) -> int:
     if key is not None:
         return choose_partition(key, topic.partition_count)
     return min(range(topic.partition_count), key=lambda number: topic.logs[number].log_end_offset)
 
 
-def _check_partition(topic: Topic, partition: int) -> int:
-    if not 0 <= partition < topic.partition_count:
+def _check_partition(topic: Topic, partition: int | None) -> None:
+    if partition is not None and not 0 <= partition < topic.partition_count:
         raise InputError(
             f"partition {partition}: topic {topic.name!r} has {topic.partition_count}, "
             "numbered from 0"
         )
-    return partition
 
 
 def _split_into_batches(
@@ -506,8 +504,7 @@ def _split_into_batches(
 def _read_records(
     topic: Topic, partition: int | None, offset: int | None, max_records: int | None = None
 ) -> list[Record]:
-    if partition is not None:
-        _check_partition(topic, partition)
+    _check_partition(topic, partition)
     records: list[Record] = []
     for number in range(topic.partition_count) if partition is None else [partition]:
         log = topic.logs[number]
@@ -560,28 +557,18 @@ def _ask_coordinator(
 
 
 def _make_member(protocol_type: str, member: DescribedMember) -> GroupMember:
-    is_consumer = protocol_type == CONSUMER_PROTOCOL_TYPE
-    metadata = member.metadata if is_consumer else b""
-    assignment = member.assignment if is_consumer else b""
+    topics: list[str] = []
+    partitions: list[TopicPartition] = []
+    if protocol_type == CONSUMER_PROTOCOL_TYPE:
+        with suppress(FormatError):  # empty, or a format of the client's own
+            topics = sorted(consumer_protocol.decode_subscription(member.metadata).topics)
+        with suppress(FormatError):
+            partitions = sorted(consumer_protocol.decode_assignment(member.assignment).partitions)
     return GroupMember(
         id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host,
-        topics=_decode_sorted(
-            lambda data: consumer_protocol.decode_subscription(data).topics, metadata
-        ),
-        partitions=_decode_sorted(
-            lambda data: consumer_protocol.decode_assignment(data).partitions, assignment
-        ),
+        topics=tuple(topics),
+        partitions=tuple(partitions),
     )
-
-
-def _decode_sorted(
-    decode: Callable[[bytes], Iterable[SortableT]], data: bytes
-) -> tuple[SortableT, ...]:
-    """Decodes and sorts; returns nothing if the client uses a format of its own."""
-    try:
-        return tuple(sorted(decode(data))) if data else ()
-    except FormatError:
-        return ()

@@ -64,8 +64,8 @@ def test_what_is_wrong_is_said(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "*did you mean num.partitions*",
-            "*takes names only*",
-            "*colour is none of rota.Broker's arguments: data_dir, port*",
+            "*takes keywords only*",
+            "*rota.Broker has no argument colour; it has data_dir, port*",
             "*is for the fixture kafka: *kafka_config*",
         ]
     )
