@@ -6,26 +6,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rota.client.config import require_mapping
 from rota.client.fetch import Batch
-from rota.client.offsets import ListedOffset
-from rota.consumer.arguments import OffsetsArgument, PartitionLike, TimesArgument
 from rota.consumer.async_consumer import CLOSE_TIMEOUT, AsyncConsumer, BaseConsumer
 from rota.consumer.core import POLL_TIMEOUT, ConsumerCore
 from rota.consumer.member_driver import ForkCheck
 from rota.consumer.records import ConsumerRecord, Records
-from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    """Makes a blocking method of a coroutine method, with its signature and docstring."""
+
+    @functools.wraps(method)
+    def run(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return consumer._loop.run(method(consumer._async, *args, **kwargs))
+
+    return run
 
 
 class Consumer(BaseConsumer):
@@ -47,8 +58,6 @@ class Consumer(BaseConsumer):
     consumer can be used again after every error except ``Fenced``.
     """
 
-    # The end of this module copies the docstrings of AsyncConsumer's methods.
-
     def __init__(self, config: Mapping[str, object]) -> None:
         settings = require_mapping(config)
         self._loop = PrivateEventLoop()
@@ -58,9 +67,6 @@ class Consumer(BaseConsumer):
             self._loop.close()
             raise
         self._async = AsyncConsumer._from_core(self._core)
-
-    def unsubscribe(self) -> None:
-        self._loop.run(self._async.unsubscribe())
 
     def poll(self, timeout: float = POLL_TIMEOUT, max_records: int | None = None) -> Records:
         self._core.check_poll(timeout, max_records)
@@ -87,37 +93,15 @@ class Consumer(BaseConsumer):
             if not (core.is_closing or core.fill_records_now()):
                 self._loop.run(core.fill_records(POLL_TIMEOUT))
 
-    def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
-        self._loop.run(self._async.commit(offsets, timeout))
-
-    def committed(
-        self, partitions: Iterable[PartitionLike], timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return self._loop.run(self._async.committed(partitions, timeout))
-
-    def position(self, partition: PartitionLike, timeout: float | None = None) -> int:
-        return self._loop.run(self._async.position(partition, timeout))
-
-    def beginning_offsets(
-        self, partitions: Iterable[PartitionLike], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        return self._loop.run(self._async.beginning_offsets(partitions, timeout))
-
-    def end_offsets(
-        self, partitions: Iterable[PartitionLike], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        return self._loop.run(self._async.end_offsets(partitions, timeout))
-
-    def offsets_for_times(
-        self, times: TimesArgument, timeout: float | None = None
-    ) -> dict[TopicPartition, ListedOffset | None]:
-        return self._loop.run(self._async.offsets_for_times(times, timeout))
-
-    def partitions_for_topic(self, topic: str, timeout: float | None = None) -> tuple[int, ...]:
-        return self._loop.run(self._async.partitions_for_topic(topic, timeout))
-
-    def topics(self, timeout: float | None = None) -> dict[str, int]:
-        return self._loop.run(self._async.topics(timeout))
+    unsubscribe = _blocking(AsyncConsumer.unsubscribe)
+    commit = _blocking(AsyncConsumer.commit)
+    committed = _blocking(AsyncConsumer.committed)
+    position = _blocking(AsyncConsumer.position)
+    beginning_offsets = _blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = _blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = _blocking(AsyncConsumer.offsets_for_times)
+    partitions_for_topic = _blocking(AsyncConsumer.partitions_for_topic)
+    topics = _blocking(AsyncConsumer.topics)
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         if not (self._core.is_closing or self._core.fork_check.is_forked):
@@ -137,6 +121,12 @@ class Consumer(BaseConsumer):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    __init__.__doc__ = AsyncConsumer.__init__.__doc__
+    __iter__.__doc__ = AsyncConsumer.__aiter__.__doc__
+    poll.__doc__ = AsyncConsumer.poll.__doc__
+    poll_batches.__doc__ = AsyncConsumer.poll_batches.__doc__
+    close.__doc__ = AsyncConsumer.close.__doc__
 
 
 class PrivateEventLoop:
@@ -231,13 +221,3 @@ def _refuse_coroutine(result: object) -> None:
     if inspect.iscoroutine(result):
         result.close()
         raise InputError(f"{result.__qualname__} is async: only rota.AsyncConsumer can await it")
-
-
-def _copy_docstrings() -> None:
-    Consumer.__iter__.__doc__ = AsyncConsumer.__aiter__.__doc__
-    for name, method in vars(Consumer).items():
-        if inspect.isfunction(method) and method.__doc__ is None:
-            method.__doc__ = getattr(getattr(AsyncConsumer, name, None), "__doc__", None)
-
-
-_copy_docstrings()
