@@ -26,7 +26,7 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.scenario import Scenario
-from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
 LATE = "the application has not polled in time"
@@ -100,7 +100,7 @@ class Truth:
 
 def played(scenario: Scenario, seed: int) -> Truth:
     """Plays a scenario, members as Java's consumers."""
-    trace = ScenarioRunner(scenario, SimulationPolicy(solver="kafka"), seed, skip=True).run().trace
+    trace = ScenarioRunner(scenario, solver="kafka", seed=seed).run().trace
     entries = [record for record in trace if record.type is TraceEventType.JOURNAL]
     records = [
         JournalRecord(offset, record.at, record.detail)  # type: ignore[arg-type]

@@ -1,6 +1,4 @@
-"""``rota simulate``: what a scenario does to a group, under each policy. The flags;
-simulate_scenario.py does the work.
-"""
+"""``rota simulate``: the flags. simulate_scenario.py runs the scenario and prints the result."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ from collections.abc import Callable
 from rota.engine.assignors.sticky import SOLVERS
 
 DESCRIPTION = """\
-Plays a scenario (members join, crash, stall, restart; partitions are added; pods are deployed)
-through Rota's own coordinator and members under a virtual clock, and shows every rebalance: why,
-how long, what moved against the fewest, and how long partitions stood still. Nothing is
-connected to; a day takes seconds.
+Runs a scenario (members join, crash, stall, restart; partitions are added; pods are deployed)
+through Rota's own coordinator and members under a virtual clock. Shows every rebalance: its reason,
+its duration, the moves it made and needed, and how long partitions were stopped. It connects to
+nothing; a day takes seconds.
 """
 
 EXAMPLES = """\
@@ -25,10 +23,10 @@ examples:
   rota simulate examples/crash.toml --strategy cooperative-sticky --static
       another strategy for all members, and static ids
   rota simulate examples/crash.toml --max-stopped 300
-      for CI: exit code 1 if partitions stand still for more than 300 seconds, added up
+      for CI: exit code 1 if partitions are stopped for more than 300 seconds in total
   rota simulate examples/slow-poller.toml --json | jq .moved
 
-scenario file (docs/how-to/simulate.md has all of it):
+scenario file (docs/how-to/simulate.md describes every key):
   duration = "30m"
   strategy = "range"
   [topics]
@@ -42,7 +40,7 @@ scenario file (docs/how-to/simulate.md has all of it):
 
 """
 
-#: Options that may end it with exit code 1.
+#: Options that can cause exit code 1.
 LIMITS = ("--max-stopped",)
 
 MAX_SEED = 2**63 - 1
@@ -53,10 +51,9 @@ NARROW, WIDE = 40, 1_000
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
 ) -> None:
-    """Adds this command to the command line."""
     parser = commands.add_parser(
         "simulate",
-        help="what a scenario does to a group, under each policy",
+        help="run a scenario and show its rebalances, under one policy or all",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -72,15 +69,15 @@ def _add_policy_flags(policy: argparse._ArgumentGroup) -> None:
         "--strategy",
         action="append",
         metavar="NAME",
-        help="for all members, instead of the scenario's; a wire name, a Java class name or "
-        "package.module:Class; several, in order, as in partition.assignment.strategy",
+        help="strategy for all members, instead of the scenario's: a wire name, a Java class name "
+        "or package.module:Class; several in order, as in partition.assignment.strategy",
     )
     policy.add_argument(
         "--solver",
         default="exact",
         metavar="|".join(SOLVERS),
-        help="for the sticky strategies: exact, the best there is (default); kafka, what Java "
-        "consumers do",
+        help="for the sticky strategies: exact finds the fewest moves (default), kafka assigns "
+        "as Java consumers do",
     )
     membership = policy.add_mutually_exclusive_group()
     membership.add_argument(
@@ -92,7 +89,7 @@ def _add_policy_flags(policy: argparse._ArgumentGroup) -> None:
     membership.add_argument(
         "--dynamic", action="store_false", dest="static", help="no member has a static id"
     )
-    policy.add_argument("--compare", action="store_true", help="all policies side by side")
+    policy.add_argument("--compare", action="store_true", help="compare all policies")
     policy.add_argument(
         "--seed",
         type=_integer_between("seed", 0, MAX_SEED),
@@ -111,18 +108,18 @@ def _add_output_flags(output: argparse._ArgumentGroup) -> None:
         "--width",
         type=_integer_between("width", NARROW, WIDE),
         metavar="N",
-        help="columns of the picture (default: the terminal's)",
+        help="columns of the timeline (default: the terminal's)",
     )
     output.add_argument(
         "--max-stopped",
         type=_parse_seconds,
         metavar="SECONDS",
-        help="exit with 1 if partitions stand still for longer, added up over all of them",
+        help="exit with 1 if partitions are stopped for longer, summed over all of them",
     )
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Plays the scenario; true if the limit on standstill is exceeded."""
+    """Runs the scenario; returns whether ``--max-stopped`` is exceeded."""
     from rota.cli import simulate_scenario  # noqa: PLC0415 (other commands do without the simulator)
 
     return simulate_scenario.run_simulate(args)

@@ -9,23 +9,30 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import assert_never
 
+from rich.console import Console
+from rich.progress import Progress
 from rich.text import Text
 
 from rota.cli.flags import import_from_working_directory
 from rota.cli.render import count_noun, make_console, make_table, printable_text
-from rota.engine.assignors.registry import BUILT_IN, resolve_strategies, resolve_strategy
+from rota.engine.assignors.registry import (
+    BUILT_IN,
+    StrategyList,
+    resolve_strategies,
+    resolve_strategy,
+)
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
 from rota.engine.simulator.rebalances import (
     LEAVE_PREFIX,
     POLLED_LATE,
-    RebalanceWait,
     SimulatedRebalance,
 )
 from rota.engine.simulator.scenario import (
@@ -44,13 +51,7 @@ from rota.engine.simulator.scenario import (
     SubscribeEvent,
     read_scenario,
 )
-from rota.engine.simulator.simulation import (
-    Simulation,
-    SimulationPolicy,
-    list_policies,
-    run_scenario,
-    sum_stops_by_owner,
-)
+from rota.engine.simulator.simulation import Simulation, simulate, sum_stops_by_owner
 from rota.engine.simulator.timeline import (
     PartitionStop,
     ProcessState,
@@ -59,7 +60,7 @@ from rota.engine.simulator.timeline import (
 )
 from rota.errors import InputError
 
-#: Seconds after which somebody who waits wants to see that something happens.
+#: Seconds after which a terminal shows a progress bar.
 PROGRESS_AFTER = 1.0
 
 
@@ -74,63 +75,96 @@ def run_simulate(args: argparse.Namespace) -> bool:
         _compare_policies(scenario, args)
         return False
     strategy = _split_strategies(args.strategy) or None
-    policy = SimulationPolicy(strategy=strategy, solver=args.solver, static=args.static)
-    with _SimulationProgress(1) as told:
-        simulation = run_scenario(scenario, policy, args.seed, progress=told)
+    (simulation,) = _run_simulations(scenario, args, [(strategy, args.static)])
     if args.json:
         _print_json(simulation.to_dict())
     else:
-        print_simulation(simulation, _picture_width(args), everything=args.all)
+        width = args.width or shutil.get_terminal_size().columns
+        print_simulation(simulation, width, everything=args.all)
     return _exceeds_limit(simulation, args.max_stopped)
 
 
+def _run_simulations(
+    scenario: Scenario,
+    args: argparse.Namespace,
+    policies: Sequence[tuple[StrategyList | None, bool | None]],
+) -> list[Simulation]:
+    """Runs the scenario under each strategy and membership. A bar on standard error shows the
+    progress if that is a terminal and the simulation takes long.
+    """
+    started = time.monotonic()
+    done = 0
+    update: Callable[[float], None] | None = None
+    with ExitStack() as stack:
+
+        def progress(share: float) -> None:
+            nonlocal done, update
+            is_long = time.monotonic() - started > PROGRESS_AFTER
+            if update is None and is_long and sys.stderr.isatty():
+                bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+                task = bar.add_task("simulating", total=len(policies))
+                update = lambda completed: bar.update(task, completed=completed)  # noqa: E731
+            if update is not None:
+                update(done + share)
+            done += share == 1
+
+        return [
+            simulate(
+                scenario,
+                strategy,
+                solver=args.solver,
+                static=static,
+                seed=args.seed,
+                progress=progress,
+            )
+            for strategy, static in policies
+        ]
+
+
 def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
-    policies = [SimulationPolicy(solver=args.solver), *_policies_to_compare(args)]
-    with _SimulationProgress(len(policies)) as told:
-        found = [run_scenario(scenario, policy, args.seed, progress=told) for policy in policies]
+    found = _run_simulations(scenario, args, [(None, None), *_policies_to_compare(args)])
     if args.json:
         best = best_simulation(found)
         same = [] if best is None else equally_good(found, best)
         _print_json(
             {
                 "compare": [{**one.summary(), "notes": list(one.notes)} for one in found],
-                "best": best and best.policy.label,
-                "same": [one.policy.label for one in same],
+                "best": best and best.policy,
+                "same": [one.policy for one in same],
             }
         )
     else:
         print_comparison(found, everything=args.all)
 
 
-def _policies_to_compare(args: argparse.Namespace) -> list[SimulationPolicy]:
-    """Every built-in strategy, and those the user named beside them."""
-    memberships = (False, True) if args.static is None else (args.static,)
+def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
+    """Returns each strategy to compare, static and dynamic: the built-in strategies and those that
+    the user named.
+    """
     named = [
         name
         for name in _split_strategies(args.strategy)
         if resolve_strategy(name).name not in BUILT_IN
     ]
-    own = [
-        SimulationPolicy(strategy=name, solver=args.solver, static=static)
-        for name in named
-        for static in memberships
-    ]
-    return [policy for policy in list_policies(args.solver) if policy.static in memberships] + own
+    memberships = (False, True) if args.static is None else (args.static,)
+    return [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
 
 
 def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
-    """Returns whether the limit is exceeded. It also counts as exceeded if partitions were
-    never read.
-    """
+    """Returns whether the limit is exceeded; partitions that were never read always exceed it."""
     if limit is None:
         return False
     if simulation.stopped > limit * 1000:
-        problem = f"partitions stood still for {simulation.stopped / 1000:,.1f} seconds, more than"
+        problem = (
+            f"partitions were stopped for {simulation.stopped / 1000:,.1f} seconds in total, "
+            f"more than --max-stopped {limit:g}"
+        )
     elif simulation.unread:
-        problem = f"{count_noun(len(simulation.unread), 'partition')} never read: this cannot pass"
+        unread = count_noun(len(simulation.unread), "partition")
+        problem = f"{unread} never read, which exceeds every --max-stopped"
     else:
         return False
-    print(f"rota: {problem} --max-stopped {limit:g}", file=sys.stderr)  # noqa: T201
+    print(f"rota: {problem}", file=sys.stderr)  # noqa: T201
     return True
 
 
@@ -142,47 +176,6 @@ def _read_scenario_file(path: str) -> Scenario:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
     return read_scenario(text, path)
-
-
-def _picture_width(args: argparse.Namespace) -> int:
-    width: int | None = args.width
-    return shutil.get_terminal_size().columns if width is None else width
-
-
-class _SimulationProgress:
-    """A bar on standard error, if that is a terminal and the work takes long."""
-
-    def __init__(self, plays: int) -> None:
-        self._simulations = plays
-        self._done = 0
-        self._since = time.monotonic()
-        self._update: Callable[[float], None] | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _SimulationProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def __call__(self, share: float) -> None:
-        """So much of the play is over."""
-        if self._update is None and self._is_long():
-            self._update = self._bar()
-        if self._update is not None:
-            self._update(self._done + share)
-        self._done += share == 1
-
-    def _is_long(self) -> bool:
-        return sys.stderr.isatty() and time.monotonic() - self._since > PROGRESS_AFTER
-
-    def _bar(self) -> Callable[[float], None]:
-        from rich.console import Console  # noqa: PLC0415 (only where somebody waits)
-        from rich.progress import Progress  # noqa: PLC0415
-
-        bar = self._stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        task = bar.add_task("simulating", total=self._simulations)
-        return lambda done: bar.update(task, completed=done)
 
 
 def _split_strategies(strategies: Sequence[str] | None) -> list[str]:
@@ -202,24 +195,27 @@ SHOWN_NOTES = 5
 SHOWN_EVENTS = 10
 
 REBALANCE_LEGEND = """\
-took: from the call to join until every member has its part
-rounds: the generations it took, two for a cooperative one that moves something
-moved: changed hands though its owner still wanted it; needed: what the best balance needed
-loads: the fewest and the most partitions of a member afterwards; idle: members with none
-stopped: how long partitions stood still, added up; worst: the longest; times: how often"""
+took: from the request to join until every member has its assignment
+rounds: the number of generations; a cooperative rebalance that moves partitions takes two
+moved: partitions that changed owner although the old owner still subscribed to them
+needed: the smallest number of moves to the best balance
+loads: the fewest and the most partitions of a member afterwards; idle: members without partitions
+stopped: time without a reader, summed over partitions; worst: the longest stop; times: how often"""
 
 COMPARISON_LEGEND = """\
-generations: assignments that were handed out; a cooperative rebalance may take two
-moved: changed hands though its owner still wanted it; needed: what the best balance needed
-loads: the fewest and the most partitions of a member at the end; idle: members with none, at most
-stopped: how long partitions stood still, added up; worst: the longest that one of them did"""
+generations: the number of assignments; a cooperative rebalance that moves partitions takes two
+moved: partitions that changed owner although the old owner still subscribed to them
+needed: the smallest number of moves to the best balance
+loads: the fewest and the most partitions of a member at the end
+stopped: time without a reader, summed over partitions; worst: the longest stop of one partition
+idle: the largest number of members without partitions"""
 
-#: Reasons to join that say no more than that a member joins.
+#: Reasons that say no more than that a member joins.
 NEW_MEMBER_REASONS = ("the member is new", "the member has been given its id")
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
-    """One simulation: the picture, the rebalances, the verdict."""
+    """Prints the timeline, the rebalances, and a summary."""
     screen = make_console()
     screen.print(_simulation_title(simulation))
     screen.print()
@@ -237,20 +233,20 @@ def print_simulation(simulation: Simulation, width: int, *, everything: bool) ->
     screen.print()
     screen.print(REBALANCE_LEGEND)
     screen.print()
-    screen.print(_simulation_verdict(simulation))
+    screen.print(_simulation_summary(simulation))
     _print_notes(simulation.notes, len(simulation.notes) if everything else SHOWN_NOTES)
 
 
 def _simulation_title(simulation: Simulation) -> str:
-    scenario, policy = simulation.scenario, simulation.policy
+    scenario = simulation.scenario
     partitions = sum(scenario.topics.values())
     first = sum(
         members.joins + number * members.join_interval == 0
         for members in scenario.members
         for number in range(len(members.names))
     )
-    ids = {None: "", True: ", static ids", False: ", no static ids"}[policy.static]
-    solver = f", solver {policy.solver}" if simulation.solver_matters else ""
+    ids = {None: "", True: ", static ids", False: ", no static ids"}[simulation.static]
+    solver = "" if simulation.solver is None else f", solver {simulation.solver}"
     return (
         f"{scenario.name}: {simulation.strategy}, {simulation.protocol} protocol{solver}{ids}: "
         f"{count_noun(partitions, 'partition')}, {count_noun(first, 'member')} at first, "
@@ -285,17 +281,23 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
             _format_seconds(rebalance.time) if rebalance.finished else "unfinished",
             printable_text(rebalance_reason(rebalance)),
             str(rebalance.members),
-            str(rebalance.rounds),
-            str(rebalance.moved),
-            str(rebalance.moved_min),
+            str(len(rebalance.generations)),
+            str(rebalance.cost.moved),
+            str(rebalance.cost.moved_min),
             _load_range(rebalance.loads),
             *_stopped_times(simulation.stopped_in(rebalance)),
             str(len(rebalance.idle)),
         )
     outside = simulation.stopped_outside
     if outside:
-        said = printable_text(f"outside of rebalances: {_stopped_by_owner(outside)}")
-        table.add_row("", "", said, "", "", "", "", "", *_stopped_times(outside), "")
+        owners = join_first_names(
+            [
+                f"{owner or 'not read yet'} {_format_seconds(time)}"
+                for owner, time in sum_stops_by_owner(outside).items()
+            ]
+        )
+        reason = printable_text(f"outside of rebalances: {owners}")
+        table.add_row("", "", reason, "", "", "", "", "", *_stopped_times(outside), "")
     make_console().print(table)
     hidden = simulation.rebalances[limit:]
     if hidden:
@@ -305,19 +307,9 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
 
 
 def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
-    """Added up, and the worst."""
+    """Returns the sum and the longest."""
     times = [stop.time for stop in stops]
     return _format_seconds(sum(times)), _format_seconds(max(times, default=0))
-
-
-def _stopped_by_owner(stops: Sequence[PartitionStop]) -> str:
-    """Who had read what stood still, and how long it did."""
-    return join_first_names(
-        [
-            f"{owner or 'not read yet'} {_format_seconds(time)}"
-            for owner, time in sum_stops_by_owner(stops).items()
-        ]
-    )
 
 
 def _load_range(loads: Mapping[str, int]) -> str:
@@ -326,7 +318,7 @@ def _load_range(loads: Mapping[str, int]) -> str:
 
 
 def _print_partitions(simulation: Simulation, limit: int | None) -> None:
-    """Those that stood still the longest."""
+    """Prints the partitions that were stopped the longest."""
     rows = [
         (sum(stop.time for stop in stops), max(stop.time for stop in stops), partition, len(stops))
         for partition, stops in simulation.stops_by_partition.items()
@@ -345,55 +337,59 @@ def _print_partitions(simulation: Simulation, limit: int | None) -> None:
     make_console().print(table)
     if limit is not None and len(rows) > limit:
         more = count_noun(len(rows) - limit, "more partition")
-        make_console().print(f"{more} stood still: --all lists them")
+        make_console().print(f"{more} were stopped: --all lists them")
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
     """Returns the coordinator's reason in short, and which members the rebalance waited for."""
     text = rebalance.reason.rpartition(" (group was ")[0] or rebalance.reason
-    said, _, reason = text.partition("; its reason: ")
-    leaver = said.removeprefix(LEAVE_PREFIX)
-    if leaver != said and ", " not in leaver:
-        said = f"member {leaver} {'polled too late' if reason == POLLED_LATE else 'leaves'}"
+    event, _, reason = text.partition("; its reason: ")
+    leaver = event.removeprefix(LEAVE_PREFIX)
+    if leaver != event and ", " not in leaver:
+        event = f"member {leaver} {'polled too late' if reason == POLLED_LATE else 'leaves'}"
     elif reason and reason not in NEW_MEMBER_REASONS:
-        said = f"{said}: {reason}"
-    return "; ".join((said, *map(_wait_reason, rebalance.waits)))
+        event = f"{event}: {reason}"
+    waits = (
+        f"waited {wait.time / 1000:.0f}s for {join_first_names(wait.members) or 'the assignment'}, "
+        f"which {wait.why}"
+        for wait in rebalance.waits
+    )
+    return "; ".join((event, *waits))
 
 
-def _wait_reason(wait: RebalanceWait) -> str:
-    whom = join_first_names(wait.members) or "the assignment"
-    return f"waited {wait.time / 1000:.0f}s for {whom}, which {wait.why}"
-
-
-def _simulation_verdict(simulation: Simulation) -> str:
-    said = [
+def _simulation_summary(simulation: Simulation) -> str:
+    facts = [
         count_noun(len(simulation.rebalances), "rebalance"),
         count_noun(simulation.generations, "generation"),
-        f"{simulation.moved} moved (best balance needed {simulation.moved_min})",
+        f"{count_noun(simulation.moved, 'partition')} moved ({simulation.moved_min} needed)",
     ]
     if simulation.orphaned:
-        said.append(f"{simulation.orphaned} orphaned (their owners were gone)")
+        facts.append(f"{simulation.orphaned} orphaned (their owners were gone)")
     worst = simulation.worst
     if worst is None:
-        said.append("nothing stood still")
+        facts.append("no partition was stopped")
     else:
-        end = "" if worst.ended else ", and it still stands"
-        said.append(
+        end = "" if worst.ended else " to the end"
+        facts.append(
             f"{_format_seconds(simulation.stopped)} stopped, worst {worst.partition} for "
             f"{_format_seconds(worst.time)} from {format_clock(worst.since)}{end}"
         )
     if simulation.idle:
-        said.append(f"{count_noun(simulation.idle, 'member')} idle")
+        facts.append(f"{count_noun(simulation.idle, 'member')} idle")
     if not simulation.is_sound:
-        said.append(_soundness_problem(simulation))
-    return "; ".join(said)
+        facts.append(_soundness_problem(simulation))
+    return "; ".join(facts)
 
 
 def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> None:
-    """One scenario under several policies, the scenario's own first, and the best of them."""
+    """Prints one scenario under several policies, the scenario's own first, and the best one."""
     screen = make_console()
-    own, *others = simulations
-    screen.print(_scenario_title(own))
+    own = simulations[0]
+    scenario = own.scenario
+    screen.print(
+        f"{scenario.name}: {count_noun(sum(scenario.topics.values()), 'partition')}, "
+        f"{format_clock(scenario.duration)}, seed {own.seed}"
+    )
     screen.print()
     table = make_table(
         *("policy", "rebalances", "generations", "moved", "needed", "loads"),
@@ -401,7 +397,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
     )
     for column in table.columns[1:]:
         column.justify = "right"
-    for simulation in (own, *others):
+    for simulation in simulations:
         table.add_row(
             printable_text(_policy_name(simulation)),
             str(len(simulation.rebalances)),
@@ -429,7 +425,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
-    """Each note once, with the policies under which it was made, unless that is all of them."""
+    """Returns each note once, with its policies unless it holds for all of them."""
     found: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:
@@ -441,9 +437,8 @@ def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
 
 
 def best_simulation(simulations: Sequence[Simulation]) -> Simulation | None:
-    """The policy under which partitions stood still the least; the first of equals.
-
-    None where under each of them members died of an error, or partitions were never read.
+    """Returns the first simulation with the smallest stopped time; None if under each policy a
+    member ended with an error or a partition was never read.
     """
     return min((one for one in simulations if one.is_sound), key=_simulation_rank, default=None)
 
@@ -459,44 +454,35 @@ def equally_good(simulations: Sequence[Simulation], choice: Simulation) -> list[
 
 
 def _simulation_rank(simulation: Simulation) -> tuple[int, int, int]:
-    """Sort key: time stopped, as precisely as it is shown; partitions moved; unevenness at
-    the end.
-    """
+    """Sort key: stopped time, as precisely as it is shown; moves; unevenness at the end."""
     uneven = sum(load * load for load in simulation.loads.values())
     return round(simulation.stopped / 100), simulation.moved, uneven
 
 
-def _scenario_title(simulation: Simulation) -> str:
-    scenario = simulation.scenario
-    return (
-        f"{scenario.name}: {count_noun(sum(scenario.topics.values()), 'partition')}, "
-        f"{format_clock(scenario.duration)}, seed {simulation.seed}"
-    )
-
-
 def _policy_name(simulation: Simulation) -> str:
-    if simulation.policy.strategy is None:
-        return f"{simulation.policy.label} ({simulation.strategy})"
-    return simulation.policy.label
+    if simulation.policy.startswith("as in the scenario"):
+        return f"{simulation.policy} ({simulation.strategy})"
+    return simulation.policy
 
 
 def _soundness_problem(simulation: Simulation) -> str:
-    said = []
+    problems = []
     if simulation.failed:
-        said.append(f"{count_noun(len(simulation.failed), 'member')} died of an error")
+        problems.append(f"{count_noun(len(simulation.failed), 'member')} ended with an error")
     if simulation.unread:
-        said.append(f"{count_noun(len(simulation.unread), 'partition')} never read")
-    return ", ".join(said)
+        problems.append(f"{count_noun(len(simulation.unread), 'partition')} never read")
+    return ", ".join(problems)
 
 
 def _comparison_advice(own: Simulation, simulations: Sequence[Simulation]) -> str:
     choice = best_simulation(simulations)
     if choice is None:
-        return "none is best: under each, members died of an error or partitions were never read"
+        return "no best policy: under each, members ended with an error or partitions were not read"
     same = [_policy_name(one) for one in equally_good(simulations, choice)]
-    tie = f"; the same: {join_first_names(same)}" if same else ""
+    tie = f"; equally good: {join_first_names(same)}" if same else ""
+    name = f"best policy by stopped time: {_policy_name(choice)}"
     if choice is own:
-        return f"best here, by standstill: {_policy_name(own)}: no other policy does better{tie}"
+        return f"{name}: no other policy does better{tie}"
     (stopped, worst), (before, worst_before) = (
         _stopped_times(choice.stops),
         _stopped_times(own.stops),
@@ -508,8 +494,8 @@ def _comparison_advice(own: Simulation, simulations: Sequence[Simulation]) -> st
         ("loads", _load_range(choice.loads), _load_range(own.loads)),
         ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
-    said = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
-    return f"best here, by standstill: {_policy_name(choice)}: {', '.join(said)}{tie}"
+    changes = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
+    return f"{name}: {', '.join(changes)}{tie}"
 
 
 def _print_notes(notes: Sequence[str], limit: int) -> None:
@@ -521,7 +507,7 @@ def _print_notes(notes: Sequence[str], limit: int) -> None:
 
 
 def _format_seconds(milliseconds: int) -> str:
-    """To a tenth of a second, or to the millisecond where that would show nothing."""
+    """Formats to a tenth of a second; shorter times in milliseconds."""
     if 0 < milliseconds < 100:
         return f"{milliseconds}ms"
     return f"{milliseconds / 1000:,.1f}s"
@@ -551,12 +537,12 @@ STATE_STYLES = {
 }
 
 TIMELINE_LEGEND = (
-    "a digit: partitions it has (a is 10, b 11, ..., + over 35)   ~ joining   - nothing to do\n"
-    ". gone   ! frozen, or stuck outside of poll   | an event, or a rebalance begins\n"
-    "a digit above the members: several events or rebalances; partitions that stood still at once"
+    "digit: number of partitions (a is 10, b is 11, ..., + is over 35)   ~ joining   - idle\n"
+    ". not running   ! frozen, or not polling   | an event, or the start of a rebalance\n"
+    "digit above the members: number of events, of rebalances, or of partitions stopped at once"
 )
 
-#: How many columns there are from one time on the axis to the next.
+#: Columns from one time on the axis to the next.
 AXIS_TICK_COLUMNS = 10
 
 
@@ -621,26 +607,21 @@ def _count_marks(edges: Sequence[int], moments: Sequence[int]) -> str:
 
 
 def _stopped_marks(edges: Sequence[int], stops: Sequence[PartitionStop]) -> str:
-    """The most partitions that stood still at once within each column."""
-    turns: Mapping[int, int] = _stop_deltas(stops)
-    moments = sorted(turns)
-    marks, standing, position = "", 0, 0
+    """Returns the largest number of partitions that were stopped at once in each column."""
+    changes: Counter[int] = Counter()
+    for stop in stops:
+        changes[stop.since] += 1
+        changes[stop.until] -= 1
+    moments = sorted(changes)
+    marks, stopped, position = "", 0, 0
     for until in edges[1:]:
-        most = standing
+        most = stopped
         while position < len(moments) and moments[position] < until:
-            standing += turns[moments[position]]
-            most = max(most, standing)
+            stopped += changes[moments[position]]
+            most = max(most, stopped)
             position += 1
         marks += _count_digit(most) if most else " "
     return marks
-
-
-def _stop_deltas(stops: Sequence[PartitionStop]) -> dict[int, int]:
-    turns: dict[int, int] = {}
-    for stop in stops:
-        turns[stop.since] = turns.get(stop.since, 0) + 1
-        turns[stop.until] = turns.get(stop.until, 0) - 1
-    return turns
 
 
 def _process_cells(
@@ -681,63 +662,55 @@ def _count_digit(number: int) -> str:
 SHOWN_NAMES = 3
 
 
-def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911 (one case for each kind)
+def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911, PLR0912 (one case each)
     """Describes an event: ``deploy billing-0, billing-1, billing-2 and 9 more, each down for
     10s``.
     """
     match event:
-        case JoinEvent():
-            return f"join {join_first_names(event.names)}"
-        case LeaveEvent():
-            return f"leave {join_first_names(event.names)}"
-        case CrashEvent():
-            return f"crash {join_first_names(event.names)}"
-        case StallEvent():
-            return f"stall {join_first_names(event.names)} for {format_duration(event.time)}"
-        case PauseEvent():
-            return f"pause {join_first_names(event.names)} for {format_duration(event.time)}"
-        case SlowDownEvent():
-            until = "" if event.time is None else f" for {format_duration(event.time)}"
-            work = format_duration(event.processing)
-            return f"slow {join_first_names(event.names)}{until}: {work} between polls"
-        case RestartEvent():
-            return (
-                f"restart {join_first_names(event.names)}, down for "
-                f"{format_duration(event.downtime)}"
-            )
-        case DeployEvent():
-            how = (
-                "with surge" if event.surge else f"each down for {format_duration(event.downtime)}"
-            )
-            said = (
-                f"deploy {join_first_names(event.names)}, {how}, "
-                f"{format_duration(event.interval)} between"
-            )
-            return said + _deploy_settings(event)
-        case SubscribeEvent():
-            return f"subscribe {join_first_names(event.names)} to {join_first_names(event.topics)}"
         case AddPartitionsEvent():
             counts = [f"{topic} = {count}" for topic, count in event.partitions.items()]
             return f"partitions {join_first_names(counts)}"
         case CoordinatorDownEvent():
             return f"coordinator_down for {format_duration(event.downtime)}"
         case _:
+            names = join_first_names(event.names)
+    match event:
+        case JoinEvent():
+            return f"join {names}"
+        case LeaveEvent():
+            return f"leave {names}"
+        case CrashEvent():
+            return f"crash {names}"
+        case StallEvent():
+            return f"stall {names} for {format_duration(event.time)}"
+        case PauseEvent():
+            return f"pause {names} for {format_duration(event.time)}"
+        case SlowDownEvent():
+            until = "" if event.time is None else f" for {format_duration(event.time)}"
+            return f"slow {names}{until}: {format_duration(event.processing)} between polls"
+        case RestartEvent():
+            return f"restart {names}, down for {format_duration(event.downtime)}"
+        case DeployEvent():
+            return f"deploy {names}, {_deploy_settings(event)}"
+        case SubscribeEvent():
+            return f"subscribe {names} to {join_first_names(event.topics)}"
+        case _:
             assert_never(event)
 
 
 def _deploy_settings(event: DeployEvent) -> str:
-    """What the new processes are told to do otherwise."""
-    said = ""
+    how = "with surge" if event.surge else f"each down for {format_duration(event.downtime)}"
+    settings = [how, f"{format_duration(event.interval)} between"]
     if event.strategy is not None:
         names = ", ".join(assignor.name for assignor in resolve_strategies(event.strategy))
-        said += f", strategy {names}"
+        settings.append(f"strategy {names}")
     if event.static is not None:
-        said += ", static ids" if event.static else ", no static ids"
-    return said
+        settings.append("static ids" if event.static else "no static ids")
+    return ", ".join(settings)
 
 
 def join_first_names(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Joins the first names, and says how many more there are."""
     shown = ", ".join(names[:SHOWN_NAMES])
     more = len(names) - SHOWN_NAMES
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -66,10 +67,13 @@ def _check_steps(simulation: Simulation, timeline: GroupHistory) -> None:
         for step in found
     ]
 
-    # the coordinator's calls cannot tell of members that had to join again but were not the first;
-    # the simulator also joins rebalances where a member had not yet heard of the one before
+    # the coordinator's calls cannot tell of members that had to join again but were not the first
     assert _is_refined(rounds, _called(simulation))
-    assert _is_refined([one.generations for one in simulation.rebalances], settled)
+    assert [one.generations for one in simulation.rebalances if one.step is not None] == settled
+    assert all(one.end <= other.start for one, other in pairwise(simulation.rebalances))
+    for step, timed in zip(found, simulation.rebalances, strict=False):
+        assert timed.start <= step.rounds[0].at
+        assert step.after.at <= timed.end or not step.after.members
 
 
 def _check_owners(simulation: Simulation, timeline: GroupHistory) -> None:

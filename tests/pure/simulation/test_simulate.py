@@ -12,10 +12,10 @@ import rota
 from rota.cli.simulate_scenario import rebalance_reason
 from rota.engine.coordinator.events import Happened
 from rota.engine.model.topic import TopicPartition
-from rota.engine.simulator.rebalances import find_trace_rebalances
+from rota.engine.simulator.rebalances import find_simulated_rebalances
 from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.seeded_random import make_uuid
-from rota.engine.simulator.simulation import SimulationPolicy, list_policies
+from rota.engine.simulator.simulation import policy_label
 from rota.engine.simulator.timeline import ProcessState, ProcessStateChange, build_process_timelines
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
@@ -41,7 +41,12 @@ def crash(strategy: str, **member: Any) -> rota.Simulation:
 def test_a_group_that_is_left_alone_has_one_rebalance() -> None:
     quiet = rota.simulate(scenario("range", []))
     (first,) = quiet.rebalances
-    assert (first.generations, first.members, first.moved, first.moved_min) == ((1,), 4, 0, 0)
+    assert (first.generations, first.members, first.cost.moved, first.cost.moved_min) == (
+        (1,),
+        4,
+        0,
+        0,
+    )
     assert first.finished
     assert (first.start, first.end) == (6, 6_010)  # the initial delay, twice three seconds
     assert (quiet.stopped, quiet.worst, quiet.idle, quiet.stops) == (0, None, 0, ())
@@ -51,7 +56,7 @@ def test_after_a_crash_its_partitions_stand_still_for_the_session() -> None:
     found = crash("sticky")
     _, rebalance = found.rebalances
     assert rebalance.reason == "member m-1 is silent (group was Stable)"
-    assert (rebalance.members, rebalance.orphaned, rebalance.moved) == (3, 3, 0)
+    assert (rebalance.members, rebalance.cost.orphaned, rebalance.cost.moved) == (3, 3, 0)
     orphans = [stop for stop in found.stops if stop.since == 300_000]
     assert len(orphans) == 3
     # the last heartbeat came up to three seconds before, and the others hear of it by theirs
@@ -69,8 +74,8 @@ def test_eager_stops_all_partitions_and_cooperative_those_that_are_concerned() -
 def test_the_two_rounds_of_a_cooperative_rebalance_are_one() -> None:
     found = rota.simulate(scenario("cooperative-sticky", [{"at": "5m", "join": "m-4"}]))
     _, rebalance = found.rebalances
-    assert (rebalance.generations, rebalance.rounds, rebalance.attempts) == ((2, 3), 2, 2)
-    assert (rebalance.moved, rebalance.moved_min) == (2, 2)
+    assert (rebalance.generations, len(rebalance.generations), rebalance.attempts) == ((2, 3), 2, 2)
+    assert (rebalance.cost.moved, rebalance.cost.moved_min) == (2, 2)
     assert len(found.stops) == 2
     # what moves stands still until the others hear, by their next heartbeats, of the second round
     assert {stop.time for stop in found.stops} == {3_004}
@@ -80,7 +85,7 @@ def test_the_two_rounds_are_one_where_a_single_member_gives_something_up() -> No
     given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-5"}])
     given["topics"], given["members"][0]["count"] = {"t": 6}, 5
     _, rebalance = rota.simulate(given).rebalances
-    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 1, 1)
+    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moved_min) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -88,15 +93,15 @@ def test_the_two_rounds_are_one_where_the_only_member_gives_half_of_all(seed: in
     given = scenario("cooperative-sticky", [{"at": "5m", "join": "m-1"}])
     given["members"][0]["count"] = 1
     _, rebalance = rota.simulate(given, seed=seed).rebalances
-    assert (rebalance.rounds, rebalance.moved, rebalance.moved_min) == (2, 6, 6)
+    assert (len(rebalance.generations), rebalance.cost.moved, rebalance.cost.moved_min) == (2, 6, 6)
 
 
 @pytest.mark.parametrize(("strategy", "moved"), [("range", 3), ("roundrobin", 8), ("sticky", 2)])
 def test_moves_against_the_fewest(strategy: str, moved: int) -> None:
     # static members come in the order of their names
     found = rota.simulate(scenario(strategy, [{"at": "5m", "join": "m-4"}]), static=True)
-    assert found.rebalances[1].moved_min == 2
-    assert found.rebalances[1].moved == moved
+    assert found.rebalances[1].cost.moved_min == 2
+    assert found.rebalances[1].cost.moved == moved
 
 
 def test_a_static_restart_is_no_rebalance_but_its_partitions_wait() -> None:
@@ -202,7 +207,7 @@ def test_partitions_are_added() -> None:
     _, rebalance = found.rebalances
     assert rebalance.start == 600_001  # the leader looks every five minutes
     assert "the topics' metadata changed" in rebalance.reason
-    assert (rebalance.moved, rebalance.moved_min) == (0, 0)
+    assert (rebalance.cost.moved, rebalance.cost.moved_min) == (0, 0)
 
 
 def test_a_subscription_changes() -> None:
@@ -287,16 +292,20 @@ def test_a_path_is_no_scenario(given: Any) -> None:
         rota.simulate(given)
 
 
-def test_policies_have_names() -> None:
-    assert SimulationPolicy().label == "as in the scenario"
-    assert SimulationPolicy(strategy="range", static=True).label == "range + static"
-    both = SimulationPolicy(
-        strategy=["org.apache.kafka.clients.consumer.StickyAssignor"], solver="kafka"
-    )
-    assert both.label == "sticky + solver kafka"
-    assert len(list_policies()) == 8
+def test_policies_have_labels() -> None:
+    assert policy_label(None, "exact", None) == "as in the scenario"
+    assert policy_label(None, "kafka", False) == "as in the scenario, dynamic"
+    assert policy_label("range", "exact", True) == "range, static"
+    java = ["org.apache.kafka.clients.consumer.StickyAssignor"]
+    assert policy_label(java, "kafka", None) == "sticky (kafka)"
+    assert policy_label("cooperative-sticky, range", "exact", None) == "cooperative-sticky, range"
     with pytest.raises(InputError, match="unknown strategy"):
-        SimulationPolicy(strategy="rng")
+        policy_label("rng", "exact", None)
+
+
+def test_a_wrong_strategy_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="unknown strategy"):
+        rota.simulate(scenario("range", []), "rng")
 
 
 def test_lanes_say_what_each_process_did() -> None:
@@ -334,7 +343,7 @@ def test_a_reason_names_processes_by_their_ids_whatever_others_were_called() -> 
         ),  # it has been told that its id is unknown
         TraceRecord(1, TraceEventType.NOTE, "group", (Happened.PREPARING.value, 0, text)),
     ]
-    (found,) = find_trace_rebalances(trace, {"t": 1}, end=2)
+    (found,) = find_simulated_rebalances("group", trace, end=2)
     assert found.reason == f"member m-1 is silent, not m-2; {make_uuid(9)} is nobody's"
 
 

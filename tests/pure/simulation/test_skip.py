@@ -8,7 +8,7 @@ import pytest
 
 from rota.engine.coordinator.events import Happened
 from rota.engine.simulator.scenario import read_scenario
-from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType
 from rota.engine.simulator.world import World
 from tests.support.examples import first
@@ -19,7 +19,7 @@ LONG = 1_500
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:
-    world = ScenarioRunner(read_scenario(text), SimulationPolicy(), seed, skip=skip).run()
+    world = ScenarioRunner(read_scenario(text), seed=seed, skip=skip).run()
     world.check_invariants()
     return world
 
@@ -113,7 +113,7 @@ def test_nothing_is_lost_by_skipping_while_one_member_is_too_slow() -> None:
 def test_telling_progress_costs_nothing() -> None:
     told: list[float] = []
     scenario = read_scenario(QUIET)
-    world = ScenarioRunner(scenario, SimulationPolicy(), 3, skip=True).run(told.append)
+    world = ScenarioRunner(scenario, seed=3).run(told.append)
     silent = played(QUIET, 3, skip=True)
     assert told[-1] == 1
     assert world.trace == silent.trace

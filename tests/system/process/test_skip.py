@@ -7,14 +7,14 @@ from __future__ import annotations
 import hashlib
 
 from rota.engine.simulator.scenario import read_scenario
-from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.world import World
 from tests.support.process import environment, run_python
 from tests.support.simulation.days import day
 
 
 def played(text: str, seed: int, *, skip: bool) -> World:
-    world = ScenarioRunner(read_scenario(text), SimulationPolicy(), seed, skip=skip).run()
+    world = ScenarioRunner(read_scenario(text), seed=seed, skip=skip).run()
     world.check_invariants()
     return world
 

@@ -78,11 +78,14 @@ class GroupPolicy:
 
     @property
     def label(self) -> str:
-        """Its name."""
+        return self.format_label()
+
+    def format_label(self, default_solver: str = KAFKA_SOLVER) -> str:
+        """Returns the label; it names the solver unless that is the default."""
         name = self.strategy
         if self.protocol is PolicyProtocol.CONSUMER:
             name = f"KIP-848 {name}"
-        if self.solver != KAFKA_SOLVER:
+        if self.solver != default_solver:
             name += f" ({self.solver})"
         if self.strategy == COOPERATIVE_STICKY and self.protocol is PolicyProtocol.EAGER:
             name += ", eager"

@@ -285,7 +285,7 @@ def diff_generations(
         lost_members=tuple(
             new[key] for key in stayed if _has_lost_assignment(old[key], new[key], before, joined)
         ),
-        is_round_due=_is_round_due(before),
+        is_round_due=is_round_due(before),
         strategy=before.strategy != joined.strategy and before.kind is joined.kind,
         readable=all(_is_readable_generation(one) for one in (before, joined, settled)),
     )
@@ -321,7 +321,7 @@ def _owned_pairs(generation: Generation) -> set[tuple[str, int]]:
     }
 
 
-def _is_round_due(generation: Generation) -> bool:
+def is_round_due(generation: Generation) -> bool:
     if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
         return False
     asked = {topic for member in generation.members for topic in member.topics}

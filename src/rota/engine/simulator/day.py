@@ -20,7 +20,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.process import HOUR, Traffic
 from rota.engine.simulator.scenario import JoinEvent, Scenario, read_scenario
 from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_numbers
-from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
+from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import (
     SimulatedLogLine,
     TraceEventType,
@@ -568,9 +568,7 @@ def simulate_group_day(plan: GroupPlan, *, seed: int, start: int, traffic: Traff
     """Plays one group's day."""
     own = mix_numbers(seed, hash_text(plan.group))
     scenario = _build_scenario(plan, SeededRandom(own), traffic)
-    script = ScenarioRunner(
-        scenario, SimulationPolicy(solver=DAY_SOLVER), own, skip=True, start=start
-    )
+    script = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
     return GroupDay(scenario, script.run().trace)
 
 

@@ -1,99 +1,34 @@
-"""Finds the rebalances in a trace: when they ran, why, what moved, and how many moves were
-necessary.
+"""Adds to the rebalances in a simulated journal what only the trace knows: when each one began and
+ended, why, and which members it waited for.
 
-A rebalance begins when the coordinator calls the members to join. It ends when the group is stable
-and every member has received its assignment. The rounds of a cooperative rebalance, and attempts
-that were interrupted, are one rebalance.
+The rebalances themselves, and what they moved, come from :mod:`rota.engine.history`, as they do for
+a real journal. A rebalance begins when the coordinator asks the members to join. It ends when the
+group is stable and every running member has its assignment, or when the next one begins. Attempts
+that were interrupted belong to the rebalance that followed.
 
-A rebalance can wait three times: the coordinator waits for every member of the last generation to
-join, then for the leader's assignment, and at the end each member has to take its assignment.
+A rebalance can wait three times: for every member of the last generation to join, for the leader's
+assignment, and for each member to take its assignment.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from rota.engine.assignors.exact.solver import FewestMoves
-from rota.engine.assignors.problem import Problem, count_moves, find_previous_owners
 from rota.engine.coordinator.events import Happened
-from rota.engine.formats import consumer_protocol
+from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
+from rota.engine.history.generations import member_key, read_generations
+from rota.engine.history.rebalances import compute_cost, find_rebalances, is_round_due
+from rota.engine.history.snapshot import ProblemCache
 from rota.engine.member.events import ListenerMethod
-from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
-from rota.engine.model.member import UNASSIGNED, GroupSubscription, Subscription
+from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.model.request import JoinGroup
-from rota.engine.model.response import JoinGroupResult
-from rota.engine.model.topic import NO_PARTITIONS, Cluster, Partitions
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
-from rota.errors import FormatError
 
-#: Members hear of a rebalance by their next heartbeats: what takes longer wants a reason.
+#: Members learn of a rebalance from their next heartbeat; longer waits are reported.
 LONG_WAIT = 10_000
-
-
-class RebalanceWait(NamedTuple):
-    """A rebalance waited, in milliseconds, for members or for the leader's assignment."""
-
-    #: By the names of their processes; none where it was for the leader's assignment.
-    members: tuple[str, ...]
-    time: int
-    #: What became of it.
-    why: str
-
-
-class WaitTracker:
-    """Follows the phases of a rebalance and records long waits."""
-
-    def __init__(self) -> None:
-        self.waits: list[RebalanceWait] = []
-        self._since: int | None = None
-        self._missing: dict[str, None] = {}
-        self._last: tuple[int, tuple[str, ...], str] | None = None
-
-    def start_join(self, now: int, members: Iterable[str]) -> None:
-        """The members are called to join."""
-        self._since = now
-        self._missing = dict.fromkeys(sorted(members))
-        self._last = None
-
-    def member_joined(self, now: int, name: str) -> None:
-        """A member joins."""
-        if name in self._missing:
-            del self._missing[name]
-            self._last = (now, (name,), "joined late")
-
-    def members_removed(self, now: int, names: tuple[str, ...], why: str) -> None:
-        """Members were taken out of the group."""
-        for name in names:
-            self._missing.pop(name, None)
-        self._last = (now, names, why)
-
-    def end_join(self, now: int) -> None:
-        """The join phase is over."""
-        if self._last is not None and self._last[0] == now:
-            self._told(now, *self._last[1:])
-        elif self._missing:  # static members that are down
-            self._told(now, tuple(self._missing), "did not come back")
-        self._since = now
-
-    def end_sync(self, now: int) -> None:
-        """The generation is stable."""
-        self._told(now, (), "came late")
-        self._since = now
-
-    def end_assignment(self, now: int, name: str) -> None:
-        """The last of all members has taken its part."""
-        self._told(now, (name,), "took its part late")
-        self._since = None
-
-    def _told(self, now: int, names: tuple[str, ...], why: str) -> None:
-        if self._since is not None and now - self._since > LONG_WAIT:
-            self.waits.append(RebalanceWait(names, now - self._since, why))
-
 
 LEAVE_PREFIX = "members leave: "
 
@@ -105,194 +40,193 @@ NOT_POLLED_PREFIX = "the application has not polled"
 
 POLLED_LATE = "it has not polled in time"
 
-#: What a coordinator ends every member's id with.
+#: Every member id that a coordinator makes ends in a UUID.
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 UUID_LENGTH = 36
 
+NO_COST = RebalanceCost(
+    moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=0, most=0, least=0
+)
+
+
+class RebalanceWait(NamedTuple):
+    """A long wait of a rebalance, in milliseconds."""
+
+    #: The processes it waited for; empty if it waited for the leader's assignment.
+    members: tuple[str, ...]
+    time: int
+    #: How the wait ended.
+    why: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRebalance:
-    """One rebalance. Times are in milliseconds."""
+    """One rebalance of a simulation. Times are in milliseconds."""
 
     start: int
     end: int
-    #: False where it was under way when the world ended.
+    #: False if it was still running when the simulation ended.
     finished: bool
-    #: Why it began, in the coordinator's words; members by the names of their processes.
+    #: The coordinator's reason; members by the names of their processes.
     reason: str
-    #: Those that became stable; none where the group became empty.
-    generations: tuple[int, ...]
-    #: How often the members were called to join.
+    #: How often the coordinator asked the members to join.
     attempts: int
-    members: int
-    moved: int
-    moved_min: int
-    orphaned: int
-    #: How many partitions each member ended with.
-    loads: Mapping[str, int]
-    #: Whom it waited for, where that took long.
     waits: tuple[RebalanceWait, ...]
+    #: The rebalance in the journal; None if no generation came of it.
+    step: Rebalance | None = field(repr=False)
+    cost: RebalanceCost
+    #: The number of partitions of each process afterwards.
+    loads: Mapping[str, int]
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """The generations that it took; none if the group became empty."""
+        rounds = () if self.step is None else self.step.rounds
+        return tuple(one.generation for one in rounds if one.members)
+
+    @property
+    def members(self) -> int:
+        return len(self.loads)
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Members that ended with nothing to do."""
-        return tuple(sorted(name for name, load in self.loads.items() if not load))
-
-    @property
-    def rounds(self) -> int:
-        """How many generations it took."""
-        return len(self.generations)
+        """Processes without a partition."""
+        return tuple(name for name, load in self.loads.items() if not load)
 
     @property
     def time(self) -> int:
-        """How long it took."""
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class _StableGeneration:
-    """A generation as the journal has it: by static id, or member id where there is none."""
+@dataclass(slots=True)
+class _JoinAttempt:
+    """From one request to join until the next."""
 
-    topics: Mapping[str, tuple[str, ...]]
-    owned: Mapping[str, Partitions]
-    names: Mapping[str, str]
+    start: int
+    reason: str
+    #: Members that have not joined yet.
+    missing: dict[str, None]
+    #: When its current phase began: join, sync, or assignment.
+    since: int
+    #: The position of its rebalance; None if it was interrupted before a generation was written.
+    position: int | None = None
+    end: int | None = None
+    waits: list[RebalanceWait] = field(default_factory=list)
+    #: The last member that joined or was removed: when, who, and how.
+    last_change: tuple[int, tuple[str, ...], str] | None = None
 
-    @classmethod
-    def from_entry(cls, saved: GroupMetadataEntry, names: Mapping[str, str]) -> _StableGeneration:
-        members = saved.members
-        keys = [member.group_instance_id or member.member_id for member in members]
-        told = consumer_protocol.decode_subscriptions(
-            [(member.subscription, None) for member in members]
-        )
-        return cls(
-            {
-                key: () if isinstance(one, FormatError) else one.topics
-                for key, one in zip(keys, told, strict=True)
-            },
-            {key: _decode_assignment(member) for key, member in zip(keys, members, strict=True)},
-            {key: names.get(m.member_id, key) for key, m in zip(keys, members, strict=True)},
-        )
+    def member_joined(self, now: int, name: str) -> None:
+        if name in self.missing:
+            del self.missing[name]
+            self.last_change = (now, (name,), "joined late")
 
+    def members_removed(self, now: int, names: tuple[str, ...], why: str) -> None:
+        for name in names:
+            self.missing.pop(name, None)
+        self.last_change = (now, names, why)
 
-def _decode_assignment(member: GroupMetadataMember) -> Partitions:
-    return (
-        consumer_protocol.decode_assignment(member.assignment).partitions
-        if member.assignment
-        else NO_PARTITIONS
-    )
+    def end_join(self, now: int) -> None:
+        if self.last_change is not None and self.last_change[0] == now:
+            self.end_phase(now, *self.last_change[1:])
+        else:  # static members that are down
+            self.end_phase(now, tuple(self.missing), "did not come back")
 
-
-NO_GENERATION = _StableGeneration({}, {}, {})
-
-
-class _OpenRebalance:
-    """A rebalance under way."""
-
-    def __init__(self, start: int, reason: str, before: _StableGeneration) -> None:
-        self.start = start
-        self.reason = reason
-        self.before = before
-        self.attempts = 0
-        self.generations: list[int] = []
-        self.watch = WaitTracker()
+    def end_phase(self, now: int, names: tuple[str, ...], why: str) -> None:
+        if now - self.since > LONG_WAIT:
+            self.waits.append(RebalanceWait(names, now - self.since, why))
+        self.since = now
 
 
-class _TraceReader:
-    def __init__(self, topics: Mapping[str, int]) -> None:
-        self.found: list[SimulatedRebalance] = []
-        self._counts = dict(topics)
+class _AttemptReader:
+    """Finds the attempts to rebalance in a trace.
+
+    ``positions`` has the position of a rebalance by the offset of each of its generations.
+    """
+
+    def __init__(self, positions: Mapping[int, int]) -> None:
+        self.attempts: list[_JoinAttempt] = []
         #: The process of each member id.
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self._positions = positions
+        self._offset = -1
         #: Member ids by the UUIDs that they end in.
         self._ids: dict[str, str] = {}
         self._running: set[str] = set()
-        self._saved = NO_GENERATION
-        self._open: _OpenRebalance | None = None
+        #: The processes of the generation that was written last.
+        self._members: list[str] = []
         self._stable = True
-        #: Processes that have not been handed their part of the stable generation.
+        #: Processes that have not received their assignment in the stable generation.
         self._awaited: set[str] = set()
-        #: Processes that gave partitions up in a cooperative round, and have to join again.
-        self._owing: set[str] = set()
         #: Processes that did not poll in time, and have not joined again.
         self._late: set[str] = set()
 
-    def read_record(self, record: TraceRecord) -> None:  # noqa: C901, PLR0912 (a case for each)
-        """Something happened."""
+    def read_record(self, record: TraceRecord) -> None:
         match record.type:
             case TraceEventType.STARTED:
                 self._running.add(record.subject)
             case TraceEventType.IDENTITY:
                 member_id = str(record.detail)
-                self._names[member_id] = record.subject
+                self.names[member_id] = record.subject
                 self._ids[member_id[-UUID_LENGTH:]] = member_id
-            case TraceEventType.TOPICS:
-                assert isinstance(record.detail, tuple)
-                self._counts = dict(record.detail)
-            case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
-                self._saved = _StableGeneration.from_entry(record.detail, self._names)
+            case TraceEventType.JOURNAL:
+                self._read_entry(record.detail)
             case TraceEventType.NOTE:
-                self._noted(record)
+                self._read_note(record)
             case TraceEventType.LISTENER:
-                self._listened(record)
+                self._read_listener_call(record)
             case TraceEventType.SAID if str(record.detail).startswith(NOT_POLLED_PREFIX):
                 self._late.add(record.subject)
             case TraceEventType.ASKED if isinstance(record.detail, JoinGroup):
                 self._late.discard(record.subject)
-                if self._open is not None:
-                    self._open.watch.member_joined(record.at, record.subject)
-            case TraceEventType.ANSWERED if (
-                isinstance(record.detail, JoinGroupResult) and not record.detail.code
-            ):
-                # what it joined for was no news: nothing follows
-                if self._stable:
-                    self._owing.discard(record.subject)
+                if self.attempts:
+                    self.attempts[-1].member_joined(record.at, record.subject)
             case TraceEventType.CRASHED | TraceEventType.GONE:
                 self._running.discard(record.subject)
                 self._awaited.discard(record.subject)
-                self._owing.discard(record.subject)
-            case _:
-                return
-        self._close_if_over(record.at)
-
-    def _noted(self, record: TraceRecord) -> None:
-        assert isinstance(record.detail, tuple)
-        what, generation, text = record.detail
-        now = record.at
-        match Happened(what):
-            case Happened.PREPARING:
-                self._called(now, text)
-            case Happened.JOINED:
-                if self._open is not None:
-                    self._open.watch.end_join(now)
-            case Happened.STABLE:
-                if self._open is not None:
-                    self._open.generations.append(generation)
-                    self._open.watch.end_sync(now)
-                self._stable = True
-                # a static member that is down is in the group, but not there to take its part
-                self._awaited = self._running.intersection(self._saved.names.values())
-                self._owing.clear()
-            case Happened.EMPTIED:
-                self._stable = True
-                self._saved = NO_GENERATION
-                self._awaited.clear()
-                self._owing.clear()
-            case Happened.LEFT | Happened.SILENT | Happened.ABSENT as how:
-                self._went(now, how, text)
+                self._end_if_complete(record.at)
             case _:
                 pass
 
-    def _called(self, now: int, reason: str) -> None:
-        """The members are called to join."""
-        if self._open is None:
-            self._open = _OpenRebalance(now, self._explained(reason), self._saved)
-        self._open.attempts += 1
-        self._open.watch.start_join(now, self._saved.names.values())
-        self._stable = False
-        self._owing.clear()
+    def _read_entry(self, entry: object) -> None:
+        self._offset += 1
+        if isinstance(entry, GroupMetadataEntry):
+            self._members = [
+                self.names.get(member.member_id, member.static_id or member.member_id)
+                for member in entry.members
+            ]
+            if self._offset in self._positions:
+                self.attempts[-1].position = self._positions[self._offset]
 
-    def _explained(self, reason: str) -> str:
+    def _read_note(self, record: TraceRecord) -> None:
+        assert isinstance(record.detail, tuple)
+        what, _, text = record.detail
+        now = record.at
+        match Happened(what):
+            case Happened.PREPARING:
+                reason, missing = self._explain(text), dict.fromkeys(sorted(self._members))
+                self.attempts.append(_JoinAttempt(now, reason, missing, now))
+                self._stable = False
+            case Happened.JOINED:
+                if self.attempts:
+                    self.attempts[-1].end_join(now)
+            case Happened.STABLE:
+                if self.attempts:
+                    self.attempts[-1].end_phase(now, (), "came late")
+                self._stable = True
+                # a static member that is down is in the group, but takes no assignment
+                self._awaited = self._running.intersection(self._members)
+                self._end_if_complete(now)
+            case Happened.EMPTIED:
+                self._stable = True
+                self._awaited.clear()
+                self._end_if_complete(now)
+            case Happened.LEFT | Happened.SILENT | Happened.ABSENT as how:
+                self._remove_members(now, how, text)
+            case _:
+                pass
+
+    def _explain(self, reason: str) -> str:
         """Adds to a reason that the member polled too late. Such a member leaves like one
         that closes or, if it is static, falls silent like one that crashed: the coordinator
         cannot tell the difference.
@@ -302,12 +236,11 @@ class _TraceReader:
             text.removeprefix(LEAVE_PREFIX),
             text.removeprefix("member ").removesuffix(SILENT_SUFFIX),
         ):
-            if self._names.get(said) in self._late:
+            if self.names.get(said) in self._late:
                 return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
         return reason
 
-    def _went(self, now: int, how: Happened, text: str) -> None:
-        """Members were taken out of the group."""
+    def _remove_members(self, now: int, how: Happened, text: str) -> None:
         why = "was silent"
         if how is Happened.LEFT:
             text, why = text.partition("; its reason: ")[0], "left"
@@ -315,95 +248,92 @@ class _TraceReader:
             text = text.partition(" for ")[0]
         else:
             why, _, text = text.partition(": ")
-        names = tuple(self._names.get(one, one) for one in text.split(", "))
+        names = tuple(self.names.get(one, one) for one in text.split(", "))
         if self._late.issuperset(names):
             why = "polled too late"
-        if self._open is not None:
-            self._open.watch.members_removed(now, names, why)
+        if self.attempts:
+            self.attempts[-1].members_removed(now, names, why)
 
-    def _listened(self, record: TraceRecord) -> None:
+    def _read_listener_call(self, record: TraceRecord) -> None:
         assert isinstance(record.detail, tuple)
-        call, _ = record.detail
-        if not self._stable:
-            return
-        if call == ListenerMethod.ASSIGNED.value:
-            if self._open is not None and self._awaited == {record.subject}:
-                self._open.watch.end_assignment(record.at, record.subject)
+        if self._stable and record.detail[0] == ListenerMethod.ASSIGNED.value:
+            if self.attempts and self._awaited == {record.subject}:
+                self.attempts[-1].end_phase(
+                    record.at, (record.subject,), "took its assignment late"
+                )
             self._awaited.discard(record.subject)
-        elif record.subject in self._awaited:
-            self._owing.add(record.subject)
+            self._end_if_complete(record.at)
 
-    def _named(self, text: str) -> str:
-        """Member ids are long; people know processes."""
+    def _end_if_complete(self, now: int) -> None:
+        if self._stable and not self._awaited and self.attempts:
+            attempt = self.attempts[-1]
+            if attempt.end is None:
+                attempt.end = now
+
+    def replace_ids(self, text: str) -> str:
+        """Replaces member ids, which are long, by the names of their processes."""
         for end in _UUID.findall(text):
             member_id = self._ids.get(end, end)
-            text = text.replace(member_id, self._names.get(member_id, member_id))
+            text = text.replace(member_id, self.names.get(member_id, member_id))
         return text
 
-    def _close_if_over(self, now: int) -> None:
-        if self._stable and self._open is not None and not self._awaited and not self._owing:
-            self.close_rebalance(now, finished=True)
 
-    def close_rebalance(self, now: int, *, finished: bool) -> None:
-        """The rebalance is over, or the world is."""
-        under_way, self._open = self._open, None
-        if under_way is None:
-            return
-        after = self._saved
-        moves, fewest = _count_moves(under_way.before, after, Cluster(self._counts))
-        self.found.append(
-            SimulatedRebalance(
-                start=under_way.start,
-                end=now,
-                finished=finished,
-                reason=self._named(under_way.reason),
-                generations=tuple(under_way.generations),
-                attempts=under_way.attempts,
-                members=len(after.owned),
-                moved=moves,
-                moved_min=fewest,
-                orphaned=sum(
-                    len(owned)
-                    for key, owned in under_way.before.owned.items()
-                    if key not in after.owned
-                ),
-                loads=dict(
-                    sorted((after.names[key], len(owned)) for key, owned in after.owned.items())
-                ),
-                waits=tuple(under_way.watch.waits),
-            )
-        )
-
-
-def _count_moves(
-    before: _StableGeneration, after: _StableGeneration, cluster: Cluster
-) -> tuple[int, int]:
-    """Returns the number of partitions that got another owner although the old one still
-    wants them, and the smallest number that any assignment with the best balance moves.
-    """
-    group = GroupSubscription(
-        {
-            key: Subscription(
-                topics=topics, owned=before.owned.get(key, NO_PARTITIONS), generation=0
-            )
-            for key, topics in after.topics.items()
-        }
-    )
-    problem = Problem.from_group(cluster, group)
-    previous = find_previous_owners(problem)
-    owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
-    for position, key in enumerate(problem.members):
-        owners[problem.layout.numbers_of(after.owned[key])] = position
-    fewest, _ = FewestMoves(problem).count(previous, lambda: False)
-    return count_moves(previous, owners), fewest
-
-
-def find_trace_rebalances(
-    trace: Iterable[TraceRecord], topics: Mapping[str, int], end: int
+def find_simulated_rebalances(
+    group: str, trace: Sequence[TraceRecord], end: int
 ) -> tuple[SimulatedRebalance, ...]:
-    """Every rebalance, in order; ``topics`` are the partition counts at the start."""
-    reader = _TraceReader(topics)
+    """Returns every rebalance of a group, in order; ``end`` is the end of the simulation."""
+    written = (record for record in trace if record.type is TraceEventType.JOURNAL)
+    records = [JournalRecord(offset, one.at, one.detail) for offset, one in enumerate(written)]  # type: ignore[arg-type]
+    steps = find_rebalances(read_generations(group, records, {}))
+    reader = _AttemptReader(
+        {one.offset: position for position, step in enumerate(steps) for one in step.rounds}
+    )
     for record in trace:
         reader.read_record(record)
-    reader.close_rebalance(end, finished=False)
-    return tuple(reader.found)
+    attempts_of: list[list[_JoinAttempt]] = [[] for _ in steps]
+    pending: list[_JoinAttempt] = []
+    for attempt in reader.attempts:
+        pending.append(attempt)
+        if attempt.position is not None:
+            attempts_of[attempt.position] += pending
+            pending = []
+    last = steps[-1].after if steps else None
+    found: list[tuple[list[_JoinAttempt], Rebalance | None]] = list(
+        zip(attempts_of, steps, strict=True)
+    )
+    if pending and last is not None and is_round_due(last):
+        found[-1][0].extend(pending)
+    elif pending:
+        found.append((pending, None))
+    cache = ProblemCache()
+    rebalances: list[SimulatedRebalance] = []
+    until = end
+    for attempts, step in reversed(found):
+        ended = attempts[-1].end
+        if until == end and step is not None and is_round_due(step.after):
+            ended = None
+        rebalances.append(
+            SimulatedRebalance(
+                start=attempts[0].start,
+                end=until if ended is None else ended,
+                finished=ended is not None or until != end,
+                reason=reader.replace_ids(attempts[0].reason),
+                attempts=len(attempts),
+                waits=tuple(wait for attempt in attempts for wait in attempt.waits),
+                step=step,
+                cost=NO_COST if step is None else compute_cost(step, cache),
+                loads=_count_loads(last if step is None else step.after, reader.names),
+            )
+        )
+        until = attempts[0].start
+    return tuple(reversed(rebalances))
+
+
+def _count_loads(generation: Generation | None, names: Mapping[str, str]) -> dict[str, int]:
+    members = () if generation is None else generation.members
+    return dict(
+        sorted(
+            (names.get(one.member_id, member_key(one)), sum(map(len, one.assigned.values())))
+            for one in members
+        )
+    )

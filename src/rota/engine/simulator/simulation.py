@@ -1,4 +1,4 @@
-"""``rota.simulate``: runs a scenario under a policy and returns what happened.
+"""``rota.simulate``: runs a scenario and returns what happened.
 
 :class:`ScenarioRunner` builds a world and schedules the scenario's events in it. The rebalances and
 the times at which partitions were not read are then found in the world's trace, and returned as a
@@ -14,22 +14,16 @@ from functools import cached_property
 from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
-from rota.engine.assignors.registry import (
-    BUILT_IN,
-    StrategyList,
-    common_protocol,
-    resolve_strategies,
-    resolve_strategy,
-    split_strategies,
-)
+from rota.engine.assignors.registry import StrategyList, common_protocol, resolve_strategies
 from rota.engine.assignors.sticky import AbstractStickyAssignor, check_solver
+from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.model.config import GroupConfig, MemberConfig
 from rota.engine.model.duration import format_clock
 from rota.engine.model.journal_entry import ClassicEntry
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.network import ReliableNetwork
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
-from rota.engine.simulator.rebalances import SimulatedRebalance, find_trace_rebalances
+from rota.engine.simulator.rebalances import SimulatedRebalance, find_simulated_rebalances
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
     CoordinatorDownEvent,
@@ -53,57 +47,9 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
 
+DEFAULT_SOLVER = "exact"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationPolicy:
-    """Strategies for all members, and whether they are static.
-
-    None means: as in the scenario.
-    """
-
-    strategy: StrategyList | None = None
-    solver: str = "exact"
-    static: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_solver(self.solver)
-        if self.strategy is not None:
-            resolve_strategies(self.strategy, solver=self.solver)
-
-    def assignors(self, otherwise: StrategyList) -> Sequence[Assignor]:
-        """New strategies for one process."""
-        return resolve_strategies(self.strategy or otherwise, solver=self.solver)
-
-    def is_static(self, otherwise: bool) -> bool:
-        """Whether a member has a static id."""
-        return otherwise if self.static is None else self.static
-
-    @property
-    def label(self) -> str:
-        """``range``, ``sticky + static``."""
-        parts = ["as in the scenario"]
-        if self.strategy is not None:
-            found = [resolve_strategy(strategy) for strategy in split_strategies(self.strategy)]
-            parts = [", ".join(assignor.name for assignor in found)]
-            if self.solver != "exact" and any(
-                isinstance(one, AbstractStickyAssignor) for one in found
-            ):
-                parts.append(f"solver {self.solver}")
-        if self.static is not None:
-            parts.append("static" if self.static else "dynamic")
-        return " + ".join(parts)
-
-
-def list_policies(solver: str = "exact") -> tuple[SimulationPolicy, ...]:
-    """Every strategy, with and without static membership."""
-    return tuple(
-        SimulationPolicy(strategy=name, solver=solver, static=static)
-        for name in BUILT_IN
-        for static in (False, True)
-    )
-
-
-#: How often progress is told.
+#: The number of times that ``progress`` is called.
 PROGRESS_STEPS = 50
 
 #: How long a coordinator that comes back reads its journal.
@@ -111,10 +57,18 @@ COORDINATOR_LOAD_TIME = 1_000
 
 
 class ScenarioRunner:
-    """A scenario under a policy, ready to run."""
+    """A scenario, ready to run; parameters as of :func:`simulate`. It begins at time ``start``."""
 
-    def __init__(
-        self, scenario: Scenario, policy: SimulationPolicy, seed: int, *, skip: bool, start: int = 0
+    def __init__(  # noqa: PLR0913 (all but one are options)
+        self,
+        scenario: Scenario,
+        strategy: StrategyList | None = None,
+        *,
+        solver: str = DEFAULT_SOLVER,
+        static: bool | None = None,
+        seed: int = 0,
+        skip: bool = True,
+        start: int = 0,
     ) -> None:
         self.notes: list[str] = []
         self.world = World(
@@ -133,7 +87,9 @@ class ScenarioRunner:
         )
         self._start_at = start
         self._scenario = scenario
-        self._policy = policy
+        self._strategy = strategy
+        self._solver = solver
+        self._static = static
         self._seed = seed
         #: What each member is configured as.
         self._members: dict[str, MemberSpec] = {}
@@ -174,28 +130,29 @@ class ScenarioRunner:
         self.world.start(self._program(name))
 
     def _program(self, name: str) -> ProcessConfig:
-        members, scenario, policy = self._members[name], self._scenario, self._policy
+        members, scenario = self._members[name], self._scenario
         # no process is on time to the millisecond: without this all heartbeats of a group, which
         # a rebalance starts at the same moment, would stay together for ever
         bits = mix_numbers(self._seed, hash_text(name), self.world.now)
         drift = bits % (scenario.heartbeat_drift + 1)
+        is_static = members.static if self._static is None else self._static
         config = MemberConfig(
             group=scenario.group,
             client_id=members.client_id.format(
                 group=scenario.group, name=name, start=_pod_suffix(bits, 5)
             ),
-            group_instance_id=name if policy.is_static(members.static) else None,
+            static_id=name if is_static else None,
             session_timeout=members.session,
             heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
             max_poll_interval=members.max_poll,
             auto_commit=members.auto_commit,
             auto_commit_interval=members.commit_interval,
         )
-        strategy = members.strategy or scenario.strategy
+        strategy = self._strategy or members.strategy or scenario.strategy
         return ProcessConfig(
             name=self._process[name],
             config=config,
-            assignors=lambda: policy.assignors(strategy),
+            assignors=lambda: resolve_strategies(strategy, solver=self._solver),
             topics=members.topics,
             pattern=members.pattern,
             processing=members.processing,
@@ -360,67 +317,61 @@ def _pod_suffix(bits: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One scenario under one policy. Times are in milliseconds."""
+    """The result of a simulation. Times are in milliseconds."""
 
     scenario: Scenario
-    policy: SimulationPolicy
+    #: The policy's label, as in the tables of ``rota run``.
+    policy: str
+    #: Whether all members were static or dynamic; None if the scenario decided.
+    static: bool | None
     seed: int
-    #: The strategies in the order that members list them; by "or" where their lists differ.
+    #: The strategies as the members list them; " or " separates lists that differ.
     strategy: str
     protocol: str
+    #: The solver, if it is not the default and a strategy of the members uses it.
+    solver: str | None
     rebalances: tuple[SimulatedRebalance, ...]
-    #: Every time that a partition stood still.
+    #: Each time span in which no member read a partition.
     stops: tuple[PartitionStop, ...] = field(repr=False)
-    #: What nobody ever read, though a member subscribed to it.
+    #: Partitions that a member subscribed to and that were never read.
     unread: tuple[TopicPartition, ...]
-    #: Processes that died of an error.
+    #: Processes that ended with an error.
     failed: tuple[str, ...]
     trace: Sequence[TraceRecord] = field(repr=False)
     journal: Sequence[ClassicEntry] = field(repr=False)
     notes: tuple[str, ...]
 
     @property
-    def solver_matters(self) -> bool:
-        """Another solver than the usual one was asked for, and a strategy listens to it."""
-        return self.policy.solver != "exact" and any(
-            isinstance(one, AbstractStickyAssignor)
-            for members in self.scenario.members
-            for one in self.policy.assignors(members.strategy or self.scenario.strategy)
-        )
-
-    @property
     def generations(self) -> int:
-        """How many generations became stable."""
-        return sum(rebalance.rounds for rebalance in self.rebalances)
+        return sum(len(rebalance.generations) for rebalance in self.rebalances)
 
     @property
     def moved(self) -> int:
-        """Partitions that got another owner though theirs still wanted them, over all."""
-        return sum(rebalance.moved for rebalance in self.rebalances)
+        """Partitions that changed owner although the old owner still subscribed to them."""
+        return sum(rebalance.cost.moved for rebalance in self.rebalances)
 
     @property
     def moved_min(self) -> int:
-        """The fewest that the best balance needed, at each rebalance from where it began."""
-        return sum(rebalance.moved_min for rebalance in self.rebalances)
+        """The smallest number of moves to the best balance, over all rebalances."""
+        return sum(rebalance.cost.moved_min for rebalance in self.rebalances)
 
     @property
     def orphaned(self) -> int:
         """Partitions whose owner was gone, over all rebalances."""
-        return sum(rebalance.orphaned for rebalance in self.rebalances)
+        return sum(rebalance.cost.orphaned for rebalance in self.rebalances)
 
     @cached_property
     def stopped(self) -> int:
-        """How long partitions stood still, added up: two for a second are two seconds."""
+        """The sum over all stops: two partitions for one second are two seconds."""
         return sum(stop.time for stop in self.stops)
 
     @cached_property
     def worst(self) -> PartitionStop | None:
-        """The longest time that a partition stood still; None if nothing stood still."""
+        """The longest stop of one partition."""
         return max(self.stops, key=lambda stop: (stop.time, -stop.since), default=None)
 
     @cached_property
     def stops_by_partition(self) -> Mapping[TopicPartition, tuple[PartitionStop, ...]]:
-        """When each partition stood still; those that never did are left out."""
         found: dict[TopicPartition, list[PartitionStop]] = {}
         for stop in sorted(self.stops):
             found.setdefault(stop.partition, []).append(stop)
@@ -428,29 +379,29 @@ class Simulation:
 
     @property
     def idle(self) -> int:
-        """The most members that had nothing to do after a rebalance."""
+        """The largest number of members without a partition after a rebalance."""
         return max((len(rebalance.idle) for rebalance in self.rebalances), default=0)
 
     @property
     def is_sound(self) -> bool:
-        """No member died of an error, and nothing was left unread to the end."""
+        """Whether no member ended with an error and every partition was read."""
         return not self.failed and not self.unread
 
     @property
     def loads(self) -> Mapping[str, int]:
-        """How many partitions each member had after the last rebalance that gave any out."""
+        """The number of partitions of each member after the last rebalance that assigned any."""
         return next((one.loads for one in reversed(self.rebalances) if one.generations), {})
 
     def stopped_in(self, rebalance: SimulatedRebalance) -> tuple[PartitionStop, ...]:
-        """What stood still until this rebalance gave it to somebody."""
+        """Returns the stops that this rebalance ended by assigning the partition."""
         position = bisect_left(self._starts, rebalance.start)
-        while self.rebalances[position] != rebalance:  # some begin at the same moment
+        while self.rebalances[position] is not rebalance:  # some begin at the same moment
             position += 1
         return self._stops_of.get(position, ())
 
     @property
     def stopped_outside(self) -> tuple[PartitionStop, ...]:
-        """What stood still and was not ended by a rebalance: its owner came back, or nobody did."""
+        """Stops that no rebalance ended: the owner came back, or nobody did."""
         return self._stops_of.get(None, ())
 
     @cached_property
@@ -459,10 +410,10 @@ class Simulation:
 
     @cached_property
     def _stops_of(self) -> Mapping[int | None, tuple[PartitionStop, ...]]:
-        """The stops that each rebalance ended, by its position; None for those that none did."""
+        """The stops that each rebalance ended, by its position; None for all others."""
         found: dict[int | None, list[PartitionStop]] = {}
         for stop in self.stops:
-            # where one rebalance ends at the moment that the next begins, it was the former
+            # a stop that ends as one rebalance ends and the next begins belongs to the former
             before = max(bisect_left(self._starts, stop.until) - 1, 0)
             near = enumerate(self.rebalances[before : before + 2], start=before)
             ended_by = (n for n, one in near if one.start <= stop.until <= one.end)
@@ -470,14 +421,14 @@ class Simulation:
         return {position: tuple(stops) for position, stops in found.items()}
 
     def to_dict(self) -> dict[str, object]:
-        """As plain values, for JSON."""
+        """Returns plain values for JSON."""
         return {
             **self.summary(),
             "seed": self.seed,
             "duration_ms": self.scenario.duration,
             "outside_ms": sum(stop.time for stop in self.stopped_outside),
             "outside": sum_stops_by_owner(self.stopped_outside),
-            "timeline": [self._rebalance(rebalance) for rebalance in self.rebalances],
+            "timeline": [self._rebalance_to_dict(rebalance) for rebalance in self.rebalances],
             "partitions": {
                 str(partition): {
                     "stopped_ms": sum(stop.time for stop in stops),
@@ -490,13 +441,13 @@ class Simulation:
         }
 
     def summary(self) -> dict[str, object]:
-        """The totals."""
+        """Returns the totals for JSON."""
         worst = self.worst
         return {
-            "policy": self.policy.label,
+            "policy": self.policy,
             "strategy": self.strategy,
             "protocol": self.protocol,
-            "static": self.policy.static,
+            "static": self.static,
             "rebalances": len(self.rebalances),
             "generations": self.generations,
             "moved": self.moved,
@@ -511,7 +462,7 @@ class Simulation:
             "failed": list(self.failed),
         }
 
-    def _rebalance(self, rebalance: SimulatedRebalance) -> dict[str, object]:
+    def _rebalance_to_dict(self, rebalance: SimulatedRebalance) -> dict[str, object]:
         stops = self.stopped_in(rebalance)
         return {
             "start_ms": rebalance.start,
@@ -519,12 +470,12 @@ class Simulation:
             "finished": rebalance.finished,
             "reason": rebalance.reason,
             "generations": list(rebalance.generations),
-            "rounds": rebalance.rounds,
+            "rounds": len(rebalance.generations),
             "attempts": rebalance.attempts,
             "members": rebalance.members,
-            "moved": rebalance.moved,
-            "moved_min": rebalance.moved_min,
-            "orphaned": rebalance.orphaned,
+            "moved": rebalance.cost.moved,
+            "moved_min": rebalance.cost.moved_min,
+            "orphaned": rebalance.cost.orphaned,
             "idle": list(rebalance.idle),
             "loads": dict(rebalance.loads),
             "waits": [
@@ -553,90 +504,107 @@ def simulate(  # noqa: PLR0913 (all but one are options)
     scenario: Scenario | str | Mapping[str, object],
     strategy: StrategyList | None = None,
     *,
-    solver: str = "exact",
+    solver: str = DEFAULT_SOLVER,
     static: bool | None = None,
     seed: int = 0,
     skip: bool = True,
+    progress: Callable[[float], None] | None = None,
 ) -> Simulation:
-    """Plays a scenario through the real coordinator and members, under a virtual clock.
+    """Runs a scenario through the real coordinator and members, under a virtual clock.
 
-    :param scenario: the text of a scenario file, the same as a mapping, or what
-        :func:`rota.engine.simulator.scenario.read_scenario` gives
-    :param strategy: for all members, as in :func:`rota.assign`; None: as the scenario says
-    :param solver: ``exact`` or ``kafka``, for the sticky family
-    :param static: all members have static ids, or none; None: as the scenario says
+    :param scenario: the text of a scenario file, the same as a mapping, or the result of
+        :func:`rota.engine.simulator.scenario.read_scenario`
+    :param strategy: for all members, as in :func:`rota.assign`; None keeps the scenario's
+    :param solver: ``exact`` or ``kafka``, for the sticky strategies
+    :param static: True gives every member a static id, False none; None keeps the scenario's
     :param seed: decides member ids and the jitter of the network; the same seed gives the same
         result, to the byte
-    :param skip: leave out heartbeats that cannot change anything; the result is the same
-    :raises InputError: the scenario is wrong; line and key are named
+    :param skip: skips heartbeats that cannot change anything; the result is the same
+    :param progress: is called with the share that is done, from 0 to 1
+    :raises InputError: the scenario is wrong; the message names line and key
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(scenario)
     if not isinstance(seed, int):
         raise InputError(f"seed: {seed!r} is not a whole number")
-    policy = SimulationPolicy(strategy=strategy, solver=solver, static=static)
-    return run_scenario(scenario, policy, seed, skip=skip)
-
-
-def run_scenario(
-    scenario: Scenario,
-    policy: SimulationPolicy,
-    seed: int = 0,
-    *,
-    skip: bool = True,
-    progress: Callable[[float], None] | None = None,
-) -> Simulation:
-    """Runs a scenario under a policy; ``progress`` is called with the share that is done."""
-    script = ScenarioRunner(scenario, policy, seed, skip=skip)
-    world = script.run(progress)
-    used = [policy.assignors(members.strategy or scenario.strategy) for members in scenario.members]
-    names = (", ".join(one.name for one in assignors) for assignors in used)
-    protocols = (common_protocol(assignors).name.lower() for assignors in used)
-    found = find_trace_rebalances(world.trace, scenario.topics, scenario.duration)
+    check_solver(solver)
+    listed = dict.fromkeys(members.strategy or scenario.strategy for members in scenario.members)
+    used = [
+        resolve_strategies(names, solver=solver)
+        for names in (listed if strategy is None else (strategy,))
+    ]
+    runner = ScenarioRunner(scenario, strategy, solver=solver, static=static, seed=seed, skip=skip)
+    world = runner.run(progress)
+    found = find_simulated_rebalances(scenario.group, world.trace, scenario.duration)
     opened = next((one.end for one in found if one.generations and one.finished), None)
-    still = find_stops(world.trace, scenario.topics, opened, scenario.duration)
+    report = find_stops(world.trace, scenario.topics, opened, scenario.duration)
+    sticky = any(isinstance(one, AbstractStickyAssignor) for assignors in used for one in assignors)
     return Simulation(
         scenario=scenario,
-        policy=policy,
+        policy=policy_label(strategy, solver, static),
+        static=static,
         seed=seed,
-        strategy=" or ".join(dict.fromkeys(names)),
-        protocol=" or ".join(dict.fromkeys(protocols)),
+        strategy=" or ".join(dict.fromkeys(_join_names(assignors) for assignors in used)),
+        protocol=" or ".join(dict.fromkeys(common_protocol(one).name.lower() for one in used)),
+        solver=solver if sticky and solver != DEFAULT_SOLVER else None,
         rebalances=found,
-        stops=still.stops,
-        unread=still.unread,
+        stops=report.stops,
+        unread=report.unread,
         failed=_failed_processes(world.trace),
         trace=tuple(world.trace),
         journal=tuple(world.journal),
-        notes=(*script.notes, *_error_notes(world.trace), *_unread_notes(still)),
+        notes=(*runner.notes, *_error_notes(world.trace), *_unread_notes(report)),
     )
+
+
+def policy_label(strategy: StrategyList | None, solver: str, static: bool | None) -> str:
+    """Returns the label of a policy, as :class:`GroupPolicy` writes it; the default solver is not
+    named.
+    """
+    if strategy is None:
+        membership = {None: "", True: ", static", False: ", dynamic"}[static]
+        return f"as in the scenario{membership}"
+    assignors = resolve_strategies(strategy, solver=solver)
+    return GroupPolicy(
+        strategy=_join_names(assignors),
+        protocol=PolicyProtocol(common_protocol(assignors).name.lower()),
+        membership=MembershipType.STATIC if static else MembershipType.DYNAMIC,
+        solver=solver
+        if any(isinstance(one, AbstractStickyAssignor) for one in assignors)
+        else DEFAULT_SOLVER,
+    ).format_label(default_solver=DEFAULT_SOLVER)
+
+
+def _join_names(assignors: Iterable[Assignor]) -> str:
+    return ", ".join(assignor.name for assignor in assignors)
 
 
 def _failed_processes(trace: Iterable[TraceRecord]) -> tuple[str, ...]:
     """Returns the processes that ended with an error; a fenced process has a successor under
     its static id and does not count.
     """
-    died = (record.subject for record in trace if _is_fatal_error(record))
-    return tuple(dict.fromkeys(died))
-
-
-def _is_fatal_error(record: TraceRecord) -> bool:
-    return record.type is TraceEventType.RAISED and not str(record.detail).startswith(
-        Fenced.__name__
+    return tuple(
+        dict.fromkeys(
+            record.subject
+            for record in trace
+            if record.type is TraceEventType.RAISED
+            and not str(record.detail).startswith(Fenced.__name__)
+        )
     )
 
 
-def _unread_notes(still: StopReport) -> list[str]:
-    said = [f"nobody reads {topic}: no member subscribes to it" for topic in still.unwanted]
-    unread = [one for one in still.unread if one.topic not in still.unwanted]
+def _unread_notes(report: StopReport) -> list[str]:
+    notes = [f"nobody reads {topic}: no member subscribes to it" for topic in report.unwanted]
+    unread = [one for one in report.unread if one.topic not in report.unwanted]
     if unread:
         first = ", ".join(map(str, unread[:MAX_SHOWN_PARTITIONS]))
         more = len(unread) - MAX_SHOWN_PARTITIONS
-        said.append(f"never read: {first}{f' and {more:,} more' if more > 0 else ''}")
-    return said
+        notes.append(f"never read: {first}{f' and {more:,} more' if more > 0 else ''}")
+    return notes
 
 
 def _error_notes(trace: Iterable[TraceRecord]) -> list[str]:
-    """What applications would have seen as errors."""
+    """Returns a note for each error that an application would have seen."""
     return [
         f"at {format_clock(record.at)}: {record.subject} raised {record.detail}"
         for record in trace
