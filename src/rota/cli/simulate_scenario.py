@@ -30,11 +30,7 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
-from rota.engine.simulator.rebalances import (
-    LEAVE_PREFIX,
-    POLLED_LATE,
-    SimulatedRebalance,
-)
+from rota.engine.simulator.rebalances import LEAVE_PREFIX, POLLED_LATE, SimulatedRebalance
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
     CoordinatorDownEvent,

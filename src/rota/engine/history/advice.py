@@ -61,7 +61,7 @@ _SESSION_LIMIT_HINT = (
 def is_migration_possible(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> bool:
-    """Whether every library of the group can do what a policy asks for beyond what is in use."""
+    """Returns whether every client library of the group supports the wanted policy."""
     if wanted.membership is not MembershipType.DYNAMIC and not all(one.static for one in libraries):
         return False
     if (wanted.strategy, wanted.protocol) == (used.strategy, used.protocol):
@@ -93,7 +93,6 @@ def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
 def list_migration_steps(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> tuple[str, ...]:
-    """What to do, step by step."""
     steps: list[str] = []
     if wanted.membership is MembershipType.STATIC:
         steps += _static_steps(used, wanted, libraries)
@@ -246,7 +245,7 @@ MIN_SAVED_PARTITIONS = 10
 
 @dataclass(frozen=True, slots=True)
 class PolicyTotal:
-    """What a policy costs over the whole window."""
+    """The cost of a policy over the whole history."""
 
     policy: str
     rebalances: int = 0
@@ -261,12 +260,12 @@ class PolicyTotal:
 
     @property
     def damage(self) -> int:
-        """What ranks."""
+        """The number that ranks groups."""
         return self.stopped + self.needless
 
     @property
     def harm(self) -> int:
-        """What policies are compared by: each rebalance holds the group up, if only shortly."""
+        """The number that policies are compared by: a rebalance itself costs one."""
         return self.damage + self.rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
@@ -280,7 +279,6 @@ class PolicyTotal:
 
 
 def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
-    """Over all rebalances, by policy."""
     sums: dict[str, list[int]] = {}
     for row in whatifs:
         found = sums.setdefault(row.policy, [0] * 7)
@@ -337,7 +335,6 @@ def advise_group(
 
 
 def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebalance]) -> Advice:
-    """Returns the advice on a group whose assignments cannot be read."""
     group, number = generations[0].group, len(steps)
     strategy = generations[-1].strategy or "none"
     kinds = {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}
@@ -364,14 +361,12 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
 
 
 def _last_libraries(generations: Sequence[Generation]) -> tuple[str, ...]:
-    """Those of the last members that there were: what was replaced is asked for nothing."""
+    """Returns the libraries of the last members; members that were replaced do not matter."""
     last = next((one.members for one in reversed(generations) if one.members), ())
     return tuple(sorted({member.library or UNKNOWN_LIBRARY for member in last}))
 
 
 class _AdviceCase:
-    """All that an advice is made of."""
-
     def __init__(
         self,
         generations: Sequence[Generation],
@@ -400,7 +395,7 @@ class _AdviceCase:
         self._able = find_libraries(self.libraries)
 
     def find_best(self) -> PolicyTotal:
-        """The best policy that this group's libraries can have; the one in use is one of them."""
+        """Returns the best policy that the group's libraries support; it may be the one in use."""
         possible = {
             name: total
             for name, total in self._totals.items()
@@ -435,7 +430,6 @@ class _AdviceCase:
         return 0 if name == self.used.policy else migration_size(self._policy, parse_policy(name))
 
     def verdict(self, best: PolicyTotal) -> str:
-        """Whether to change anything."""
         if not self._known:
             return CANNOT_TELL
         if best.policy in {self.used.policy, self._policy.label}:
@@ -446,7 +440,7 @@ class _AdviceCase:
         return CHANGE
 
     def headline(self, verdict: str, best: PolicyTotal) -> str:
-        """What happened, what of it was needless, what to change, what that saves."""
+        """Says what happened, which moves were unnecessary, what to change and what that saves."""
         group = self._generations[0].group
         if not self._steps:
             return f"{group}: no rebalances."
@@ -473,7 +467,7 @@ class _AdviceCase:
         return text
 
     def _deployed(self, name: str) -> int:
-        """The largest the group was during a rolling deploy."""
+        """Returns the largest size of the group during a rolling deploy."""
         return max(
             len(step.after.members)
             for step in self._steps
@@ -493,7 +487,6 @@ class _AdviceCase:
                 return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
 
     def _saved(self, best: PolicyTotal) -> str:
-        """What gets better."""
         pairs = (
             (_format_count(best.rebalances, "rebalance"), best.rebalances, self.used.rebalances),
             (f"{best.stopped} stopped", best.stopped, self.used.stopped),
@@ -502,7 +495,7 @@ class _AdviceCase:
         return ", ".join(f"{said} instead of {now}" for said, then, now in pairs if then < now)
 
     def steps(self, verdict: str, best: PolicyTotal) -> tuple[str, ...]:
-        """How to migrate, and what else would help."""
+        """Returns the migration steps, and other measures that help."""
         steps: list[str] = []
         if self._slow:
             late = [one for one in self._able if one.slow_poll_hint] or [
@@ -535,13 +528,11 @@ class _AdviceCase:
 
 
 def _unknown_library_step(libraries: Sequence[str]) -> str:
-    """That settings may have other names than those that are given."""
     some, theirs = (" of some members", " for them") if len(libraries) > 1 else ("", "")
     return f"The client library{some} could not be told: settings are named as in Java{theirs}."
 
 
 def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:
-    """What to change, in words."""
     parts = []
     if (wanted.strategy, wanted.protocol) != (used.strategy, used.protocol):
         parts.append(

@@ -106,7 +106,7 @@ def find_last_commit(
     until: int = LATEST_TIME,
     since: int | None = None,
 ) -> int | None:
-    """The last commit of any of these partitions, not after ``until`` and after ``since``."""
+    """Returns when these partitions were last committed, up to ``until`` and after ``since``."""
     newest: int | None = None
     for topic, numbers in held.items():
         for number in numbers:
@@ -148,7 +148,7 @@ def is_last_commit_early(
 
 
 def list_query_times(generations: Iterable[Generation], lines: Iterable[LogLine]) -> Int64Array:
-    """The times up to which commits are asked for, to explain the steps between generations."""
+    """Returns the times at which the commits before them are needed to explain rebalances."""
     found = {line.at for line in lines}
     for generation in generations:
         found.add(generation.at)
@@ -228,7 +228,7 @@ _StatedCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 @dataclass(frozen=True, slots=True)
 class _LogEvidence:
-    """A step with what there is to explain it by."""
+    """A rebalance and the evidence that explains it."""
 
     step: Rebalance
     commits: CommitTimes
@@ -243,7 +243,7 @@ class _LogEvidence:
         return self.lines[self.calls[0]]
 
     def lines_before_call(self) -> list[LogLine]:
-        """The lines that led to the first call, latest first; they were written with it."""
+        """Returns the lines that led to the first call, latest first."""
         found = []
         for position in range(self.calls[0] - 1, -1, -1):
             line = self.lines[position]
@@ -255,7 +255,6 @@ class _LogEvidence:
         return found
 
     def member(self, member_id: str | None) -> GenerationMember | None:
-        """A member as it was before."""
         members = self.step.before.members if self.step.before is not None else ()
         return next((one for one in members if one.member_id == member_id), None)
 
@@ -263,7 +262,7 @@ class _LogEvidence:
 def explain_from_log(
     step: Rebalance, commits: CommitTimes, lines: Sequence[LogLine]
 ) -> Explanation | None:
-    """What a group's lines, in the order of the log, say about a step; None if they say nothing."""
+    """Explains a rebalance by a group's log lines, in log order; None if they say nothing."""
     calls = _find_calls(step, lines)
     if not calls:
         return None
@@ -287,7 +286,7 @@ def explain_from_log(
 
 
 def find_base_generation(step: Rebalance) -> int:
-    """The generation that a step began from; where that is not known, the one before its own."""
+    """Returns the generation a rebalance began from; the one before its own if not known."""
     known = step.from_generation
     return step.rounds[0].generation - 1 if known is None else known
 
@@ -331,7 +330,6 @@ def _line_time(line: LogLine) -> int:
 
 
 def _find_stabilized_time(seen: _LogEvidence) -> int | None:
-    """When all had joined the last round."""
     for line in islice(seen.lines, seen.calls[0], None):
         if line.at > seen.step.after.at + LOG_TIME_SLACK:
             break
@@ -341,7 +339,7 @@ def _find_stabilized_time(seen: _LogEvidence) -> int | None:
 
 
 def _classic_cause(seen: _LogEvidence) -> _StatedCause:
-    """By the first call to join."""
+    """Finds the cause in the first call to join."""
     call = seen.first
     said, reason = _log_text(call), call.reason or ""
     for shape, cause in _CLEAR_REASONS:
@@ -357,7 +355,7 @@ def _classic_cause(seen: _LogEvidence) -> _StatedCause:
 
 
 def _leave_cause(seen: _LogEvidence, call: LogLine) -> _StatedCause:
-    """A member left by a request: the call gives its reason, or the line before does."""
+    """Finds the cause of a LeaveGroup request: the call has its reason, or the line before."""
     client, member_id, said = call.client_reason, call.member_id, _log_text(call)
     if client is None:
         gone = [line for line in seen.lines_before_call() if line.what == "left"]
@@ -376,7 +374,7 @@ def _leave_cause(seen: _LogEvidence, call: LogLine) -> _StatedCause:
 def _leave_cause_without_reason(
     seen: _LogEvidence, member_id: str | None, said: str
 ) -> _StatedCause:
-    """It was closed, or it left by itself because it polled too late."""
+    """Decides whether a member was closed or left because it polled too late."""
     at, member = seen.first.at, seen.member(member_id)
     if (
         member is None
@@ -398,7 +396,7 @@ def _leave_cause_without_reason(
 
 
 def _is_close_commit(seen: _LogEvidence, member: GenerationMember, committed: int) -> bool:
-    """Its last commit was made to leave."""
+    """Returns whether the member's last commit is the one that closing a consumer makes."""
     before, at = seen.step.before, seen.first.at
     assert before is not None
     in_time = at - committed <= MAX_CLOSE_DELAY
@@ -408,7 +406,7 @@ def _is_close_commit(seen: _LogEvidence, member: GenerationMember, committed: in
 def _consumer_leave_cause(
     seen: _LogEvidence, member: GenerationMember, said: str, *, is_quiet: bool
 ) -> _StatedCause:
-    """A process keeps its id for life: one that was closed does not come back under it."""
+    """A process keeps its member id for life: a closed one does not come back under it."""
     is_back = any(
         line.what == "joined" and line.member_id == member.member_id
         for line in islice(seen.lines, seen.calls[0], None)
@@ -433,7 +431,7 @@ def _consumer_leave_cause(
 
 
 def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
-    """When it surely had not asked to join yet, the last time that it did; 0 if not known."""
+    """Returns a time before the member's last JoinGroup request; 0 if not known."""
     before = seen.step.before
     assert before is not None
     for position in range(seen.calls[0] - 1, -1, -1):
@@ -447,7 +445,7 @@ def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
 
 
 def _downgrade_cause(seen: _LogEvidence, said: str) -> _StatedCause:
-    """The last member of the consumer protocol is gone, and the group is a classic one again."""
+    """Finds the cause if the last member of the consumer protocol is gone."""
     for line in seen.lines_before_call():
         if line.what in ("left", "fenced"):
             cause, likely, more = _removal_cause(seen, line)
@@ -456,7 +454,7 @@ def _downgrade_cause(seen: _LogEvidence, said: str) -> _StatedCause:
 
 
 def _rejoin_cause(seen: _LogEvidence, call: LogLine, said: str) -> _StatedCause:
-    """A member that was there joined again: with other topics, for new partitions, for nothing."""
+    """Finds the cause if a member of the group joined again."""
     client, differs = call.client_reason or NO_REASON, seen.change
     is_leader = _LEADER_REASON.fullmatch(call.reason or "") is not None
     cause = None
@@ -477,7 +475,6 @@ def _rejoin_cause(seen: _LogEvidence, call: LogLine, said: str) -> _StatedCause:
 def _rejoin_cause_from_diff(
     differs: GenerationDiff, call: LogLine, client: str, *, is_leader: bool
 ) -> RebalanceCause | None:
-    """What a member that joined again did it for."""
     changed = any(one.member_id == call.member_id for one in differs.resubscribed)
     if changed or (differs.new_topics and "metadata" in client):
         return RebalanceCause.SUBSCRIPTION
@@ -487,7 +484,7 @@ def _rejoin_cause_from_diff(
 
 
 def _consumer_cause(seen: _LogEvidence) -> _StatedCause:
-    """By the line with which the epoch was raised first."""
+    """Finds the cause in the line that raised the epoch first."""
     said = _log_text(seen.first)
     if seen.step.before is None and seen.step.known_before:
         return RebalanceCause.JOINED, None, said
@@ -511,7 +508,7 @@ def _consumer_cause(seen: _LogEvidence) -> _StatedCause:
 
 
 def _removal_cause(seen: _LogEvidence, line: LogLine) -> _StatedCause:
-    """A consumer group's member left, or was put out."""
+    """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
         late = "failed to transition" in (line.reason or "")  # it did not give up what it had to
         return (RebalanceCause.SLOW_POLL if late else RebalanceCause.SILENT), None, line.text
@@ -522,7 +519,7 @@ def _removal_cause(seen: _LogEvidence, line: LogLine) -> _StatedCause:
 
 
 def _cause_from_diff(differs: GenerationDiff | None) -> RebalanceCause | None:
-    """What the generations show, where a line leaves it open."""
+    """Returns the cause that the generations show, where a line leaves it open."""
     if differs is None:
         return None
     if differs.joined and not differs.gone:
@@ -537,7 +534,6 @@ def _is_second_round_call(call: LogLine) -> bool:
 
 
 def _log_text(call: LogLine) -> str:
-    """The broker's own words."""
     if call.what != "preparing" or not call.reason:
         return call.text
     if not call.client_reason:
@@ -566,7 +562,6 @@ _InferredCause: TypeAlias = tuple[RebalanceCause, RebalanceCause | None, str]
 
 
 def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
-    """What the journal says about a step."""
     before, first, after = step.before, step.rounds[0], step.after
     case = None
     if before is not None:
@@ -587,7 +582,7 @@ def explain_from_journal(step: Rebalance, commits: CommitTimes) -> Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _JournalCase:
-    """Two generations that follow each other, and what there is to tell why."""
+    """Two consecutive generations and the evidence about the rebalance between them."""
 
     before: Generation
     first: Generation
@@ -596,16 +591,15 @@ class _JournalCase:
 
     @property
     def until(self) -> int:
-        """It had begun by then."""
+        """The latest time at which the rebalance can have begun."""
         return _joined_time(self.first)
 
     def last_commit(self, member: GenerationMember) -> int | None:
-        """When a member of the generation before committed last."""
         return find_last_commit(self.commits, member.assigned, self.until, since=self.before.at)
 
     @property
     def gap(self) -> str | None:
-        """Why it is not known what led from one to the other."""
+        """Why the cause cannot be inferred; None if it can."""
         if self.before.sampled or self.first.sampled:
             return "what happened between two samples is not known"
         if generation_distance(self.first.generation, self.before.generation) != 1:
@@ -621,7 +615,6 @@ class _JournalCase:
 
 
 def _cause_without_before(step: Rebalance) -> _InferredCause:
-    """Where there is no generation before."""
     if step.known_before:
         return RebalanceCause.JOINED, None, "the group was empty before"
     return RebalanceCause.UNKNOWN, None, "the generation before is not in the evidence"
@@ -644,7 +637,7 @@ def _journal_cause(case: _JournalCase) -> _InferredCause:
 
 
 def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """Members came, and nobody went."""
+    """Members joined and none left."""
     differs, who = case.diff, _describe_members(case.diff.joined, "joined")
     if not differs.same_work:
         return None, f"{who}, and more has changed"
@@ -652,7 +645,7 @@ def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
 
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """Nobody came or went."""
+    """No member joined or left."""
     differs = case.diff
     reason = "nothing differs from the generation before"
     cause = None
@@ -676,7 +669,7 @@ def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]
 
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
-    """Members went, and nobody came."""
+    """Members left and none joined."""
     differs, who = case.diff, _describe_members(case.diff.gone, "gone")
     if not differs.same_work:
         return None, f"{who}, and more has changed"
@@ -707,7 +700,7 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
-    """What is the likeliest, where it is not known."""
+    """Returns the likeliest cause where it is not known."""
     differs = case.diff
     if differs.gone:
         return _guess_departure(case, differs.gone[0])
@@ -721,8 +714,8 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
 
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
-    """How a member went, by how long it had not committed."""
-    is_static = member.group_instance_id is not None
+    """Guesses how a member left from the time since its last commit."""
+    is_static = member.static_id is not None
     if case.before.kind is GroupType.CONSUMER and is_static:
         return RebalanceCause.SILENT  # it is only away, until its session is over
     committed = case.last_commit(member)
@@ -757,14 +750,13 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
 
 
 def _joined_time(generation: Generation) -> int:
-    """When all had joined it; when the last was gone; when the epoch was raised."""
+    """Returns when all had joined, when the last had left, or when the epoch was raised."""
     if generation.mark is GenerationMark.EMPTIED or generation.state_at is None:
         return generation.at
     return generation.state_at
 
 
 def _describe_members(members: tuple[GenerationMember, ...], what: str) -> str:
-    """The first of them, and how many more."""
     if not members:
         return ""
     names = sorted(one.group_instance_id or one.client_id or one.member_id for one in members)
@@ -785,5 +777,5 @@ def explain_rebalance(
 
 
 def _has_real_numbers(generation: Generation) -> bool:
-    """Lines are found by their numbers, which samples of a classic group do not tell."""
+    """Lines are matched by generation, which samples of a classic group do not have."""
     return not generation.sampled or generation.kind is GroupType.CONSUMER

@@ -90,7 +90,7 @@ SHARED_STRATEGIES = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
 
 class LibrarySigns(NamedTuple):
-    """What the journal shows of a member."""
+    """The journal's data about a member that can show its client library."""
 
     group: str
     client_id: str
@@ -104,7 +104,6 @@ class LibrarySigns(NamedTuple):
     def from_saved_member(
         cls, group: str, strategy: str, saved: GroupMetadataMember, told: Subscription | None
     ) -> LibrarySigns:
-        """Those of a member of a classic group."""
         return cls(
             group=group,
             client_id=saved.client_id,
@@ -116,7 +115,7 @@ class LibrarySigns(NamedTuple):
 
 
 def detect_library(signs: LibrarySigns) -> str | None:
-    """The client library; None where it cannot be told."""
+    """Returns the client library; None if nothing shows it."""
     for pattern, name in _CLIENT_IDS:
         if pattern.match(signs.client_id):
             return name
@@ -126,7 +125,7 @@ def detect_library(signs: LibrarySigns) -> str | None:
 
 
 def _is_java_client_id(signs: LibrarySigns) -> bool:
-    """``consumer-<group>-<number>``, or the static id in the number's place."""
+    """Java's default is ``consumer-<group>-<number>``, or the static id instead of the number."""
     prefix = f"consumer-{signs.group}-"
     rest = signs.client_id.removeprefix(prefix)
     return signs.client_id.startswith(prefix) and (
@@ -154,7 +153,7 @@ def _detect_by_bytes(signs: LibrarySigns) -> str | None:
 
 
 def _is_kafka_python_data(data: bytes) -> bool:
-    """Sticky user data that only makes sense with a version in front."""
+    """Returns whether sticky user data makes sense only with a version in front."""
     reader = PrimitiveReader(data, consumer_protocol.STICKY_USER_DATA)
     try:
         read_partitions(reader, "previous assignment")
@@ -202,7 +201,7 @@ def _class_names(package: str, names: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _go_duration(milliseconds: int) -> str:
-    """A ``time.Duration`` as people write it: ``45 * time.Second``."""
+    """Formats a ``time.Duration`` as Go code: ``45 * time.Second``."""
     if milliseconds % 1_000:
         return f"{milliseconds} * time.Millisecond"
     if milliseconds % MINUTE or milliseconds < 2 * MINUTE:
@@ -211,7 +210,7 @@ def _go_duration(milliseconds: int) -> str:
 
 
 def _librdkafka_session_needs(session: int) -> str:
-    """A session of librdkafka's may not be longer than ``max.poll.interval.ms``."""
+    """The library refuses a session longer than ``max.poll.interval.ms``."""
     return (
         f" and max.poll.interval.ms={session} (or more)" if session > DEFAULT_POLL_INTERVAL else ""
     )
@@ -246,7 +245,7 @@ def _aiokafka_session_needs(session: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolSettings:
-    """How a library's members use the consumer protocol (KIP-848)."""
+    """The settings with which a library uses the consumer protocol (KIP-848)."""
 
     #: The version from which on it has it.
     client: str
@@ -260,14 +259,13 @@ class ConsumerProtocolSettings:
     without: str = f", and without {_BROKER_SETTINGS}, which are then the broker's"
 
     def settings_for(self, strategy: str) -> str:
-        """What a member of such a group sets."""
         asked = f" and {self.assignor[strategy]}"
         return self.join_setting + (asked if self.asks_always or strategy != "uniform" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLibrary:
-    """What a client library can do, and how its settings are written."""
+    """The abilities of a client library, and the syntax of its settings."""
 
     name: str
     #: Those that it may be advised to take; empty: its strategies are its own.
@@ -297,23 +295,19 @@ class ClientLibrary:
     both: str | None = None
 
     def strategy_setting(self, *strategies: str) -> str:
-        """The setting for these strategies, in this order."""
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
 
-    def group_instance_id(self) -> str | None:
-        """The setting of a static member, and what it asks for."""
+    def static_id(self) -> str | None:
         return None if self.static is None else self.static + self.static_needs
 
     def session_setting(self, milliseconds: int) -> str | None:
-        """The setting for this session timeout."""
         if self.session is None:
             return None
         setting = self.session.replace(VALUE_PLACEHOLDER, self.duration(milliseconds))
         return setting + self.session_needs(milliseconds)
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
-        """What a member sets to be given partitions by the broker."""
         return (
             None
             if self.consumer_protocol is None
@@ -321,7 +315,7 @@ class ClientLibrary:
         )
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
-        """What a member sets to share out partitions with the others again, and its session."""
+        """Returns the settings that take a member back to the classic protocol."""
         told = self.strategy_setting(strategy)
         if session is not None:
             told = join_names((told, self.session_setting(session)))
@@ -332,7 +326,6 @@ class ClientLibrary:
         )
 
     def assignor_setting(self, strategy: str) -> str | None:
-        """What a member of such a group sets for another strategy."""
         return None if self.consumer_protocol is None else self.consumer_protocol.assignor[strategy]
 
 
@@ -503,7 +496,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
 
 
 def find_libraries(names: Iterable[str | None]) -> tuple[ClientLibrary, ...]:
-    """The libraries of these names, each once; Java's stands for those that cannot be told."""
+    """Returns the libraries of these names, each once; Java's for an unknown name."""
     found = {name or UNKNOWN_LIBRARY for name in names} or {UNKNOWN_LIBRARY}
     return tuple(CLIENT_LIBRARIES[name] for name in sorted(found) if name in CLIENT_LIBRARIES)
 

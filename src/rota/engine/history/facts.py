@@ -18,7 +18,7 @@ PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 class JournalRecord(NamedTuple):
-    """A committed record of the journal: no control record, and not from an aborted transaction."""
+    """A committed record of the journal; control records and aborted transactions are left out."""
 
     #: Its place in its partition of ``__consumer_offsets``: a group's records are all in one.
     offset: int
@@ -28,8 +28,6 @@ class JournalRecord(NamedTuple):
 
 
 class GroupType(enum.StrEnum):
-    """How a group is run."""
-
     CLASSIC = "classic"
     #: KIP-848: the broker assigns.
     CONSUMER = "consumer"
@@ -111,8 +109,6 @@ class Generation:
 
 
 class RebalanceCause(enum.StrEnum):
-    """Why a group rebalanced."""
-
     JOINED = "joined"
     LEFT = "left"
     SILENT = "silent"
@@ -125,7 +121,7 @@ class RebalanceCause(enum.StrEnum):
 
 
 class EvidenceType(enum.StrEnum):
-    """How a fact is known. The kinds are never mixed."""
+    """How a fact is known. The types are never mixed."""
 
     #: The broker's log says so.
     STATED = "stated"
@@ -160,7 +156,7 @@ class Rebalance:
 
     @property
     def after(self) -> Generation:
-        """What came of it."""
+        """The last generation of the rebalance."""
         return self.rounds[-1]
 
 
@@ -185,7 +181,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a step was taken, and how that is known."""
+    """The cause of a rebalance, and the evidence for it."""
 
     cause: RebalanceCause
     evidence: EvidenceType
@@ -205,8 +201,6 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCost:
-    """What a step cost."""
-
     moved: int
     moved_min: int
     orphaned: int
@@ -221,7 +215,7 @@ class RebalanceCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOwnership:
-    """Who owned a partition from when to when: a row of gold/ownership."""
+    """A member's ownership of a partition over time: a row of gold/ownership."""
 
     group: str
     topic: str
@@ -274,7 +268,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What to do about a group: a row of gold/advice."""
+    """The advice on a group: a row of gold/advice."""
 
     group: str
     verdict: str
@@ -299,7 +293,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisedOwnership:
-    """Who would have owned a partition from when to when: a row of gold/advised."""
+    """Ownership under the advised policy: a row of gold/advised."""
 
     group: str
     topic: str

@@ -76,8 +76,6 @@ NO_OWNED_PARTITIONS: PartitionsByTopic = {}
 
 @dataclass(slots=True)
 class _OwnershipSpan:
-    """One member's time with one partition."""
-
     owner: GenerationMember
     topic: str
     partition: int
@@ -128,13 +126,11 @@ class OwnershipTracker:
             self.drop(member_id, at)
 
     def drop(self, member_id: str, at: int) -> None:
-        """A member has nothing any more."""
         self._pass(at)
         for topic, partition in sorted(_to_pairs(self._held.pop(member_id, NO_OWNED_PARTITIONS))):
             self._end((topic, partition, member_id))
 
     def _pass(self, at: int) -> None:
-        """Time goes by: what ended before is over."""
         if at > self._now:
             self._now = at
             self._over += (one for one in self._ended.values() if one.until != one.since)
@@ -159,16 +155,15 @@ class OwnershipTracker:
         self._ended[key] = tenure
 
     def count_ended(self) -> int:
-        """How many there are that are over, and were not taken yet."""
         return len(self._over)
 
     def take_ended(self, group: str) -> list[PartitionOwnership]:
-        """What was written up and is over, by partition and time; it is forgotten here."""
+        """Returns and removes the ownership that has ended, by partition and time."""
         over, self._over = self._over, []
         return _ownership_rows(group, over)
 
     def close_all(self, group: str) -> list[PartitionOwnership]:
-        """All that was not taken yet; what is still held has no end."""
+        """Returns the rest; ownership that goes on has no end."""
         for (_, _, member_id), tenure in self._open.items():
             tenure.to_generation = self._generation[member_id]
         just = (one for one in self._ended.values() if one.until != one.since)
@@ -217,17 +212,16 @@ class HistoryBuilder:
         self.last: Generation | None = None
 
     def add_generation(self, generation: Generation) -> None:
-        """A generation was saved."""
         self._made.append(generation)
         self.last = generation
 
     def take_generations(self) -> list[Generation]:
-        """Those that were saved since they were last taken."""
+        """Returns and removes the generations that were added."""
         made, self._made = self._made, []
         return made
 
     def start_new_life(self, at: int) -> None:
-        """Starts a new life of the group: numbers start again, and no earlier member is in it."""
+        """Starts a new life of the group: generations count anew, without earlier members."""
         self.ownership.keep_only((), at)
         if self.last is not None:
             self.life += 1
@@ -277,8 +271,6 @@ STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
 
 
 class ClassicGroupReader:
-    """Reads the generations of one classic group."""
-
     def __init__(self, course: HistoryBuilder) -> None:
         self._course = course
         self._strategy = ""
@@ -292,7 +284,7 @@ class ClassicGroupReader:
     def read_entry(
         self, written: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
     ) -> None:
-        """A generation was saved; ``converted``: in place of a consumer group."""
+        """``converted``: the entry replaces a consumer group."""
         course = self._course
         if course.last is not None and not _continues_life(course.last, entry, converted=converted):
             # no tombstone between them, but it is not what a group becomes of that generation
@@ -318,7 +310,7 @@ class ClassicGroupReader:
             course.ownership.set_owned(member, member.assigned, written.at, entry.generation)
 
     def decode_members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
-        """Who is in a generation, by id, with what their bytes say."""
+        """Returns the members of a generation, sorted by member id."""
         saved = sorted(entry.members, key=lambda member: member.member_id)
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return tuple(_make_member(one) for one in saved)
@@ -342,7 +334,7 @@ class ClassicGroupReader:
         return members
 
     def _same(self, strategy: str, saved: GroupMetadataMember) -> GenerationMember | None:
-        """A member that is as it was in the generation before."""
+        """Returns the member of the generation before, if nothing changed."""
         known = self._known.get(saved.member_id) if strategy == self._strategy else None
         return known[1] if known is not None and known[0] == saved else None
 
@@ -377,7 +369,7 @@ class ClassicGroupReader:
         return self._libraries[signs]
 
     def _assigned(self, data: bytes) -> PartitionsByTopic | FormatError:
-        """A member that the leader left out has no bytes, which is nothing and not wrong."""
+        """A member that the leader left out has no bytes, which is not an error."""
         if not data:
             return NO_OWNED_PARTITIONS
         found = self._read.get(data)
@@ -403,7 +395,7 @@ def _continues_life(last: Generation, entry: GroupMetadataEntry, *, converted: b
 
 
 def group_by_topic(partitions: Partitions | Iterable[tuple[str, int]]) -> PartitionsByTopic:
-    """Partitions by topic, in order, each once."""
+    """Groups partitions by topic, sorted, without duplicates."""
     if isinstance(partitions, Partitions):
         if not len(partitions):
             return NO_OWNED_PARTITIONS
@@ -438,7 +430,7 @@ def _generation_mark(
 def _decode_owned(
     strategy: str, told: Sequence[Subscription | FormatError]
 ) -> list[OwnedPartitions | None]:
-    """What each member said it owned: under sticky in its user data, else in its subscription."""
+    """Decodes owned partitions: sticky sends them as user data, others in the subscription."""
     found: list[OwnedPartitions | None] = [
         None if isinstance(one, FormatError) else _owned_in_subscription(strategy, one)
         for one in told
@@ -489,7 +481,7 @@ NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 
 
 class ConsumerGroupReader:
-    """Folds the entries of one consumer group."""
+    """Reads the generations of one consumer group."""
 
     def __init__(self, course: HistoryBuilder, names: Mapping[bytes, str]) -> None:
         self._course = course
@@ -520,7 +512,7 @@ class ConsumerGroupReader:
         self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
     def read_entry(self, written: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
-        """An entry of the group, but for its tombstone."""
+        """Reads an entry of the group other than its tombstone."""
         match entry:
             case MemberMetadataEntry():
                 if entry.group_instance_id in self._vacant:
@@ -560,12 +552,11 @@ class ConsumerGroupReader:
                 pass  # topics tell names, which are known; the rest comes with the group's end
 
     def end(self) -> None:
-        """The group is gone, or is no consumer group any more."""
         self._clear()
         self.converted = False
 
     def settle_compacted(self) -> None:
-        """Takes the compacted entries as complete: together they are the group's state."""
+        """Makes a generation of the compacted entries: together they are the group's state."""
         self.is_compacted = False
         if self._target is not None and self._targets:
             self._save(GenerationMark.SETTLED, *self._target)
@@ -573,7 +564,7 @@ class ConsumerGroupReader:
             self._save(GenerationMark.EMPTIED, *self._epoch)
 
     def _came(self, written: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
-        """A new epoch. Without members it is the end of the group's work: no target follows."""
+        """A new epoch; without members no target follows."""
         self._epoch = written, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
@@ -594,13 +585,13 @@ class ConsumerGroupReader:
             self._course.ownership.keep_only(self._members.keys(), written.at)
 
     def _replaced(self, written: JournalRecord, member_id: str) -> None:
-        """A static member is back under a new id, with the target it had."""
+        """A static member is back under a new id, with its old target."""
         self._replacing.discard(member_id)
         if self._target is not None and not self.is_compacted:
             self._save(GenerationMark.REPLACED, written, self._target[1])
 
     def _has(self, written: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
-        """What a member must give up it has until it said that it did."""
+        """A member owns a partition until it has confirmed the revocation."""
         has = NO_OWNED_PARTITIONS
         if entry.epoch != STATIC_LEAVE_EPOCH:
             has = self._held((*entry.assigned, *entry.revoking))
@@ -629,8 +620,8 @@ class ConsumerGroupReader:
         )
 
     def _strategy(self) -> str:
-        """The server's strategy that most ask for; of two that as many do, as Kafka, the one that
-        a Java ``HashMap`` lists first.
+        """Returns the strategy that most members ask for; among equals the one that a Java
+        ``HashMap`` lists first, as in Kafka.
         """
         asked = Counter(one.assignor for one in self._members.values() if one.assignor)
         if not asked:
@@ -700,19 +691,17 @@ class ConsumerGroupReader:
 
 
 def uses_classic_protocol(saved: MemberMetadataEntry) -> bool:
-    """A member of a consumer group that speaks the classic protocol."""
+    """Returns whether a member of a consumer group uses the classic protocol."""
     return saved.classic is not None and bool(saved.classic.protocols)
 
 
 def format_topic_id(topic_id: bytes) -> str:
-    """A topic's id as Kafka's tools print it."""
+    """Formats a topic id as Kafka's tools do."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
-    """All that a group's journal says of its members."""
-
     generations: list[Generation]
     #: Of a consumer group what members really had, not their targets.
     ownership: list[PartitionOwnership]
@@ -736,7 +725,6 @@ def read_history(
 def read_generations(
     group: str, records: Iterable[JournalRecord], topic_names: Mapping[bytes, str]
 ) -> list[Generation]:
-    """The generations alone: see :func:`read`."""
     return list(HistoryReader(group, topic_names).generations(records))
 
 
@@ -761,7 +749,6 @@ class HistoryReader:
         self._converted = False
 
     def generations(self, records: Iterable[JournalRecord]) -> Iterator[Generation]:
-        """Reads all records, in journal order."""
         is_classic = True
         for written in records:
             match written.entry:
@@ -783,19 +770,18 @@ class HistoryReader:
         yield from self._finish()
 
     def count_ended(self) -> int:
-        """How many rows :meth:`over` has."""
         return self._course.ownership.count_ended()
 
     def take_ended(self) -> list[PartitionOwnership]:
-        """What members had and gave up, since it was asked for last; by partition and time."""
+        """Returns and removes the ownership that has ended, by partition and time."""
         return self._course.ownership.take_ended(self._course.group)
 
     def take_remaining(self) -> list[PartitionOwnership]:
-        """What :meth:`over` has not told, when all is read; by partition and time."""
+        """Returns the rest, after all records were read."""
         return self._course.ownership.close_all(self._course.group)
 
     def _forget(self) -> Iterator[Generation]:
-        """Reads all records but the last, whose successor may matter, where all are classic."""
+        """Reads all records but the last, whose successor may matter. All are classic."""
         last = self._records[-1]
         if self.window is None:
             if not isinstance(last.entry, GroupMetadataEntry):
@@ -808,7 +794,6 @@ class HistoryReader:
         yield from self._course.take_generations()
 
     def _finish(self) -> Iterator[Generation]:
-        """Reads the records that are left."""
         certain = 0
         if self.window is None:
             certain, _ = find_compaction_edge(self._records)

@@ -44,7 +44,7 @@ from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTom
 
 
 def is_new_group(entry: GroupMetadataEntry) -> bool:
-    """A group that was just made: Kafka 4 saves it before anybody has joined."""
+    """Returns whether the group was just created: Kafka 4 saves it before a member joins."""
     return not entry.generation and not entry.members and entry.protocol is None
 
 
@@ -54,7 +54,7 @@ FIRST_EPOCH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalWindow:
-    """The part of the journal in which a group's records are all there."""
+    """The part of the journal that has all of a group's records."""
 
     #: Its state before this record is known, and from it on every change.
     offset: int
@@ -177,7 +177,7 @@ def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> Jour
 
 
 def _find_batch_start(records: Sequence[JournalRecord], start: int, position: int) -> int:
-    """Where the change begins that ends in this epoch: its records were written at once."""
+    """Returns the position of the first record of the batch that ends in this epoch."""
     while (
         position > start
         and records[position - 1].offset == records[position].offset - 1

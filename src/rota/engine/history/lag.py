@@ -55,7 +55,7 @@ class PartitionTimeIndex:
         return partition * (len(self._times) + 1) + rank
 
     def find_last(self, partition: Int64Array, at: Int64Array) -> Int64Array:
-        """The row of the last entry of a partition that is not later; -1 where there is none."""
+        """Returns the row of the last entry up to each time; -1 if there is none."""
         if not len(self._partition):
             return np.full(len(at), -1, dtype=np.int64)
         row = np.searchsorted(self._key, self._keys(partition, at), side="right") - 1
@@ -63,8 +63,6 @@ class PartitionTimeIndex:
 
 
 class KnownEndOffsets(NamedTuple):
-    """Ends at some times."""
-
     end: Int64Array
     #: What the end was at most: the next sample's.
     ceiling: Int64Array
@@ -119,7 +117,6 @@ class EndOffsets:
     def at_times(
         self, partition: Int64Array, at: Int64Array, reach: int = MAX_SAMPLE_AGE
     ) -> KnownEndOffsets:
-        """The ends of partitions at times."""
         if not len(self.at):
             none = np.zeros(len(at), dtype=np.int64)
             return KnownEndOffsets(none, none, none - 1, np.zeros(len(at), dtype=bool))
@@ -176,11 +173,11 @@ class EndOffsets:
         return before, np.where(inside, wait, np.nan)
 
     def first_at(self) -> Int64Array:
-        """For each sample the time of the first one in its stretch."""
+        """Returns the time of the first sample in each sample's stretch."""
         return self.at[np.searchsorted(self.stretch, self.stretch)]
 
     def last_at(self) -> Int64Array:
-        """For each sample the time of the last one in its stretch."""
+        """Returns the time of the last sample in each sample's stretch."""
         return self.at[np.searchsorted(self.stretch, self.stretch, side="right") - 1]
 
     def deleted(self) -> Int64Array:
@@ -215,7 +212,7 @@ class EndOffsets:
 
 
 def running_maximum(part: Int64Array, values: Int64Array) -> Int64Array:
-    """For each value the highest so far in its part; parts are numbered in rising order."""
+    """Returns the running maximum within each group; groups have rising numbers."""
     levels, rank = np.unique(values, return_inverse=True)
     base = part * (len(levels) + 1)
     found: Int64Array = levels[np.maximum.accumulate(base + rank) - base]
@@ -223,19 +220,19 @@ def running_maximum(part: Int64Array, values: Int64Array) -> Int64Array:
 
 
 def _search_key(run: Int64Array, end: Int64Array, levels: Int64Array) -> Int64Array:
-    """By stretch, then by end; ranks instead of ends, so that no product overflows."""
+    """Sorts by stretch, then by end; ranks instead of ends avoid an overflow."""
     return run * (len(levels) + 1) + np.searchsorted(levels, end, side="right")
 
 
 def _multiply_divide(rise: Int64Array, elapsed: Int64Array, span: Int64Array) -> Int64Array:
-    """``rise * elapsed // span``, also where the product is too large to be exact."""
+    """Returns ``rise * elapsed // span`` without overflow."""
     large = rise.astype(np.float64) * elapsed > _MAX_EXACT_PRODUCT
     exact = np.where(large, 0, rise) * elapsed // span
     return np.where(large, (rise * (elapsed / span)).astype(np.int64), exact)
 
 
 class CommitLags(NamedTuple):
-    """The lag at commits whose partition's end is known."""
+    """The lag at the commits of partitions with known end offsets."""
 
     #: The commit's row in the columns given.
     row: Int64Array
@@ -252,7 +249,7 @@ def compute_lags(
     ends: EndOffsets,
     reach: int = MAX_SAMPLE_AGE,
 ) -> CommitLags:
-    """The lag at each commit that can be told, in the order of the commits."""
+    """Computes the lag at each commit with a known end offset, in commit order."""
     found = ends.at_times(partition, at, reach)
     row = np.flatnonzero(found.known)
     offset, sample = offset[row], found.sample[row]
@@ -269,7 +266,7 @@ def compute_lags(
 
 @dataclass(frozen=True, slots=True)
 class OwnerIntervals:
-    """Who owned which partition from when to when: the intervals of one group."""
+    """The ownership intervals of one group."""
 
     until: Int64Array
     row: Int64Array
@@ -284,7 +281,7 @@ class OwnerIntervals:
         return cls(until[order], order, PartitionTimeIndex(partition[order], since[order]))
 
     def find_owner(self, partition: Int64Array, at: Int64Array) -> Int64Array:
-        """The row of the interval that a time falls into; -1 where nobody owned the partition."""
+        """Returns the row of the interval at each time; -1 if nobody owned the partition."""
         if not len(self.row):
             return np.full(len(at), -1, dtype=np.int64)
         found = self.track.find_last(partition, at)

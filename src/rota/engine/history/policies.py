@@ -47,8 +47,6 @@ KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
 
 
 class PolicyProtocol(enum.StrEnum):
-    """How a rebalance runs."""
-
     EAGER = "eager"
     COOPERATIVE = "cooperative"
     #: KIP-848: the broker assigns, and members move one by one.
@@ -65,7 +63,7 @@ class MembershipType(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """A strategy, how it is run, and what members are."""
+    """A strategy, its protocol, and the membership of the members."""
 
     strategy: str
     protocol: PolicyProtocol = PolicyProtocol.EAGER
@@ -97,14 +95,14 @@ class GroupPolicy:
 
     @property
     def known(self) -> bool:
-        """Rota has this strategy."""
+        """Whether Rota has this strategy."""
         if self.protocol is PolicyProtocol.CONSUMER:
             return self.strategy in SERVER_STRATEGIES
         return self.strategy in BUILT_IN
 
     @property
     def sticky(self) -> bool:
-        """It is of the family that has two solvers."""
+        """Whether the strategy has two solvers."""
         found = BUILT_IN.get(self.strategy)
         classic = self.protocol is not PolicyProtocol.CONSUMER
         return classic and found is not None and issubclass(found, AbstractStickyAssignor)
@@ -132,7 +130,7 @@ def format_timeout(milliseconds: int) -> str:
 
 
 def parse_policy(label: str) -> GroupPolicy:
-    """The policy of this name.
+    """Parses a policy's label.
 
     :raises InputError: it is none
     """
@@ -159,22 +157,19 @@ def _parse_timeout(text: str | None) -> int | None:
 
 
 def label_used_policies(used: Sequence[GroupPolicy]) -> str:
-    """The name of what was used: all of them, the one in use last."""
+    """Joins the labels of policies in the order of their last use."""
     return LABEL_SEPARATOR.join(policy.label for policy in used) or "none"
 
 
 def parse_last_used(label: str) -> GroupPolicy:
-    """What was in use at the end, by the name of what was used."""
+    """Parses the last policy of a joined label."""
     return parse_policy(label.rpartition(LABEL_SEPARATOR)[2])
 
 
 def find_used_policies(
     steps: Sequence[Rebalance], solver: str = KAFKA_SOLVER
 ) -> tuple[GroupPolicy, ...]:
-    """What a group used: each policy once, in the order in which they were used last.
-
-    ``solver`` is the one that places as it was: of the sticky family, or not at all.
-    """
+    """Returns each policy that a group used, in the order of their last use."""
     found: dict[GroupPolicy, None] = {}
     behaved = _find_protocols(steps)
     for step, protocol in zip(steps, behaved, strict=True):
@@ -188,7 +183,7 @@ def find_used_policies(
 
 
 def _find_protocols(steps: Sequence[Rebalance]) -> list[PolicyProtocol]:
-    """How each step was run. Where nobody had anything to keep, as the next one that tells."""
+    """Returns the protocol of each rebalance; where nothing shows it, that of the next one."""
     observed = [observed_protocol(step) for step in steps]
     found = []
     following: dict[str | None, str] = {}
@@ -216,8 +211,8 @@ def _generation_policy(generation: Generation, protocol: PolicyProtocol) -> Grou
 def suggest_session_timeouts(
     steps: Iterable[Rebalance], restarts: Sequence[MemberRestart]
 ) -> tuple[int, ...]:
-    """Session timeouts worth asking for static members: the group's own, and one that is long
-    enough for most of its restarts. None where nobody ever came back.
+    """Returns session timeouts to evaluate for static members: the group's own, and one that covers
+    most of its restarts. Returns none if no member ever restarted.
     """
     if not restarts:
         return ()
@@ -241,9 +236,8 @@ def suggest_session_timeouts(
 def list_alternatives(
     used: Sequence[GroupPolicy], sessions: Sequence[int]
 ) -> tuple[GroupPolicy, ...]:
-    """Every policy worth asking: each strategy, with dynamic members and with static ones.
-
-    A group placed by Rota's own solver would be so under another strategy of the family too.
+    """Returns every policy to evaluate: each strategy with dynamic and with static members. A group
+    that used the exact solver keeps it under other sticky strategies.
     """
     solver = EXACT_SOLVER if any(policy.solver == EXACT_SOLVER for policy in used) else KAFKA_SOLVER
     protocols = {COOPERATIVE_STICKY: PolicyProtocol.COOPERATIVE}
@@ -273,7 +267,7 @@ def _make_static(policy: GroupPolicy, session: int) -> GroupPolicy:
 
 
 def is_readable_consumer_group(generations: Iterable[Generation]) -> bool:
-    """Whether partitions are what this group's members share, and all of them can be read."""
+    """Returns whether the members share partitions and all their data could be decoded."""
     return all(
         (one.kind is GroupType.CONSUMER or one.protocol_type in {"", CONSUMER_PROTOCOL_TYPE})
         and not any(member.problem for member in one.members)

@@ -75,14 +75,13 @@ class _RebalanceFinder:
         self._begin(None, 0)
 
     def _begin(self, life: int | None, number: int | None, *, known: bool = False) -> None:
-        """Nobody is in the group. Not ``known``: nothing of this life was seen yet."""
+        """Starts with an empty group; not ``known`` means that nothing of this life was read."""
         self._life = life
         self._before: Generation | None = None
         self._number = number
         self._known = known
 
     def read_generation(self, generation: Generation) -> None:
-        """The next generation."""
         if generation.life != self._life:
             self.close_rebalance()
             self._begin(generation.life, 0)
@@ -113,7 +112,6 @@ class _RebalanceFinder:
                 assert_never(generation.mark)
 
     def _stand(self, generation: Generation) -> None:
-        """What the next rebalance begins from."""
         self._before = generation if generation.members else None
         self._number = generation.generation
         self._known = True
@@ -124,7 +122,6 @@ class _RebalanceFinder:
         self._from = self._before, self._number
 
     def close_rebalance(self, following: Generation | None = None) -> None:
-        """The rebalance is over, and was followed by another."""
         if not self._rounds:
             return
         before, number = self._from
@@ -144,7 +141,7 @@ class _RebalanceFinder:
 
 
 def _find_absent_topics(generation: Generation, following: Generation) -> frozenset[str]:
-    """Topics that both ask for, and neither gives out; who says it has some knows better."""
+    """Returns topics that both generations subscribe to and neither assigns or owns."""
     listed = [*generation.members, *following.members]
     there = {topic for member in listed for topic, numbers in member.assigned.items() if numbers}
     there |= {topic for member in following.members for topic in member.owned}
@@ -159,8 +156,8 @@ def _skipped_numbers(number: int | None, rounds: Iterable[Generation]) -> Iterat
 
 
 def is_first_generation(generation: Generation) -> bool:
-    """Whether nothing was before it, where no earlier generation was seen: by its number, and by
-    what its members say they had.
+    """Returns whether this is the group's first generation, by its number and its members' owned
+    partitions.
     """
     if not 0 <= generation.generation <= FIRST_GENERATION[generation.kind]:
         return False
@@ -215,7 +212,7 @@ STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationDiff:
-    """From one generation to another. Static members are known by their static id."""
+    """The difference between two generations. Static members are matched by static id."""
 
     joined: tuple[GenerationMember, ...]
     gone: tuple[GenerationMember, ...]
@@ -245,12 +242,11 @@ class GenerationDiff:
 
     @property
     def same_members(self) -> bool:
-        """Nobody came or went."""
         return not (self.joined or self.gone or self.returned_static)
 
     @property
     def same_work(self) -> bool:
-        """What is asked for, and what there is to give, is as before."""
+        """Whether subscriptions and partitions are as before."""
         return not (self.resubscribed or self.grown or self.shrunk)
 
 
@@ -292,7 +288,7 @@ def diff_generations(
 
 
 def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], GenerationMember]:
-    """Members by what they are known by: a tuple around static ids, which may look like any id."""
+    """Indexes members; static ids are in a tuple, because they may look like any member id."""
     return {
         member.member_id
         if member.group_instance_id is None
@@ -302,7 +298,6 @@ def _members_by_key(generation: Generation) -> Mapping[str | tuple[str], Generat
 
 
 def _assigned_pairs(generation: Generation) -> set[tuple[str, int]]:
-    """The partitions that were given out."""
     return {
         (topic, number)
         for member in generation.members
@@ -312,7 +307,6 @@ def _assigned_pairs(generation: Generation) -> set[tuple[str, int]]:
 
 
 def _owned_pairs(generation: Generation) -> set[tuple[str, int]]:
-    """The partitions that members said they had: those on their way are given to nobody."""
     return {
         (topic, number)
         for member in generation.members
@@ -347,7 +341,7 @@ def _has_lost_assignment(
 
 
 def _has_unsubscribed_topics(member: GenerationMember, generation: Generation) -> bool:
-    """It was given what it does not ask for."""
+    """Returns whether the member was assigned a topic that it does not subscribe to."""
     if generation.kind is not GroupType.CLASSIC or member.problem is not None:
         return False
     return not set(_drop_empty_topics(member.assigned)).issubset(member.topics)
@@ -358,7 +352,7 @@ def _drop_empty_topics(partitions: PartitionsByTopic) -> PartitionsByTopic:
 
 
 def _known_topics(generation: Generation) -> set[str]:
-    """What is asked for, and what is given: a pattern that the broker matches names no topic."""
+    """Returns subscribed and assigned topics: a pattern that the broker matches names none."""
     return {topic for member in generation.members for topic in (*member.topics, *member.assigned)}
 
 
@@ -422,7 +416,7 @@ def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> Int
 def _index_partitions(
     step: Rebalance, poses: ProblemCache | None
 ) -> tuple[HistoryIndex, Mapping[str, int]]:
-    """All partitions that anyone had, and how many there are in the end."""
+    """Numbers all partitions that anyone owned, and returns the counts at the end."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
     seen = [assigned_counts(one) for one in generations]
     known: dict[str, int] = {}
@@ -439,7 +433,7 @@ def _index_owners(board: HistoryIndex, generation: Generation | None) -> IntArra
 
 
 def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
-    """Each round with what was before it."""
+    """Pairs each round with the generation before it."""
     before = step.before
     for one in step.rounds:
         if before is not None:
@@ -448,7 +442,7 @@ def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
 
 
 def _count_given_up(before: Generation, after: Generation) -> int:
-    """Partitions that members of both had to give up between the two."""
+    """Counts the partitions that members of both generations gave up in between."""
     had = {member_identity(member): member for member in before.members}
     total = 0
     for member in after.members:
@@ -490,12 +484,12 @@ def gave_up_everything(before: Generation, after: Generation, new: GenerationMem
 
 
 def rebalance_protocol(step: Rebalance) -> str:
-    """``eager``, ``cooperative`` or ``consumer``: how members behaved, where that can be seen."""
+    """Returns ``eager``, ``cooperative`` or ``consumer``, by the members' behavior."""
     return observed_protocol(step) or COOPERATIVE_PROTOCOL
 
 
 def observed_protocol(step: Rebalance) -> str | None:
-    """The same; None where a strategy may be used both ways and nobody had anything to keep."""
+    """Returns the protocol; None if the strategy allows both and no member owned anything."""
     after = step.after
     if after.kind is GroupType.CONSUMER:
         return CONSUMER_PROTOCOL

@@ -48,8 +48,6 @@ CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 
 
 class MembershipEvent(NamedTuple):
-    """A change of a group, in the order of the journal."""
-
     #: What the group was after it.
     generation: Generation
     #: None: not a rebalance, a static member came back, or the group was sampled first.
@@ -57,14 +55,13 @@ class MembershipEvent(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Life and generation."""
         return self.generation.life, self.generation.generation
 
 
 def list_membership_events(
     generations: Sequence[Generation], steps: Iterable[Rebalance]
 ) -> list[MembershipEvent]:
-    """Every rebalance, every return of a static member between them, and where it began."""
+    """Returns every rebalance, every return of a static member, and the first sample."""
     ends = {(step.after.life, step.after.offset): step for step in steps}
     found = []
     for generation in generations:
@@ -76,8 +73,6 @@ def list_membership_events(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRestart:
-    """A member that left and came back."""
-
     #: Its member id before.
     old_member_id: str
     #: And after.
@@ -90,7 +85,6 @@ class MemberRestart:
 
     @property
     def downtime(self) -> int:
-        """For how long, in milliseconds."""
         return max(self.back_at - self.gone_at, 0)
 
 
@@ -102,7 +96,7 @@ class _AbsentMember(NamedTuple):
 def find_restarts(
     history: Sequence[MembershipEvent], causes: CausesByGeneration
 ) -> list[MemberRestart]:
-    """Every restart, in the order of coming back."""
+    """Returns every restart, ordered by the time of return."""
     named = _pair_members(history, causes, _match_by_name, MAX_SESSION_TIMEOUT)
     taken = {one.old_member_id for one in named} | {one.new_member_id for one in named}
     strangers = _pair_members(
@@ -203,7 +197,7 @@ def _match_in_order(
     coming: Sequence[GenerationMember],
     staying: Sequence[GenerationMember],  # noqa: ARG001 (strangers are compared with nobody)
 ) -> list[tuple[_AbsentMember, GenerationMember]]:
-    """The longest absent first, of those that asked for the same topics."""
+    """Matches the longest absent member first, with the same topics."""
     pairs = []
     left = sorted(absent, key=lambda one: one.since)
     for one in sorted(coming, key=lambda member: member.member_id):
@@ -215,7 +209,6 @@ def _match_in_order(
 
 
 def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list[MembershipEvent]:
-    """The same history without members that are known by name."""
     return [
         event._replace(
             generation=replace(
@@ -232,7 +225,7 @@ def _remove_members(history: Iterable[MembershipEvent], known: set[str]) -> list
 
 
 def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart]:
-    """Those that follow each other: one alone may be a member that went and another that came."""
+    """Keeps restarts that follow each other: a single one may be two different members."""
     ordered = sorted(pairs, key=lambda one: (one.gone_at, one.back_at))
     runs: list[list[MemberRestart]] = []
     for one in ordered:
@@ -281,7 +274,6 @@ def find_rollouts(
 
 
 def _ends_run(run: _RolloutRun, steps: Sequence[Rebalance], number: int) -> bool:
-    """Whether this rebalance cannot continue the run."""
     step = steps[number]
     if step.before is None or not step.after.members:
         return True
@@ -296,14 +288,14 @@ class _Replacement:
 
     @property
     def is_visible(self) -> bool:
-        """It is surely another process."""
+        """Whether this is certainly another process."""
         old, new = self.old, self.new
         return old.client_id != new.client_id or old.client_host != new.client_host
 
 
 @dataclass(slots=True)
 class _RolloutRun:
-    """Replacements that may be a rollout."""
+    """A run of replacements that may be a rollout."""
 
     #: The last step in which somebody came or went.
     last: int | None = None
@@ -318,7 +310,7 @@ class _RolloutRun:
     extra: list[tuple[int, GenerationMember]] = field(default_factory=list)
 
     def add_rebalance(self, number: int, step: Rebalance) -> bool:
-        """Add a step; False, and nothing is changed, if it cannot belong to this run."""
+        """Adds a rebalance; returns False and changes nothing if it cannot belong to this run."""
         assert step.before is not None
         differs = diff_generations(step.before, step.after)
         new = {member.group_instance_id: member for member in differs.returned_static}
@@ -360,7 +352,7 @@ class _RolloutRun:
             self.extra.append((number, member))
 
     def name(self, steps: Sequence[Rebalance], names: list[str | None]) -> None:
-        """Name its steps, if it is a rollout."""
+        """Names the rebalances of this run if it is a rollout."""
         if not self._counts():
             return
         belong = sorted({number for one in self.found for number in one.steps})
@@ -381,14 +373,14 @@ class _RolloutRun:
 def _closest_match(
     waiting: Sequence[tuple[int, GenerationMember]], member: GenerationMember
 ) -> int:
-    """Whom a member most likely stands in for, by its name; of equals the first."""
+    """Returns the position of the most similar member; the first of equals."""
     likeness = [_name_similarity(one, member) for _, one in waiting]
     return likeness.index(max(likeness))
 
 
 def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
-    """How far their names go together; most for the same static id, then the same client id."""
-    if one.group_instance_id is not None and one.group_instance_id == other.group_instance_id:
+    """Scores two names: same static id, then same client id, then the common prefix."""
+    if one.static_id is not None and one.static_id == other.static_id:
         return 2 << 20
     if one.client_id == other.client_id:
         return 1 << 20

@@ -45,7 +45,7 @@ DEAD_STATE = "Dead"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSample:
-    """A group as it was found: a row of bronze/samples."""
+    """A group at the time of a poll: a row of bronze/samples."""
 
     group: str
     #: When the answers were there.
@@ -63,7 +63,7 @@ class GroupSample:
 
 
 class SampledCommit(NamedTuple):
-    """A committed offset that is another than the time before."""
+    """A committed offset that differs from the poll before."""
 
     group: str
     partition: TopicPartition
@@ -114,7 +114,6 @@ class SampleTracker:
         self._silent: set[str] = set()
 
     def compare(self, look: GroupPoll) -> SampleChanges:
-        """Compares a round with the ones before it."""
         since = {
             name: self._asked.get(name, None if name in self._silent else self._listed)
             for name in look.groups
@@ -139,7 +138,6 @@ class SampleTracker:
                 yield new
 
     def _gone(self, look: GroupPoll) -> list[GroupSample]:
-        """Groups that are not listed any more."""
         if not look.complete:
             return []
         found = []
@@ -160,7 +158,7 @@ class SampleTracker:
     def _committed(
         self, look: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
     ) -> Iterator[SampledCommit]:
-        """With a group that is gone its offsets are."""
+        """A deleted group loses its offsets."""
         fetched = {**look.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
         for group, now in sorted(fetched.items()):
             before = self._offsets.pop(group, _NO_OFFSETS)
@@ -180,9 +178,8 @@ def _is_same_sample(known: GroupSample, new: GroupSample) -> bool:
 
 
 def sample_classic_group(found: DescribedGroup) -> GroupSample:
-    """A classic group out of DescribeGroups; its times are to be told.
-
-    What the journal has and this has not is None: timeouts, the leader, the generation.
+    """Makes a sample of a DescribeGroups response; the caller sets its times. Timeouts, leader and
+    generation are not in the response.
     """
     saved = GroupMetadataEntry(
         group=found.group,
@@ -230,7 +227,7 @@ ASSIGNING_STATE = "Assigning"
 
 
 class SampleReader:
-    """A group's samples being read, in the order of their times."""
+    """Makes generations from a group's samples, in time order."""
 
     def __init__(self, group: str) -> None:
         self._course = HistoryBuilder(group)
@@ -242,13 +239,11 @@ class SampleReader:
         self._place = 0
 
     def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
-        """Every change that was seen."""
         for sample in samples:
             self._see(sample)
             yield from self._course.take_generations()
 
     def take_ownership(self) -> list[PartitionOwnership]:
-        """Who had what, when all is read; by partition and time."""
         return self._course.ownership.close_all(self._course.group)
 
     def _see(self, sample: GroupSample) -> None:
@@ -283,8 +278,8 @@ class SampleReader:
         self._begin_anew(sample.at)
 
     def _find(self, sample: GroupSample) -> None:
-        """The first time that it is seen at rest. Where it was not there the time before, it is
-        new; else what led to this is not known.
+        """Adds the first sample at rest. The group is new if the poll before did not have it;
+        otherwise its past is unknown.
         """
         mark = GenerationMark.SETTLED if sample.members else GenerationMark.CREATED
         if sample.not_before is None or self._old:
@@ -354,7 +349,7 @@ class SampleReader:
             self._hold(sample, number)
 
     def _hold(self, sample: GroupSample, number: int) -> None:
-        """What members have: of a consumer group that is not yet what they shall have."""
+        """Sets owned partitions; a consumer group's member does not own its whole target yet."""
         ledger = self._course.ownership
         ledger.keep_only(_member_ids(sample.members), sample.at)
         for member in sample.members:
@@ -379,8 +374,8 @@ def _has_same_members(last: Generation, sample: GroupSample) -> bool:
 
 
 def _is_static_replacement(last: Generation, sample: GroupSample) -> bool:
-    """Static members are back under other ids, with what they had, and nothing else differs: that
-    may be without a rebalance, so it is not called one.
+    """Returns whether the only change is that static members have new member ids. That may happen
+    without a rebalance.
     """
     old = {member_key(each): each for each in last.members}
     if last.strategy != sample.strategy or not _has_same_members(last, sample):

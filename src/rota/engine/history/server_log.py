@@ -86,11 +86,7 @@ _MESSAGE_PATTERNS: tuple[tuple[str, str, str], ...] = (
     ("Group ", "emptied", rf"{_GROUP} with generation {_GENERATION} is now empty{_PARTITION}\.?"),
     ("Group ", "dropped", rf"{_GROUP} removed dynamic members who haven't joined: (?P<reason>.*)"),
     ("Group ", "noted", rf"{_GROUP} is dead, skipping rebalance stage\.?"),
-    (
-        "Group ",
-        "noted",
-        rf"{_GROUP} could not complete rebalance because no members rejoined\.?",
-    ),
+    ("Group ", "noted", rf"{_GROUP} could not complete rebalance because no members rejoined\.?"),
     ("Group ", "noted", rf"{_GROUP} transitioned to Dead in generation {_GENERATION}\.?"),
     (
         "Member MemberMetadata(",
@@ -232,10 +228,7 @@ _GROUP_PATTERNS: tuple[tuple[str, str], ...] = (
         rf"Computed a new target assignment for epoch {_GENERATION} with '.*?' assignor in"
         r" \d+ms(?:: .*)?\.?",
     ),
-    (
-        "joined",
-        rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?",
-    ),
+    ("joined", rf"Member {_MEMBER} joins the \w+ group(?: using the (?P<reason>\w+) protocol)?\.?"),
     (
         "joined",
         rf"Static member {_MEMBER} with instance id .* joins the \w+ group(?: using the"
@@ -360,7 +353,7 @@ _GROUPLESS_PREFIXES = (
 
 
 def parse_message(at: int, message: str) -> LogLine | None:
-    """What a coordinator's sentence says about a group; None where no known shape fits."""
+    """Parses a coordinator's message about a group; None if no pattern matches."""
     for start, what, rest in _PATTERNS_BY_PREFIX.get(message[:_PREFIX_LENGTH], ()):
         if not message.startswith(start):
             continue
@@ -373,7 +366,7 @@ def parse_message(at: int, message: str) -> LogLine | None:
 
 
 def is_groupless_message(message: str) -> bool:
-    """A coordinator's sentence that is known, and about no certain group."""
+    """Returns whether a known message is about no certain group."""
     return message.startswith(_GROUPLESS_PREFIXES)
 
 
@@ -416,8 +409,6 @@ _FRACTION_DIGITS = 3
 
 
 class SkippedLine(enum.StrEnum):
-    """Why a line was skipped."""
-
     OTHER = "not about a group"
     STRANGE = "about a group, but not understood"
 
@@ -456,7 +447,7 @@ def parse_line(line: str, zone: int = 0) -> LogLine | SkippedLine:
 
 
 def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
-    """What a coordinator's sentence, said at a known time, says about a group."""
+    """Parses a coordinator's message with a known time."""
     found = parse_message(at, message)
     if found is not None:
         return found
@@ -464,7 +455,7 @@ def parse_coordinator_message(at: int, message: str) -> LogLine | SkippedLine:
 
 
 def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedLine:
-    """A line of text; ``at`` is known where something around it says so."""
+    """Parses a line of text; ``at`` is the time outside of the line, if there is one."""
     line = line.rstrip("\r\n")
     coordinator = _COORDINATOR_PREFIX.search(line)
     logger = _LOGGER_SUFFIX.search(line)
@@ -520,7 +511,7 @@ def _find_json_time(told: dict[str, object], zone: int) -> int | None:
 
 
 def _parse_timestamp(stamp: re.Match[str], zone: int) -> int:
-    """A written time as milliseconds since 1970."""
+    """Returns milliseconds since 1970."""
     year, month, day, hour, minute, second = (int(stamp[part]) for part in range(1, 7))
     fraction = int(((stamp[7] or "") + "000")[:_FRACTION_DIGITS])
     if stamp[8] is not None:
@@ -530,7 +521,7 @@ def _parse_timestamp(stamp: re.Match[str], zone: int) -> int:
 
 
 def _parse_zone(text: str) -> int:
-    """Minutes ahead of UTC, of "Z", "+02:00", "-0530" or "+01"."""
+    """Returns the minutes ahead of UTC of "Z", "+02:00", "-0530" or "+01"."""
     if text == "Z":
         return 0
     digits = text[1:].replace(":", "")
@@ -539,7 +530,7 @@ def _parse_zone(text: str) -> int:
 
 
 def _days_since_1970(year: int, month: int, day: int) -> int:
-    """Days from 1970 to a date of the Gregorian calendar; the core knows no clock or calendar."""
+    """Returns the days from 1970 to a Gregorian date; the engine has no calendar."""
     # Counted in years that begin in March, so that the day that leap years add is the last one.
     year -= month <= 2
     months = (month + 9) % 12

@@ -26,16 +26,12 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 
 
 def member_identity(member: GenerationMember) -> str:
-    """By what a member is known from one generation to the next."""
-    return (
-        member.member_id
-        if member.group_instance_id is None
-        else f"static {member.group_instance_id}"
-    )
+    """Returns the key of a member across generations."""
+    return member.member_id if member.static_id is None else f"static {member.static_id}"
 
 
 def assigned_counts(generation: Generation) -> dict[str, int]:
-    """How many partitions each topic has, by the highest number that anyone was given."""
+    """Returns each topic's partition count, from the highest assigned partition."""
     found: dict[str, int] = {}
     for member in generation.members:
         for topic, numbers in member.assigned.items():
@@ -68,12 +64,10 @@ def update_counts(
 
 
 def drop_topics(counts: Mapping[str, int], absent: Set[str]) -> dict[str, int]:
-    """The counts of topics that are still there."""
     return {topic: count for topic, count in counts.items() if topic not in absent}
 
 
 def largest_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The largest count of each topic."""
     most: dict[str, int] = {}
     for one in counts:
         for topic, count in one.items():
@@ -84,7 +78,7 @@ def largest_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMember:
-    """A member of a scene: ``number`` is who it is, throughout the history."""
+    """A member of a snapshot; ``number`` identifies it throughout the history."""
 
     number: int
     member_id: str
@@ -103,7 +97,7 @@ class ProblemCache:
         self._known: dict[tuple[object, ...], Problem] = {}
 
     def problem(self, members: Iterable[MemberTopics], counts: Mapping[str, int]) -> Problem:
-        """These members, with these partition counts; nobody says what it owns."""
+        """Returns the problem of these members and counts, without owned partitions."""
         listed = tuple(sorted(members, key=_member_id_of))
         key = (listed, tuple(counts.items()))
         found = self._known.get(key)
@@ -132,22 +126,21 @@ class HistoryIndex:
         self._scenes: dict[tuple[object, ...], GroupSnapshot] = {}
 
     def number(self, name: str) -> int:
-        """Who this is."""
+        """Returns the number of a member."""
         return self._numbers.setdefault(name, len(self._numbers))
 
     @property
     def member_count(self) -> int:
-        """How many have a number."""
         return len(self._numbers)
 
     def member_id(self, number: int) -> str:
-        """By which id someone who has been in a scene is there."""
+        """Returns the member id under which a member was in a snapshot."""
         return self._member_ids[number]
 
     def snapshot(
         self, actors: Iterable[SnapshotMember], counts: Mapping[str, int]
     ) -> GroupSnapshot:
-        """The scene with these; the same one for the same."""
+        """Returns the snapshot of these members; equal arguments return the same object."""
         by_number = {actor.number: actor for actor in actors}
         by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
         listed = tuple(by_id.values())
@@ -160,12 +153,11 @@ class HistoryIndex:
         return found
 
     def owners(self, held: Iterable[tuple[int, PartitionsByTopic]]) -> IntArray:
-        """The owner of each partition, -1 for none."""
         return make_owner_array(self.layout, held)
 
 
 def subscribed_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -> dict[str, int]:
-    """The counts of those topics alone that someone asks for, by name."""
+    """Returns the counts of subscribed topics, sorted by name."""
     asked = frozenset[str]().union(*topics)
     return {topic: counts[topic] for topic in sorted(asked) if topic in counts}
 
@@ -173,7 +165,7 @@ def subscribed_counts(topics: set[tuple[str, ...]], counts: Mapping[str, int]) -
 def make_owner_array(
     layout: PartitionNumbering, held: Iterable[tuple[int, PartitionsByTopic]]
 ) -> IntArray:
-    """Who holds each partition of a layout, -1 for nobody; all that is held must be in it."""
+    """Returns the owner of each partition of a layout, -1 for none."""
     start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
     numbers: list[int] = []
     starts: list[int] = []
@@ -210,21 +202,21 @@ class GroupSnapshot:
 
     @cached_property
     def member_numbers(self) -> IntArray:
-        """Who stands at each position of the problem's members; last, for nobody, -1."""
+        """The number of the member at each position; -1 at the end, for no member."""
         by_id = {actor.member_id: actor.number for actor in self.members}
         listed = [by_id[member] for member in self.problem.members]
         return np.array([*listed, UNASSIGNED], dtype=np.int32)
 
     @cached_property
     def position(self) -> IntArray:
-        """The position of everyone, -1 for those who are not there; last, for nobody, -1."""
+        """The position of each member, -1 if absent; -1 at the end, for no member."""
         places = np.full(self._board.member_count + 1, UNASSIGNED, dtype=np.int32)
         places[self.member_numbers[:-1]] = np.arange(len(self.members), dtype=np.int32)
         return places
 
     @cached_property
     def partition_numbers(self) -> npt.NDArray[np.int64]:
-        """The board's number of each partition of the problem."""
+        """The index's number of each partition of the problem."""
         layout, board = self.problem.layout, self._board.layout
         if layout.topics == board.topics and layout.size == board.size:
             return np.arange(layout.size)
@@ -240,7 +232,6 @@ class GroupSnapshot:
         return FewestMoves(self.problem)
 
     def fewest_moves(self, previous: IntArray) -> int:
-        """The fewest moves into this scene from these previous owners."""
         key = previous.tobytes()
         found = self._moves.get(key)
         if found is None:
@@ -253,7 +244,7 @@ class GroupSnapshot:
         return np.arange(self.problem.layout.size, dtype=np.int32)
 
     def previous_positions(self, owners: IntArray) -> IntArray:
-        """The board's owners as positions: -1 where they are gone or no longer subscribe."""
+        """Returns owners as positions: -1 if they are gone or no longer subscribe."""
         found: IntArray = self.position[owners[self.partition_numbers]]
         if len(self.problem.classes) > 1:
             held = found != UNASSIGNED
@@ -266,20 +257,18 @@ class GroupSnapshot:
         return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
 
     def to_index_owners(self, placed: IntArray) -> IntArray:
-        """Positions as the board's owners."""
         owners = np.full(self._board.layout.size, UNASSIGNED, dtype=np.int32)
         owners[self.partition_numbers] = self.member_numbers[placed]
         return owners
 
     def loads(self, placed: IntArray) -> npt.NDArray[np.int64]:
-        """How many partitions each member has."""
         given = placed[placed != UNASSIGNED]
         return np.bincount(given, minlength=len(self.members))
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlacement:
-    """A placement in a scene, with what is often asked of it."""
+    """An assignment for a snapshot, with its load figures."""
 
     positions: IntArray
     #: As numbers of the board.
@@ -290,7 +279,6 @@ class SnapshotPlacement:
 
     @classmethod
     def from_positions(cls, scene: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
-        """Counts loads."""
         loads = scene.loads(positions).tolist()
         return cls(
             positions,
@@ -302,7 +290,7 @@ class SnapshotPlacement:
 
 
 def make_claims(problem: Problem, previous: IntArray) -> Claims:
-    """What members claim who own what they did; those who own nothing are new."""
+    """Makes the claims of members that own what they owned before; others are new."""
     rows = np.flatnonzero(previous != UNASSIGNED)
     rows = rows[np.argsort(previous[rows], kind="stable")]
     return Claims(

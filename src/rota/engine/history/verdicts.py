@@ -64,7 +64,7 @@ _MILD_VERDICTS = (LagVerdict.OK, LagVerdict.WARN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurrowSettings:
-    """Burrow's settings, under its defaults; times in milliseconds."""
+    """Burrow's settings and their defaults; times in milliseconds."""
 
     intervals: int = 10
     #: A partition with a smaller share of its window is OK.
@@ -90,7 +90,7 @@ class LagStatus:
 
 
 class GroupCommits(NamedTuple):
-    """The commits of one group, in the journal's order."""
+    """The commits of one group, in journal order."""
 
     #: A number for each partition of a topic.
     partition: Int64Array
@@ -100,7 +100,7 @@ class GroupCommits(NamedTuple):
 
 
 class CommitWindow(NamedTuple):
-    """The last commits of partitions before a time: a row for each, columns from old to new."""
+    """The last commits of partitions before a time: one row each, oldest first."""
 
     #: There is a commit; False in the first columns of a short window.
     held: BoolArray
@@ -147,7 +147,7 @@ def judge_windows(
 
 
 def _lag_fell(lag: Float64Array) -> BoolArray:
-    """Rows in which a known lag is smaller than the known one before it."""
+    """Returns the rows in which a known lag is smaller than the known one before it."""
     fell = np.zeros(len(lag), dtype=bool)
     before = np.full(len(lag), np.nan)
     for column in lag.T:
@@ -157,8 +157,6 @@ def _lag_fell(lag: Float64Array) -> BoolArray:
 
 
 class _CommitHistory:
-    """A group's commits by partition, ready to be asked for windows."""
-
     def __init__(self, commits: GroupCommits, ends: EndOffsets, rule: BurrowSettings) -> None:
         order = np.argsort(commits.partition, kind="stable")
         self.partition = commits.partition[order]
@@ -170,7 +168,7 @@ class _CommitHistory:
         self._cut()
 
     def _cut(self) -> None:
-        """Number lives (a deletion ends one) and, in them, the spans of time that count as one."""
+        """Numbers the lives (a deletion ends one) and their time spans that count as one."""
         other = self.partition[1:] != self.partition[:-1]
         born = np.zeros(len(self.at), dtype=bool)
         born[1:] = other | (self.offset[:-1] == DELETED_OFFSET)
@@ -182,7 +180,6 @@ class _CommitHistory:
         self.life = np.cumsum(born)[self.newest]
 
     def window(self, row: Int64Array) -> CommitWindow:
-        """The windows that end with rows."""
         back = np.arange(self.rule.intervals - 1, -1, -1)
         wanted = self.span[row][:, None] - back
         span = np.maximum(wanted, 0)
@@ -197,8 +194,6 @@ class _CommitHistory:
 
 
 class SubscriptionHistory:
-    """The topics that a group subscribed to, over time."""
-
     def __init__(self, generations: Iterable[Generation]) -> None:
         """:param generations: of one group, in the journal's order"""
         now: Collection[str] | None = None
@@ -224,7 +219,7 @@ class SubscriptionHistory:
         self._since = list(accumulate(self._since, max))
 
     def at(self, time: int) -> Collection[str] | None:
-        """The topics at a time; None where that cannot be told."""
+        """Returns the topics at a time; None if not known."""
         place = bisect_right(self._since, time)
         return self._topics[place - 1] if place else None
 
@@ -289,7 +284,7 @@ def _subscribed_partitions(
 
 
 def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[Any], ...]:
-    """Times, partitions, verdicts, lags and shares of the window, of all that can be told."""
+    """Returns times, partitions, verdicts, lags and window shares where they are known."""
     time, number = asked.T
     row = history.track.find_last(number, time)
     found = history.ends.at_times(number, time)
@@ -304,7 +299,6 @@ def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[
 
 
 def _group_status(statuses: Sequence[LagStatus]) -> LagStatus:
-    """The verdict on a group, out of those on its partitions."""
     worst = max(statuses, key=lambda status: _VERDICTS.index(status.verdict))
     return LagStatus(
         group=worst.group,

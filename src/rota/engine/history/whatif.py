@@ -73,7 +73,6 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 def make_placement_function(
     policy: GroupPolicy, topic_ids: Mapping[str, bytes]
 ) -> PlacementFunction:
-    """How a policy places."""
     if policy.protocol is PolicyProtocol.CONSUMER:
         assignor = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
         if policy.strategy == uniform.ServerRangeAssignor.name:
@@ -95,7 +94,7 @@ def _never_cancel() -> bool:
 
 
 def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
-    """Who held what does not matter, so a scene is placed once."""
+    """The result does not depend on owners, so a snapshot is assigned once."""
 
     def place(scene: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
         found = scene.placements.get((name, b""))
@@ -109,7 +108,7 @@ def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
 
 
 def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
-    """Sticky and the rounds of cooperative-sticky ask the same as long as their owners agree."""
+    """Caches by owners: sticky and the rounds of cooperative-sticky often agree on them."""
 
     def place(scene: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
         key = name, previous.tobytes()
@@ -133,14 +132,14 @@ KNOWN_SOLVERS = (KAFKA_SOLVER, EXACT_SOLVER)
 
 @dataclass(frozen=True, slots=True)
 class UsedStrategies:
-    """How generations were placed, if Rota can tell."""
+    """The strategies of a history's generations, with one solver."""
 
     solver: str
     topic_ids: Mapping[str, bytes]
     poses: ProblemCache
 
     def assignor_for(self, generation: Generation) -> ColumnarAssignor | None:
-        """The strategy of a generation; None where there is none of that name."""
+        """Returns the strategy of a generation; None if it is unknown."""
         name = generation.strategy or ""
         if generation.kind is GroupType.CONSUMER:
             known = name in uniform.SERVER_ASSIGNORS
@@ -153,7 +152,7 @@ class UsedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReproduction:
-    """What was used, and what each step cost when played again."""
+    """The policies that were used, and the costs of the replayed rebalances."""
 
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
@@ -164,8 +163,8 @@ class PolicyReproduction:
 def reproduce_rebalances(
     steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], poses: ProblemCache | None = None
 ) -> PolicyReproduction:
-    """Plays all steps with the solver that gives what happened: the very partitions, or at least
-    as many moved, stopped and placed.
+    """Replays all rebalances with the solver that gives the same result: the same partitions, or at
+    least the same costs.
     """
     poses = ProblemCache() if poses is None else poses
     happened = tuple(compute_cost(step, poses) for step in steps)
@@ -185,8 +184,8 @@ def reproduce_rebalances(
 def replay_rebalances(
     steps: Sequence[Rebalance], happened: Sequence[RebalanceCost], strategies: UsedStrategies
 ) -> tuple[tuple[RebalanceCost, ...], bool]:
-    """What each step costs when a strategy places it again, as far as it costs the same; and
-    whether it gave everyone the same partitions.
+    """Returns the costs of the replayed rebalances as far as they equal the real ones, and whether
+    every member got the same partitions.
     """
     counts: Mapping[str, int] = {}
     costs: list[RebalanceCost] = []
@@ -207,7 +206,7 @@ def replay_rebalances(
 def _replay_rebalance(
     step: Rebalance, counts: Mapping[str, int], strategies: UsedStrategies
 ) -> tuple[Rebalance | None, Mapping[str, int]]:
-    """The same step with its rounds placed again; itself where nothing differs."""
+    """Replays one rebalance; returns it unchanged if nothing differs."""
     rounds = []
     before = step.before
     if before is not None:
@@ -230,7 +229,7 @@ def _replay_generation(
     counts: Mapping[str, int],
     strategies: UsedStrategies,
 ) -> Generation | None:
-    """A generation with what its strategy gives; None where there is no such strategy."""
+    """Replays one generation; None if its strategy is unknown."""
     if not generation.members:
         return generation
     assignor = strategies.assignor_for(generation)
@@ -255,7 +254,7 @@ def _replay_generation(
 
 
 def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
-    """Who was given what, in terms of the problem; None where it has no such partition."""
+    """Returns the real owners by position; None if the problem lacks one of their partitions."""
     layout = problem.layout
     position = {member: at for at, member in enumerate(problem.members)}
     seen = assigned_counts(generation)
@@ -268,7 +267,7 @@ def _actual_owners(problem: Problem, generation: Generation) -> IntArray | None:
 def _make_subscriptions(
     generation: Generation, before: Generation | None
 ) -> dict[str, Subscription]:
-    """What the leader heard from each member; of a consumer group what the broker had for it."""
+    """Returns what the leader knew of each member; in a consumer group, what the broker knew."""
     if generation.kind is GroupType.CLASSIC:
         return {
             member.member_id: Subscription(
@@ -343,7 +342,6 @@ class HistoryReplay:
         self.sessions = policies.suggest_session_timeouts(steps, self._returned)
 
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
-        """The rows of these policies."""
         listed = tuple(choices)
         board = self._board()
         # all before the first is played: the board must know everyone
@@ -359,7 +357,7 @@ class HistoryReplay:
         ]
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
-        """Who has what from when on under a policy, as numbers of the board."""
+        """Returns the owners under a policy from each time on, as numbers of the index."""
         board = self._board()
         turns = self._turns(board, choice.session_timeout)
         moments = self._played(choice, turns, board)
@@ -383,7 +381,7 @@ class HistoryReplay:
         )
 
     def _turns(self, board: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
-        """With static members of this session timeout; None: with dynamic ones."""
+        """``session`` is the session timeout of static members; None means dynamic members."""
         if session is None:
             return whatif_membership.list_dynamic_rebalances(self._history, board)
         return whatif_membership.list_static_rebalances(
@@ -428,7 +426,7 @@ def _replay_policy(
     place: PlacementFunction,
     board: HistoryIndex,
 ) -> Iterator[_PolicyOutcome]:
-    """A policy, carried forward from turn to turn."""
+    """Carries a policy's assignment forward from rebalance to rebalance."""
     rebalance = _REBALANCE_FUNCTIONS[choice.protocol]
     nothing = np.full(board.layout.size, UNASSIGNED, dtype=np.int32)
     last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
@@ -479,7 +477,7 @@ RebalanceFunction = Callable[
 def _rebalance_eager(
     scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
-    """Everything that a living member has is given up."""
+    """Members give up everything."""
     scene = scenes[-1]
     previous = scene.previous_positions(owners)
     placed = place(scene, previous)
@@ -493,7 +491,7 @@ def _rebalance_eager(
 def _rebalance_consumer(
     scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
-    """The broker makes a new target, and members give up only what is not in theirs."""
+    """The broker computes a target, and members give up only what is not in it."""
     scene = scenes[-1]
     previous = scene.previous_positions(owners)
     placed = place(scene, previous)
@@ -509,7 +507,7 @@ MAX_ROUNDS = 8
 def _rebalance_cooperative(
     scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
-    """What changes owner is first only taken away; the next round gives it out."""
+    """Partitions that move are revoked in one round and assigned in the next."""
     held, stopped = owners, 0
     for scene in scenes[:-1]:
         held, _, taken, unwanted = _run_cooperative_round(scene, held, place)
@@ -527,8 +525,8 @@ def _rebalance_cooperative(
 def _run_cooperative_round(
     scene: GroupSnapshot, owners: IntArray, place: PlacementFunction
 ) -> tuple[IntArray, SnapshotPlacement, int, int]:
-    """Who has what after one round, what all shall have, and how much was given up: taken, for
-    which another round is due, and no longer wanted.
+    """Returns the owners after one round, the target, and the revoked partitions: those that move,
+    and those no longer subscribed to.
     """
     previous = scene.previous_positions(owners)
     placed = place(scene, previous)
@@ -573,7 +571,7 @@ def list_advised_ownership(
 
 
 def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
-    """Members by id, as they were when they came."""
+    """Returns members by id, as they first joined."""
     found: dict[str, GenerationMember] = {}
     for generation in generations:
         for member in generation.members:
@@ -583,8 +581,8 @@ def _first_seen_members(generations: Sequence[Generation]) -> dict[str, Generati
 
 @dataclass(slots=True)
 class _AdvisedOwnershipTracker:
-    """Tenures, as numbers of a board. Time does not run backwards here: where a record's clock
-    does, the latest time seen counts.
+    """Tracks ownership by the numbers of an index. Where a record's clock goes back, the latest
+    time seen counts.
     """
 
     board: HistoryIndex
@@ -599,7 +597,6 @@ class _AdvisedOwnershipTracker:
         self._since = np.zeros(self.board.layout.size, dtype=np.int64)
 
     def hold(self, at: int, owners: IntArray) -> None:
-        """From now on partitions have these owners."""
         self._now = max(self._now, at)
         changed = np.flatnonzero(owners != self._owners)
         for place in changed[self._owners[changed] != UNASSIGNED].tolist():
@@ -610,7 +607,7 @@ class _AdvisedOwnershipTracker:
         self._owners = owners
 
     def close(self, group: str, members: Mapping[str, GenerationMember]) -> list[AdvisedOwnership]:
-        """All tenures; those that last have no end."""
+        """Returns all rows; ownership that goes on has no end."""
         for place in np.flatnonzero(self._owners != UNASSIGNED).tolist():
             self._over.append((place, int(self._owners[place]), int(self._since[place]), None))
         layout = self.board.layout

@@ -55,12 +55,11 @@ class WhatIfRebalance(NamedTuple):
 
     @property
     def happens_at(self) -> int:
-        """When it comes about, if it does."""
         return self.at if self.session_end is None else self.session_end
 
 
 class CountedEvent(NamedTuple):
-    """A moment of a history: an event with the partition counts after it."""
+    """A membership event with the partition counts after it."""
 
     event: MembershipEvent
     counts: Mapping[str, int]
@@ -69,7 +68,6 @@ class CountedEvent(NamedTuple):
 
 
 def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedEvent]:
-    """Partition counts are followed from event to event."""
     known: dict[str, int] = {}
     life = -1
     found = []
@@ -149,7 +147,7 @@ def _starting_point(generation: Generation, scene: GroupSnapshot) -> WhatIfRebal
 def _distinct_snapshots(
     scenes: Iterable[GroupSnapshot], last: GroupSnapshot
 ) -> tuple[GroupSnapshot, ...]:
-    """Those that differ from what follows them: a round in the same scene comes by itself."""
+    """Keeps snapshots that differ from the next: a round with the same one follows by itself."""
     listed = [*scenes, last]
     return tuple(one for one, following in pairwise(listed) if one is not following)
 
@@ -171,13 +169,13 @@ def _take_snapshot(
 
 
 class _RowTimes:
-    """Times of rows that are taken."""
+    """Hands out row times that are unique within a generation."""
 
     def __init__(self) -> None:
         self._taken: set[tuple[int, int, int]] = set()
 
     def free(self, generation: Generation, at: int, *, later: bool) -> int:
-        """The nearest time that no other row of this generation has."""
+        """Returns the nearest time that no other row of this generation has."""
         while (generation.life, generation.generation, at) in self._taken:
             at += 1 if later else -1
         self._taken.add((generation.life, generation.generation, at))
@@ -195,7 +193,7 @@ class _Application:
 
 @dataclass(slots=True)
 class _PendingRebalance:
-    """A rebalance of the journal that has not been one yet."""
+    """A rebalance of the journal that has not happened yet under the policy."""
 
     generation: Generation
     #: Members of it whose session is not over.
@@ -210,7 +208,7 @@ def list_static_rebalances(
     session: int,
     causes: CausesByGeneration,
 ) -> list[WhatIfRebalance]:
-    """Every member has a static id, and this session timeout."""
+    """Every member has a static id and this session timeout."""
     return _StaticMembership(board, known, session, causes).turns_of(history)
 
 
@@ -243,7 +241,6 @@ class _StaticMembership:
         self._afresh = True
 
     def turns_of(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
-        """Plays the history."""
         life = -1
         members: Mapping[str, GenerationMember] = {}
         for place in history:
@@ -315,13 +312,12 @@ class _StaticMembership:
             self._return(leaver.pending)
 
     def _return(self, pending: _PendingRebalance) -> None:
-        """Someone is back in time. If that was all the rebalance was about, there was none."""
+        """An application is back in time: a rebalance without another reason does not happen."""
         pending.waiting -= 1
         if not pending.waiting and not pending.turns:
             self._turn(pending, None)
 
     def _expire(self, now: int) -> None:
-        """Ends the sessions that are over."""
         while self._sessions and self._sessions[0][0] < now:
             until, _, leaver = heapq.heappop(self._sessions)
             gone = [leaver]
@@ -359,7 +355,8 @@ class _StaticMembership:
         at: int | None = None,
         needed: bool = True,
     ) -> None:
-        """A row. The first of a rebalance of the journal has its time, further ones their own.
+        """Adds a row. The first row of a journal's rebalance has its time, later ones their own;
+        ``at`` is the end of the session that it waited for.
 
         :param at: the end of the session that it waited for
         """
@@ -385,5 +382,4 @@ class _StaticMembership:
 
 
 def only_happening(turns: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
-    """Those that are rebalances."""
     return (turn for turn in turns if turn.snapshot is not None)

@@ -53,9 +53,7 @@ class CrashPoint(enum.Enum):
 class ReplyReceiver(Protocol):
     """Receives the reply to a request."""
 
-    def receive_reply(self, reply: GroupResponse) -> None:
-        """The coordinator has answered."""
-        ...
+    def receive_reply(self, reply: GroupResponse) -> None: ...
 
 
 class SimulatedBroker:
@@ -87,7 +85,7 @@ class SimulatedBroker:
     # life and death
 
     def start(self, load_time: int = 0) -> None:
-        """A new coordinator takes over the journal; loading takes this long."""
+        """Starts a coordinator that loads the journal, which takes ``load_time``."""
         assert self.coordinator is None, "the coordinator runs already"
         self.coordinator = Coordinator(self._config, self._new_id)
         self._life += 1
@@ -153,7 +151,7 @@ class SimulatedBroker:
     # what comes in
 
     def request(self, caller: ReplyReceiver, request: GroupRequest) -> None:
-        """Gives a request to the coordinator, which runs."""
+        """Passes a request to the running coordinator."""
         assert self.coordinator is not None
         self._tokens += 1
         self._callers[self._tokens] = caller
@@ -161,7 +159,6 @@ class SimulatedBroker:
         self._carry_out(self.coordinator.handle(event, self._stage.now))
 
     def delete_topics(self, topics: tuple[str, ...]) -> None:
-        """Topics are gone from the cluster."""
         if self.coordinator is not None:
             event = TopicsDeleted(tuple((topic, None) for topic in topics))
             self._carry_out(self.coordinator.handle(event, self._stage.now))
@@ -253,26 +250,20 @@ class ConnectionClient(Protocol):
     """The process that uses a connection."""
 
     @property
-    def name(self) -> str:
-        """The name of the process."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def frozen_until(self) -> int:
-        """Until when it does not notice anything."""
-        ...
+    def frozen_until(self) -> int: ...
 
-    def receive_reply(self, request_id: int, reply: GroupResponse) -> None:
-        """A reply has come."""
-        ...
+    def receive_reply(self, request_id: int, reply: GroupResponse) -> None: ...
 
     def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
-        """The link is broken, and no reply to these will come."""
+        """The connection is closed; these requests get no response."""
         ...
 
 
 class _InFlightRequest:
-    """A request in flight; receives the coordinator's reply."""
+    """A request in flight; receives the coordinator's response."""
 
     __slots__ = ("connection", "reply_delay", "request", "request_id")
 
@@ -293,8 +284,7 @@ class _DiscardedReply:
 
     __slots__ = ()
 
-    def receive_reply(self, reply: GroupResponse) -> None:
-        """Nothing follows."""
+    def receive_reply(self, reply: GroupResponse) -> None: ...
 
 
 class SimulatedConnection:
@@ -325,7 +315,6 @@ class SimulatedConnection:
         self._patience: dict[int, ScheduledAction | None] = {}
 
     def send(self, request_id: int, request: GroupRequest) -> None:
-        """Sends a request on its way."""
         stage = self._stage
         now = stage.now
         fate = stage.network.deliver_request(self._end.name, request, now)
@@ -375,7 +364,7 @@ class SimulatedConnection:
         self._node.request(call, call.request)
 
     def send_reply(self, call: _InFlightRequest, reply: GroupResponse) -> None:
-        """Sends the coordinator's reply, and reads the next request."""
+        """Sends the coordinator's response, and reads the next request."""
         stage = self._stage
         self._busy = False
         heartbeat = type(reply) is HeartbeatResult and reply.code is Code.NONE

@@ -8,7 +8,7 @@ The same seed gives the same day, to the byte.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from rota.engine.assignors.registry import DEFAULT_STRATEGIES
@@ -91,12 +91,13 @@ POD_CLIENT_ID = "{name}-{start}"
 STATEFUL_SET_CLIENT_ID = "{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group, and its day."""
+    """A group and its events in the demo's day."""
 
     group: str
     strategy: Sequence[str]
+    _: KW_ONLY
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     count: int
@@ -127,18 +128,15 @@ def _deploy_event(at: str, name: str, **more: object) -> EventTable:
 def _flapping_events(
     name: str, first: int, last: int, step: int, stay: int
 ) -> tuple[EventTable, ...]:
-    """An autoscaler adds a pod every so many minutes and takes it away again."""
+    """An autoscaler adds a pod every ``step`` minutes and removes it ``stay`` minutes later."""
     found: list[EventTable] = []
     for minute in range(first, last, step):
-        found += [
-            {"at": f"{minute}m", "join": name},
-            {"at": f"{minute + stay}m", "leave": name},
-        ]
+        found += [{"at": f"{minute}m", "join": name}, {"at": f"{minute + stay}m", "leave": name}]
     return tuple(found)
 
 
 def _crash_loop_events(name: str, first: int, times: int, step: int) -> tuple[EventTable, ...]:
-    """It dies soon after each start."""
+    """A member crashes soon after each start."""
     found: list[EventTable] = []
     for minute in range(first, first + times * step, step):
         found += [{"at": f"{minute}m", "crash": name}, {"at": f"{minute + 2}m", "join": name}]
@@ -146,7 +144,7 @@ def _crash_loop_events(name: str, first: int, times: int, step: int) -> tuple[Ev
 
 
 def _scaling_events(name: str, low: int, high: int, up: int, down: int) -> tuple[EventTable, ...]:
-    """More pods in the morning, one by one, and fewer in the evening."""
+    """Pods are added one by one in the morning and removed in the evening."""
     names = [f"{name}-{number}" for number in range(low, high)]
     grown = [{"at": f"{up + 4 * n}m", "join": one} for n, one in enumerate(names)]
     shrunk = [{"at": f"{down + 6 * n}m", "leave": one} for n, one in enumerate(reversed(names))]
@@ -157,44 +155,44 @@ def _scaling_events(name: str, low: int, high: int, up: int, down: int) -> tuple
 GROUP_PLANS = (
     # deploys
     GroupPlan(
-        group="orders-billing",
-        strategy=RANGE,
+        "orders-billing",
+        RANGE,
         topics=("orders", "payments"),
         count=12,
         events=(_deploy_event("10h", "orders-billing"),),
     ),
     GroupPlan(
-        group="orders-fulfilment",
-        strategy=COOPERATIVE,
+        "orders-fulfilment",
+        COOPERATIVE,
         topics=("orders", "shipments"),
         count=8,
         events=(_deploy_event("14h5m", "orders-fulfilment", surge=True),),
     ),
     GroupPlan(
-        group="web-analytics",
-        strategy=COOPERATIVE,
+        "web-analytics",
+        COOPERATIVE,
         topics=("clicks",),
         count=8,
         events=(_deploy_event("18h30m", "web-analytics", down="20s"),),
     ),
     GroupPlan(
-        group="geo-enrichment",
-        strategy=ROUNDROBIN,
+        "geo-enrichment",
+        ROUNDROBIN,
         topics=("positions",),
         count=6,
         events=(_deploy_event("9h10m", "geo-enrichment"), _deploy_event("16h", "geo-enrichment")),
         client_id=STATEFUL_SET_CLIENT_ID,
     ),
     GroupPlan(
-        group="feature-store",
-        strategy=STICKY,
+        "feature-store",
+        STICKY,
         topics=("clicks", "carts"),
         count=6,
         events=(_deploy_event("13h40m", "feature-store", down="30s", between="90s"),),
     ),
     GroupPlan(
-        group="inventory-sync",
-        strategy=RANGE,
+        "inventory-sync",
+        RANGE,
         topics=("inventory",),
         count=5,
         events=(
@@ -205,8 +203,8 @@ GROUP_PLANS = (
     ),
     # static members
     GroupPlan(
-        group="payments-ledger",
-        strategy=RANGE,
+        "payments-ledger",
+        RANGE,
         topics=("payments",),
         count=6,
         events=(
@@ -219,8 +217,8 @@ GROUP_PLANS = (
         client_id=STATEFUL_SET_CLIENT_ID,
     ),
     GroupPlan(
-        group="customer-cache",
-        strategy=COOPERATIVE,
+        "customer-cache",
+        COOPERATIVE,
         topics=("customers",),
         count=3,
         events=tuple(
@@ -231,8 +229,8 @@ GROUP_PLANS = (
         client_id=STATEFUL_SET_CLIENT_ID,
     ),
     GroupPlan(
-        group="seller-payouts",
-        strategy=ROUNDROBIN,
+        "seller-payouts",
+        ROUNDROBIN,
         topics=("payments", "refunds"),
         count=4,
         events=(_deploy_event("12h50m", "seller-payouts", down="70s"),),
@@ -241,8 +239,8 @@ GROUP_PLANS = (
     ),
     # crashes and slow members
     GroupPlan(
-        group="fraud-scoring",
-        strategy=STICKY,
+        "fraud-scoring",
+        STICKY,
         topics=("payments", "orders"),
         count=6,
         events=(
@@ -254,8 +252,8 @@ GROUP_PLANS = (
         capacity_percent=230,
     ),
     GroupPlan(
-        group="pricing-engine",
-        strategy=RANGE,
+        "pricing-engine",
+        RANGE,
         topics=("prices", "inventory"),
         count=4,
         events=tuple(
@@ -265,8 +263,8 @@ GROUP_PLANS = (
         client_id=DEFAULT_CLIENT_ID,
     ),
     GroupPlan(
-        group="delivery-eta",
-        strategy=STICKY,
+        "delivery-eta",
+        STICKY,
         topics=("positions", "shipments"),
         count=5,
         events=(
@@ -275,16 +273,16 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="loyalty-points",
-        strategy=RANGE,
+        "loyalty-points",
+        RANGE,
         topics=("orders",),
         count=3,
         events=_crash_loop_events("loyalty-points-2", 18 * 60, 6, 5),
         settings={"session": "30s"},
     ),
     GroupPlan(
-        group="chat-moderation",
-        strategy=COOPERATIVE,
+        "chat-moderation",
+        COOPERATIVE,
         topics=("chat",),
         count=3,
         events=tuple(
@@ -293,8 +291,8 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="recommendations",
-        strategy=DEFAULT_STRATEGIES,
+        "recommendations",
+        DEFAULT_STRATEGIES,
         topics=("clicks", "carts"),
         count=6,
         events=(
@@ -306,8 +304,8 @@ GROUP_PLANS = (
         client_id=DEFAULT_CLIENT_ID,
     ),
     GroupPlan(
-        group="tax-reports",
-        strategy=DEFAULT_STRATEGIES,
+        "tax-reports",
+        DEFAULT_STRATEGIES,
         topics=("payments",),
         count=3,
         events=(
@@ -319,52 +317,47 @@ GROUP_PLANS = (
     ),
     # autoscaled
     GroupPlan(
-        group="search-indexer",
-        strategy=RANGE,
+        "search-indexer",
+        RANGE,
         topics=("searches", "prices"),
         count=4,
         events=_flapping_events("search-indexer-4", 9 * 60, 20 * 60, 25, 11),
     ),
     GroupPlan(
-        group="image-resizer",
-        strategy=STICKY,
+        "image-resizer",
+        STICKY,
         topics=("images",),
         count=2,
         events=_scaling_events("image-resizer", 2, 6, 8 * 60 + 30, 20 * 60 + 15),
     ),
     GroupPlan(
-        group="ad-attribution",
-        strategy=COOPERATIVE,
+        "ad-attribution",
+        COOPERATIVE,
         topics=("clicks", "impressions"),
         count=5,
         events=_scaling_events("ad-attribution", 5, 9, 9 * 60 + 45, 21 * 60),
     ),
     GroupPlan(
-        group="cart-reminders",
-        strategy=ROUNDROBIN,
+        "cart-reminders",
+        ROUNDROBIN,
         topics=("carts",),
         count=2,
         events=_flapping_events("cart-reminders-2", 10 * 60 + 7, 18 * 60, 48, 20),
         client_id=DEFAULT_CLIENT_ID,
     ),
     # topics and subscriptions that change
+    GroupPlan("clickstream", RANGE, topics=("clicks",), count=6),
+    GroupPlan("cdc-warehouse", COOPERATIVE, pattern=r"cdc\..*", count=4),
     GroupPlan(
-        group="clickstream",
-        strategy=RANGE,
-        topics=("clicks",),
-        count=6,
-    ),
-    GroupPlan(group="cdc-warehouse", strategy=COOPERATIVE, pattern=r"cdc\..*", count=4),
-    GroupPlan(
-        group="cdc-search",
-        strategy=RANGE,
+        "cdc-search",
+        RANGE,
         pattern=r"cdc\.(orders|sellers|stock)",
         count=3,
         client_id=DEFAULT_CLIENT_ID,
     ),
     GroupPlan(
-        group="returns-desk",
-        strategy=ROUNDROBIN,
+        "returns-desk",
+        ROUNDROBIN,
         topics=("returns",),
         count=2,
         events=(
@@ -373,8 +366,8 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="email-sender",
-        strategy=ROUNDROBIN,
+        "email-sender",
+        ROUNDROBIN,
         topics=("notifications.email",),
         count=3,
         others=({"name": "push-sender", "count": 2, "topics": ["notifications.push"]},),
@@ -385,8 +378,8 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="notification-stats",
-        strategy=STICKY,
+        "notification-stats",
+        STICKY,
         topics=("notifications.email", "notifications.push"),
         count=2,
         others=({"name": "push-stats", "count": 2, "topics": ["notifications.push"]},),
@@ -394,16 +387,16 @@ GROUP_PLANS = (
     ),
     # idle, empty and quiet ones
     GroupPlan(
-        group="audit-archive",
-        strategy=RANGE,
+        "audit-archive",
+        RANGE,
         topics=("audit",),
         count=10,
         events=(_deploy_event("15h", "audit-archive"),),
         client_id=STATEFUL_SET_CLIENT_ID,
     ),
     GroupPlan(
-        group="metrics-rollup",
-        strategy=RANGE,
+        "metrics-rollup",
+        RANGE,
         topics=("metrics", "audit"),
         count=8,
         events=(
@@ -412,8 +405,8 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="nightly-reconciliation",
-        strategy=ROUNDROBIN,
+        "nightly-reconciliation",
+        ROUNDROBIN,
         topics=("payments", "refunds"),
         count=3,
         events=(
@@ -423,8 +416,8 @@ GROUP_PLANS = (
         client_id=STATEFUL_SET_CLIENT_ID,
     ),
     GroupPlan(
-        group="catalog-export",
-        strategy=STICKY,
+        "catalog-export",
+        STICKY,
         topics=("prices", "images"),
         count=2,
         events=(
@@ -434,19 +427,11 @@ GROUP_PLANS = (
             {"at": "14h", "leave": "catalog-export"},
         ),
     ),
+    GroupPlan("gdpr-erasure", RANGE, topics=("customers",), count=1, commit_minutes=2),
+    GroupPlan("session-replay", ROUNDROBIN, topics=("impressions",), count=4, capacity_percent=130),
     GroupPlan(
-        group="gdpr-erasure", strategy=RANGE, topics=("customers",), count=1, commit_minutes=2
-    ),
-    GroupPlan(
-        group="session-replay",
-        strategy=ROUNDROBIN,
-        topics=("impressions",),
-        count=4,
-        capacity_percent=130,
-    ),
-    GroupPlan(
-        group="stock-alerts",
-        strategy=RANGE,
+        "stock-alerts",
+        RANGE,
         topics=("inventory", "prices"),
         count=3,
         events=(
@@ -455,16 +440,16 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="support-tickets",
-        strategy=DEFAULT_STRATEGIES,
+        "support-tickets",
+        DEFAULT_STRATEGIES,
         topics=("returns", "chat"),
         count=2,
         commit_minutes=2,
         client_id=DEFAULT_CLIENT_ID,
     ),
     GroupPlan(
-        group="shipment-tracking",
-        strategy=STICKY,
+        "shipment-tracking",
+        STICKY,
         topics=("shipments",),
         count=4,
         events=(
@@ -473,8 +458,8 @@ GROUP_PLANS = (
         ),
     ),
     GroupPlan(
-        group="telemetry-ingest",
-        strategy=COOPERATIVE,
+        "telemetry-ingest",
+        COOPERATIVE,
         topics=("telemetry",),
         count=8,
         events=(
@@ -485,15 +470,15 @@ GROUP_PLANS = (
         settings={"processing": "0s"},
     ),
     GroupPlan(
-        group="courier-dispatch",
-        strategy=RANGE,
+        "courier-dispatch",
+        RANGE,
         topics=("positions",),
         count=4,
         events=({"at": "11h50m", "pause": "courier-dispatch-3", "for": "4m"},),
     ),
     GroupPlan(
-        group="coupon-limits",
-        strategy=DEFAULT_STRATEGIES,
+        "coupon-limits",
+        DEFAULT_STRATEGIES,
         topics=("orders", "carts"),
         count=4,
         events=(_deploy_event("17h", "coupon-limits", strategy=["cooperative-sticky"]),),
@@ -517,8 +502,6 @@ DAY_SOLVER = "kafka"
 
 
 class OffsetSample(NamedTuple):
-    """A partition's offsets at a moment."""
-
     at: int
     topic: str
     partition: int
@@ -528,44 +511,39 @@ class OffsetSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupDay:
-    """What became of one group. Times are milliseconds since 1970."""
+    """The result of one group's day. Times are milliseconds since 1970."""
 
     scenario: Scenario
     trace: Sequence[TraceRecord]
 
     @property
     def group(self) -> str:
-        """Its name."""
         return self.scenario.group
 
     @property
     def partition(self) -> int:
-        """Where its journal is."""
         return journal_partition(self.group)
 
     @property
     def broker(self) -> int:
-        """The id of the broker that coordinates it."""
         return broker_of_partition(self.partition)
 
     def journal(self) -> Iterator[tuple[int, ClassicEntry]]:
-        """What was written of it, and when."""
+        """Yields the journal entries with their times."""
         for record in self.trace:
             if record.type is TraceEventType.JOURNAL:
                 yield record.at, record.detail  # type: ignore[misc]
 
     def log(self) -> list[SimulatedLogLine]:
-        """What its broker logged about it."""
         return list_log_lines(self.trace)
 
 
 def broker_of_partition(partition: int) -> int:
-    """The id of the broker that leads a partition of the journal."""
+    """Returns the id of the broker that leads a journal partition."""
     return partition % BROKER_COUNT + 1
 
 
 def simulate_group_day(plan: GroupPlan, *, seed: int, start: int, traffic: Traffic) -> GroupDay:
-    """Plays one group's day."""
     own = mix_numbers(seed, hash_text(plan.group))
     scenario = _build_scenario(plan, SeededRandom(own), traffic)
     script = ScenarioRunner(scenario, solver=DAY_SOLVER, seed=own, start=start)
@@ -575,7 +553,7 @@ def simulate_group_day(plan: GroupPlan, *, seed: int, start: int, traffic: Traff
 def simulate_day(
     *, seed: int, start: int, plans: Sequence[GroupPlan] = GROUP_PLANS
 ) -> Iterator[GroupDay]:
-    """Plays the day of all groups, one after another.
+    """Simulates the day of all groups, one after another.
 
     :param start: a midnight, in milliseconds since 1970
     """
@@ -585,7 +563,6 @@ def simulate_day(
 
 
 def make_shop_traffic(seed: int, start: int) -> Traffic:
-    """What the shop's applications write to its topics."""
     born: dict[TopicPartition, int] = {}
     for at, counts in TOPIC_GROWTH:
         for topic, count in counts.items():
@@ -618,12 +595,12 @@ def sample_offsets(*, seed: int, start: int) -> Iterator[OffsetSample]:
 
 
 def _is_created_later(topic: str) -> bool:
-    """It is not there when the day begins."""
+    """Returns whether a topic is created during the day."""
     return any(counts.get(topic) == SHOP_TOPICS[topic][0] for _, counts in TOPIC_GROWTH)
 
 
 def _partition_counts(passed: int) -> dict[str, int]:
-    """The topics that there are after so much of the day, with their partitions."""
+    """Returns the partition counts after ``passed`` milliseconds of the day."""
     found = {
         topic: count for topic, (count, _) in SHOP_TOPICS.items() if not _is_created_later(topic)
     }
@@ -667,7 +644,7 @@ def _build_scenario(plan: GroupPlan, chance: SeededRandom, traffic: Traffic) -> 
 
 
 def _align_join_specs(scenario: Scenario) -> Scenario:
-    """Members that join later are configured as those of their name."""
+    """Gives members that join later the settings of their name."""
     by_name = {one.name: one for one in scenario.members}
     events = tuple(
         replace(event, specs={name: by_name[like.name] for name, like in event.specs.items()})
@@ -706,7 +683,7 @@ def _broker_down_events(group: str) -> list[EventTable]:
 
 
 def _member_capacity(plan: GroupPlan, wanted: set[str]) -> int:
-    """Records a second that each member can handle."""
+    """Returns the records per second that each member can handle."""
     hourly = sum(count * rate for topic, (count, rate) in SHOP_TOPICS.items() if topic in wanted)
     members = plan.count + sum(int(str(other["count"])) for other in plan.others)
     return hourly * plan.capacity_percent // (100 * 3_600 * members)

@@ -45,7 +45,7 @@ class NetworkModel(Protocol):
 
     @property
     def max_latency(self) -> int:
-        """The longest that a message travels while nothing goes wrong."""
+        """The longest travel time of a message without faults."""
         ...
 
     def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
@@ -54,9 +54,7 @@ class NetworkModel(Protocol):
         """
         ...
 
-    def deliver_append(self, now: int) -> tuple[int, Code]:
-        """How long an append takes, and how it ends."""
-        ...
+    def deliver_append(self, now: int) -> tuple[int, Code]: ...
 
 
 class ReliableNetwork:
@@ -79,11 +77,9 @@ class ReliableNetwork:
 
     @property
     def max_latency(self) -> int:
-        """Latency and jitter."""
         return self._latency + self._jitter
 
     def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
-        """It arrives, and so does the reply."""
         if not self._jitter:
             return self._always
         number = self._numbers.get(sender)
@@ -94,7 +90,6 @@ class ReliableNetwork:
         return Delivery(self._latency + bits % spread, self._latency + (bits >> 32) % spread)
 
     def deliver_append(self, now: int) -> tuple[int, Code]:
-        """It succeeds."""
         return self._append, Code.NONE
 
 
@@ -131,11 +126,9 @@ class FaultyNetwork:
 
     @property
     def max_latency(self) -> int:
-        """Twice the latency."""
         return self._latency * 2
 
     def deliver_request(self, sender: str, request: GroupRequest | None, now: int) -> Delivery:
-        """Draws the delivery from the fault rates."""
         chance, odds = self._chance, self.rates
         cut = chance.between(0, odds.max_delay) if chance.happens(odds.cut) else None
         copies = chance.between(1, 2) if chance.happens(odds.repeated) else 0
@@ -154,9 +147,6 @@ class FaultyNetwork:
         return self._latency + more
 
     def deliver_append(self, now: int) -> tuple[int, Code]:
-        """Draws the outcome: success, a failed append, or a broker that is no longer the
-        coordinator.
-        """
         if not self._chance.happens(self.rates.append_failed):
             return self._append, Code.NONE
         failures = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)

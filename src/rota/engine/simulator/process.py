@@ -77,7 +77,7 @@ RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 
 
 class Traffic:
-    """How many records each partition gets."""
+    """The number of records in each partition over time."""
 
     def __init__(
         self,
@@ -106,7 +106,6 @@ class Traffic:
         self._known: dict[TopicPartition, tuple[int, int]] = {}
 
     def end_offset(self, partition: TopicPartition, now: int) -> int:
-        """The offset of the next record to be written."""
         known = self._known.get(partition)
         if known is None:
             known = self._known[partition] = self._look_up(partition)
@@ -114,7 +113,6 @@ class Traffic:
         return max(self._work(now) - before, 0) * rate // (HOUR * AVERAGE_PERCENT * AVERAGE_PERCENT)
 
     def beginning_offset(self, partition: TopicPartition, now: int) -> int:
-        """The offset of the oldest record that is kept."""
         return self.end_offset(partition, now - RETENTION_TIME)
 
     def _look_up(self, partition: TopicPartition) -> tuple[int, int]:
@@ -126,7 +124,7 @@ class Traffic:
         return rate, self._work(self._born.get(partition, self._since))
 
     def _work(self, now: int) -> int:
-        """Per cent of an average hour, added up over all milliseconds."""
+        """Returns the sum of the hourly percentages over all milliseconds."""
         day, rest = divmod(now, HOURS_PER_DAY * HOUR)
         hour, rest = divmod(rest, HOUR)
         before = day * self._before[HOURS_PER_DAY] + self._before[hour]
@@ -138,8 +136,6 @@ EVEN_TRAFFIC = Traffic()
 
 
 class TrafficReader:
-    """The positions of a process in its partitions."""
-
     def __init__(
         self,
         traffic: Traffic,
@@ -183,11 +179,9 @@ class TrafficReader:
         self._as_of = now
 
     def skip_to(self, now: int) -> None:
-        """Skips the time since the last call: nothing was read."""
         self._as_of = now
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where it is in each partition."""
         return {one: OffsetAndMetadata(offset) for one, offset in self._positions.items()}
 
 
@@ -277,7 +271,6 @@ class SimulatedProcess:
     # what the script does to it
 
     def start(self) -> None:
-        """The application subscribes and polls."""
         self._stage.add_record(
             TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
         )
@@ -314,7 +307,7 @@ class SimulatedProcess:
             self._paused = False
 
     def stall(self, time: int) -> None:
-        """The application stays outside of poll; heartbeats go on."""
+        """Keeps the application outside of poll; heartbeats go on."""
         if not self._ready(lambda _: self.stall(time)):
             return
         self._set_stalled()
@@ -331,14 +324,13 @@ class SimulatedProcess:
         self._leave_poll_if_due()
 
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
-        """The application subscribes to something else."""
         if not self._ready(lambda _: self.subscribe(topics, pattern)):
             return
         self._stage.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
         self.handle_event(Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
-        """Commits the positions, and waits that long for the result, or not at all."""
+        """Commits the positions, and waits up to ``wait`` milliseconds for the result."""
         if not self._ready(lambda _: self.commit(wait=wait)):
             return
         self._commits += 1
@@ -368,14 +360,13 @@ class SimulatedProcess:
         self._leave_poll_if_due()
 
     def receive_reply(self, request_id: int, reply: GroupResponse) -> None:
-        """A reply has come."""
         self.handle_event(ResponseReceived(request_id, reply))
         if type(reply) is JoinGroupResult and self.machine.member_id != self.member_id:
             self.member_id = self.machine.member_id
             self._stage.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
 
     def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
-        """The link is broken, and no reply to these will come."""
+        """The connection is closed; these requests get no response."""
         if self.link is link:
             self.link = None
         for request_id in request_ids:
@@ -501,7 +492,7 @@ class SimulatedProcess:
             self.handle_event(ListenerReturned(*given))
 
     def _give_up(self, _: object) -> None:
-        """What an application does with an error out of poll: it closes its consumer."""
+        """An application that gets an error from poll closes its consumer."""
         if self._ready(self._give_up):
             self.leave()
 
@@ -519,7 +510,7 @@ class SimulatedProcess:
     # its own loop
 
     def _leave_poll_if_due(self) -> None:
-        """A poll returns as soon as there are records: that is, partitions."""
+        """A poll returns as soon as the process has partitions, because those have records."""
         if self.processing_timer is not None or self._calls or self._closing or not self.alive:
             return
         now = self._stage.now
@@ -541,7 +532,7 @@ class SimulatedProcess:
 
     @property
     def _too_slow(self) -> bool:
-        """Its work takes longer than the group waits for the next poll."""
+        """Whether processing takes longer than ``max.poll.interval.ms``."""
         return self.processing > self.program.config.max_poll_interval
 
     def _expect_loop(self) -> None:

@@ -69,7 +69,7 @@ def find_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _split_statements(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Headers and pairs of key and value, each with the line where it begins."""
+    """Yields headers and key-value pairs, each with its first line."""
     line = begun = 1
     depth = 0
     tokens: list[str] = []
@@ -91,12 +91,12 @@ def _read_key(tokens: Iterable[str]) -> tuple[str, ...]:
 
 
 def _unquote_key(token: str) -> str:
-    """A part of a key, without its quotes and escapes."""
+    """Returns a part of a key without quotes and escapes."""
     return str(tomllib.loads(f"part = {token}")["part"]) if token[0] in "\"'" else token
 
 
 def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
-    """``last`` has the number of the last table of each list: a header within one means that."""
+    """``last`` has the number of the last table of each list: a header inside it means that one."""
     is_list = header[1] == "["
     path: KeyPath = ()
     parts = _read_key(header[1 + is_list :])
@@ -122,14 +122,13 @@ MAX_NAME_BYTES = 30_000
 
 
 class ScenarioSource:
-    """The file, or mapping, that a scenario comes from."""
+    """The file or mapping that a scenario comes from."""
 
     def __init__(self, name: str, text: str | None = None) -> None:
         self.name = name
         self._text = text
 
     def error(self, path: KeyPath, problem: str) -> InputError:
-        """An error that names the place."""
         line = self._line(path)
         where = self.name if line is None else f"{self.name}, line {line}"
         key = format_key_path(path)
@@ -142,7 +141,6 @@ class ScenarioSource:
         return lines.get(path)
 
     def parse(self, text: str) -> Mapping[str, object]:
-        """The values in a TOML text."""
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -158,7 +156,7 @@ class ScenarioSource:
 
 
 def format_key_path(path: KeyPath) -> str:
-    """``members[2].joins``."""
+    """Formats a path as ``members[2].joins``."""
     shown = ""
     for step in path:
         if isinstance(step, int):
@@ -170,7 +168,7 @@ def format_key_path(path: KeyPath) -> str:
 
 
 class ScenarioTable:
-    """One table of a scenario; every value is checked when it is taken."""
+    """One table of a scenario; checks each value when it is read."""
 
     def __init__(self, source: ScenarioSource, path: KeyPath, value: object) -> None:
         self.source = source
@@ -189,11 +187,9 @@ class ScenarioTable:
         return key in self.values
 
     def error(self, key: str | None, problem: str) -> InputError:
-        """An error that names the place of a key, or of the table."""
         return self.source.error(self.path if key is None else (*self.path, key), problem)
 
     def reject_unknown_keys(self, known: Sequence[str]) -> None:
-        """Raises if a key is not among the known ones."""
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
@@ -201,20 +197,19 @@ class ScenarioTable:
                 raise self.error(key, f"unknown key: {hint}")
 
     def require(self, key: str) -> object:
-        """The value of a key that must be there."""
         if key not in self.values:
             raise self.error(None, f"{key} is missing")
         return self.values[key]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """Returns a text that is not empty."""
         value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"must be a text, not {_describe_value(value)}")
         return self._carried(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """One text, or a list of them."""
+        """Returns one text or a list of texts as a tuple."""
         value = self.require(key)
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple):
@@ -235,14 +230,12 @@ class ScenarioTable:
         return text
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """True or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, f"must be true or false, not {_describe_value(value)}")
         return value
 
     def count(self, key: str, default: int | None = None, least: int = 0) -> int:
-        """A whole number."""
         value = self.values.get(key, default) if default is not None else self.require(key)
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, f"must be a whole number, not {_describe_value(value)}")
@@ -257,7 +250,7 @@ class ScenarioTable:
         least: int = 0,
         most: int = duration.LONGEST_DURATION,
     ) -> int:
-        """A time, in milliseconds."""
+        """Returns a time in milliseconds."""
         if key not in self.values and default is not None:
             return default
         value = self.require(key)
@@ -278,11 +271,11 @@ class ScenarioTable:
         return time
 
     def table(self, key: str) -> ScenarioTable:
-        """A table within; an empty one where there is none."""
+        """Returns the table, or an empty one."""
         return ScenarioTable(self.source, (*self.path, key), self.values.get(key, {}))
 
     def tables(self, key: str) -> list[ScenarioTable]:
-        """A list of tables; an empty one where there is none."""
+        """Returns the list of tables, or an empty one."""
         value = self.values.get(key, [])
         if not isinstance(value, list | tuple):
             raise self.error(
@@ -335,7 +328,7 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinEvent:
-    """New members, or some that are gone, start."""
+    """Starts new members, or members that ended."""
 
     at: int
     names: tuple[str, ...]
@@ -345,7 +338,7 @@ class JoinEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveEvent:
-    """Members close in good order."""
+    """Members close their consumers."""
 
     at: int
     names: tuple[str, ...]
@@ -370,7 +363,7 @@ class StallEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseEvent:
-    """Whole processes are frozen."""
+    """Processes are frozen."""
 
     at: int
     names: tuple[str, ...]
@@ -379,7 +372,7 @@ class PauseEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowDownEvent:
-    """Applications take longer between polls; for a while, or for good."""
+    """Applications take longer between polls, for a time or to the end."""
 
     at: int
     names: tuple[str, ...]
@@ -389,7 +382,7 @@ class SlowDownEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartEvent:
-    """Members close and are started again."""
+    """Members close and start again."""
 
     at: int
     names: tuple[str, ...]
@@ -430,7 +423,7 @@ class AddPartitionsEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorDownEvent:
-    """The group's broker is down for a while."""
+    """The group's broker is down."""
 
     at: int
     downtime: int
@@ -466,7 +459,7 @@ MAX_MEMBERS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A group and what happens to it. Times are in milliseconds."""
+    """A group and its events. Times are in milliseconds."""
 
     name: str
     group: str
@@ -544,7 +537,7 @@ MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "a
 
 @dataclass(slots=True)
 class _ScenarioReader:
-    """Reads one scenario; knows the names that have come up so far."""
+    """Reads one scenario; knows the names that it has read so far."""
 
     top: ScenarioTable
     duration: int = 0
@@ -686,7 +679,7 @@ class _ScenarioReader:
         return _EVENT_BUILDERS[kind](self, table, at, self._names(table, kind))
 
     def _names(self, table: ScenarioTable, key: str) -> tuple[str, ...]:
-        """Members that there are by now; the name of several stands for all of them."""
+        """Returns known members; the name of a family stands for all its members."""
         found: list[str] = []
         for name in table.texts(key):
             if name not in self.known and name not in self.families:
@@ -738,7 +731,6 @@ class _ScenarioReader:
         return self.known[name]
 
     def read_subscription(self, table: ScenarioTable) -> tuple[str, ...]:
-        """The topics of an event that changes a subscription."""
         table.require("topics")
         return self._topics(table)
 

@@ -57,7 +57,6 @@ class ScheduledAction:
 
     @property
     def pending(self) -> bool:
-        """It is still to happen."""
         return self.at != NEVER
 
 
@@ -84,13 +83,12 @@ class Scheduler:
         holder: object = None,
         beat: bool = False,
     ) -> ScheduledAction:
-        """Schedules an action."""
         entry = ScheduledAction(action, given, holder, beat=beat)
         self.reschedule(entry, at)
         return entry
 
     def reschedule(self, entry: ScheduledAction, at: int) -> None:
-        """Schedules an action for another time; a time in the past means now."""
+        """Reschedules an action; a time in the past means now."""
         now = self.now
         earlier = entry.heap_number == NEVER or at < entry.at or entry.at == NEVER
         entry.at = at = max(at, now)
@@ -102,11 +100,10 @@ class Scheduler:
 
     @staticmethod
     def cancel(entry: ScheduledAction) -> None:
-        """Cancels an action."""
         entry.at = NEVER
 
     def next_at(self) -> int | None:
-        """When the next entry is due; None if there is none."""
+        """Returns the time of the next action; None if there is none."""
         heap = self._heap
         while heap:
             at, _, number, entry = heap[0]
@@ -122,7 +119,7 @@ class Scheduler:
         return None
 
     def step(self) -> bool:
-        """Moves the clock to the next entry and does it; false if there is none."""
+        """Moves the clock to the next action and runs it; returns False if there is none."""
         if self.next_at() is None:
             return False
         self.run_next()
@@ -147,7 +144,7 @@ class Scheduler:
         ]
 
     def shift(self, shifts: Iterable[tuple[ScheduledAction, int]]) -> None:
-        """Moves actions as if they had been scheduled, and were due, that much later."""
+        """Moves actions, and the times at which they were scheduled, by the same time."""
         for entry, by in shifts:
             entry.at += by
             entry.set_at += by
@@ -172,7 +169,6 @@ class WorldState:
 
     @property
     def now(self) -> int:
-        """The time, in milliseconds."""
         return self.scheduler.now
 
     @property

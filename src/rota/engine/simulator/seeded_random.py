@@ -43,24 +43,21 @@ def hash_text(text: str) -> int:
 
 
 class SeededRandom:
-    """A seeded random number generator."""
-
     __slots__ = ("_state",)
 
     def __init__(self, *seed: int) -> None:
         self._state = mix_numbers(*seed)
 
     def bits(self) -> int:
-        """64 random bits."""
+        """Returns 64 random bits."""
         self._state = (self._state + GAMMA) & MASK
         return mix_bits(self._state)
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 up to, but not including, the limit."""
         return (self.bits() * limit) >> 64
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Returns a whole number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def happens(self, probability: float) -> bool:
@@ -68,7 +65,6 @@ class SeededRandom:
         return self.bits() < probability * 2**64
 
     def pick(self, choices: Sequence[T]) -> T:
-        """Returns one of the choices."""
         return choices[self.below(len(choices))]
 
 

@@ -76,10 +76,7 @@ class ScenarioRunner:
             seed=seed,
             config=GroupConfig(initial_rebalance_delay=scenario.initial_delay),
             nature=ReliableNetwork(
-                latency=scenario.latency,
-                jitter=scenario.jitter,
-                append=scenario.append,
-                seed=seed,
+                latency=scenario.latency, jitter=scenario.jitter, append=scenario.append, seed=seed
             ),
             metadata_age=scenario.metadata_age,
             skip=skip,
@@ -106,7 +103,7 @@ class ScenarioRunner:
             self.world.schedule(start + event.at, self._doing(event))
 
     def run(self, progress: Callable[[float], None] | None = None) -> World:
-        """Plays it to its end; ``progress`` is told what share of it is over."""
+        """Runs to the end; calls ``progress`` with the share that is done."""
         start, time = self._start_at, self._scenario.duration
         slices = PROGRESS_STEPS if progress is not None else 1
         for number in range(1, slices + 1):
@@ -231,7 +228,7 @@ class ScenarioRunner:
             self._later(event.time, recover)
 
     def _restart(self, name: str, down: int, then: Callable[[], None]) -> None:
-        """Closes a member, waits until it is gone and for the downtime, and starts it again."""
+        """Closes a member, waits for its end and the downtime, and starts it again."""
         process = self._running(name)
         if process is None:
             self._say(f"{name} does not run, so it cannot restart")
@@ -248,7 +245,7 @@ class ScenarioRunner:
     # deploys
 
     def _deploy(self, event: DeployEvent) -> None:
-        """Does the first of the names, and goes on with the others."""
+        """Deploys the first member, then schedules the rest."""
         if not event.names:
             return
         name, rest = event.names[0], replace(event, names=event.names[1:])
@@ -265,7 +262,7 @@ class ScenarioRunner:
             self._restart(name, event.downtime, go_on if rest.names else lambda: None)
 
     def _reconfigure(self, name: str, event: DeployEvent) -> None:
-        """The next process that is this member has the deploy's settings."""
+        """Gives the member's next process the deploy's settings."""
         before = self._members[name]
         self._members[name] = replace(
             before,
@@ -274,7 +271,7 @@ class ScenarioRunner:
         )
 
     def _is_down(self, name: str) -> bool:
-        """Whether a member ran and is gone, but was not told to leave."""
+        """Returns whether a member ended without a leave event."""
         known = name in self._process and name not in self._left
         return known and self._running(name) is None
 
@@ -288,7 +285,7 @@ class ScenarioRunner:
         self._later(down, start)
 
     def _replace(self, name: str, event: DeployEvent, then: Callable[[], None]) -> None:
-        """Starts the new one, then tells the old one to go."""
+        """Starts the new process, then closes the old one."""
         old = self._running(name)
         assert old is not None
         base, _, number = old.name.rpartition(".")
@@ -306,7 +303,7 @@ class ScenarioRunner:
 
 
 def _pod_suffix(bits: int, count: int) -> str:
-    """As a pod's name ends in: no vowels, so that no words come of it."""
+    """Returns the random end of a pod's name: without vowels, so that it forms no words."""
     alphabet = "bcdfghjklmnpqrstvwxz2456789"
     found = ""
     for _ in range(count):

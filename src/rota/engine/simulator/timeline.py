@@ -38,7 +38,7 @@ SubscribedTopics: TypeAlias = tuple[tuple[str, ...], str | None]
 
 
 class PartitionStop(NamedTuple):
-    """A time during which a partition was not read, in milliseconds from the start of the world."""
+    """A time in which a partition was not read, in milliseconds from the start."""
 
     partition: TopicPartition
     since: int
@@ -50,13 +50,10 @@ class PartitionStop(NamedTuple):
 
     @property
     def time(self) -> int:
-        """How long."""
         return self.until - self.since
 
 
 class StopReport(NamedTuple):
-    """Everything that was not read."""
-
     #: In the order in which they ended.
     stops: tuple[PartitionStop, ...]
     #: What nobody ever read, though somebody was to.
@@ -66,7 +63,7 @@ class StopReport(NamedTuple):
 
 
 class _WantedPartitions:
-    """The partitions that some process subscribes to. A process that is gone still counts."""
+    """The partitions that some process subscribes to, also one that has ended."""
 
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.partitions: frozenset[TopicPartition] = frozenset()
@@ -78,7 +75,7 @@ class _WantedPartitions:
         self._ever: set[str] = set()
 
     def read_record(self, record: TraceRecord) -> bool:
-        """Something happened; true if these are others now."""
+        """Returns whether the partitions changed."""
         assert isinstance(record.detail, tuple)
         if record.type is TraceEventType.TOPICS:
             self._counts = dict(record.detail)
@@ -113,11 +110,10 @@ class _WantedPartitions:
         return self._wishers[wish] == 1
 
     def unwanted(self) -> tuple[str, ...]:
-        """Topics that nobody ever subscribed to."""
+        """Returns the topics that nobody ever subscribed to."""
         return tuple(sorted(self._counts.keys() - self._ever))
 
     def everything(self) -> frozenset[TopicPartition]:
-        """All partitions that there are."""
         return _list_partitions(self._counts)
 
 
@@ -133,8 +129,6 @@ def _list_partitions(counts: Mapping[str, int]) -> frozenset[TopicPartition]:
 
 
 class _StopFinder:
-    """Who reads what."""
-
     def __init__(self, topics: Mapping[str, int], opened: int | None) -> None:
         self.stops: list[PartitionStop] = []
         self._wanted = _WantedPartitions(topics)
@@ -150,7 +144,6 @@ class _StopFinder:
         self._last: dict[TopicPartition, str] = {}
 
     def read_record(self, record: TraceRecord) -> None:
-        """Something happened."""
         if self._opened is not None and record.at > self._opened:
             self.open()
         if record.type in SUBSCRIPTION_EVENTS:
@@ -164,7 +157,7 @@ class _StopFinder:
             self._read(name, frozenset() if self._asleep.get(name) else owned, record.at)
 
     def _changed_by(self, record: TraceRecord) -> bool:
-        """Whether a process may read others than before."""
+        """Returns whether a process may now read other partitions."""
         name = record.subject
         match record.type:
             case TraceEventType.ASSIGNMENT:
@@ -190,13 +183,12 @@ class _StopFinder:
         return True
 
     def open(self) -> None:
-        """The group has begun: what is not read by now stands still."""
+        """The group has formed: partitions that are not read are stopped from now on."""
         opened, self._opened = self._opened, None
         if opened is not None:
             self._want(opened)
 
     def _want(self, now: int) -> None:
-        """Others are to be read than before."""
         wanted = self._wanted.partitions
         for partition in sorted(self._since.keys() - wanted):
             self._stop(partition, now)
@@ -224,7 +216,6 @@ class _StopFinder:
             self._last[partition] = name
 
     def end(self, now: int) -> StopReport:
-        """The world ends."""
         self.open()
         if not self._last and not self._wanted.partitions and self._first_start is not None:
             # a group that has nothing to read, as by a wrong pattern, is no success
@@ -244,7 +235,7 @@ def _split_detail(detail: object) -> tuple[object, tuple[TopicPartition, ...]]:
 def find_stops(
     trace: Iterable[TraceRecord], topics: Mapping[str, int], opened: int | None, end: int
 ) -> StopReport:
-    """Every time that a partition stood still.
+    """Finds every time in which a partition was not read.
 
     :param topics: the partition counts at the start
     :param opened: when the group's first rebalance was over; None if none ever was
@@ -256,7 +247,7 @@ def find_stops(
 
 
 class ProcessState(enum.Enum):
-    """What a process is doing; later values are more important to show."""
+    """The state of a process; later values are more important to show."""
 
     #: It has partitions.
     READING = "reading"
@@ -270,8 +261,6 @@ class ProcessState(enum.Enum):
 
 
 class ProcessStateChange(NamedTuple):
-    """From this moment on a process does this."""
-
     at: int
     state: ProcessState
     load: int
@@ -336,10 +325,7 @@ class _ProcessTimeline:
 def build_process_timelines(
     trace: Iterable[TraceRecord],
 ) -> dict[str, tuple[ProcessStateChange, ...]]:
-    """For each process, in the order of their first start, what it did from when on.
-
-    Before its first change a process is not there.
-    """
+    """Returns the state changes of each process, in the order of their first start."""
     found: dict[str, _ProcessTimeline] = {}
     for record in trace:
         if record.type is TraceEventType.STARTED:

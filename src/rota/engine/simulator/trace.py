@@ -19,15 +19,13 @@ from rota.engine.model.response import JoinGroupResult
 
 
 class SimulatedLogLine(NamedTuple):
-    """A line about a group."""
-
     at: int
     group: str
     text: str
 
 
 def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
-    """What the broker logged about all groups of a world, in order."""
+    """Returns the broker's log lines about all groups of a world, in order."""
     groups: dict[str, GroupLog] = {}
     found: list[SimulatedLogLine] = []
     asked: dict[str, str] = {}
@@ -59,7 +57,6 @@ def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
 
 
 def _log_record(group: GroupLog, record: TraceRecord) -> Iterator[str]:
-    """The lines for something that happened to a group in a world."""
     match record.type:
         case TraceEventType.NOTE:
             assert isinstance(record.detail, tuple)
@@ -119,8 +116,6 @@ class TraceEventType(enum.StrEnum):
 
 
 class TraceRecord(NamedTuple):
-    """One event of the trace."""
-
     at: int
     type: TraceEventType
     subject: str

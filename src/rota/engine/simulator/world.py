@@ -52,7 +52,7 @@ def required_quiet_time(stage: WorldState) -> int:
 
 
 class _RecurringCycle:
-    """Entries that recur together, every ``period``."""
+    """Actions that recur together, every ``period``."""
 
     __slots__ = ("entries", "first", "period")
 
@@ -205,22 +205,19 @@ class World:
 
     @property
     def now(self) -> int:
-        """The time, in milliseconds."""
         return self._stage.now
 
     @property
     def steps(self) -> int:
-        """How many things have happened so far, heartbeats included."""
+        """The number of actions so far, heartbeats included."""
         return self._stage.scheduler.steps
 
     @property
     def trace(self) -> list[TraceRecord]:
-        """What happened so far."""
         return self._stage.trace
 
     @property
     def journal(self) -> list[ClassicEntry]:
-        """What the coordinator has written so far."""
         return self._node.journal
 
     @property
@@ -230,21 +227,19 @@ class World:
 
     @property
     def cluster(self) -> Cluster:
-        """The topics there are."""
         return self._cluster
 
     # time
 
     def schedule(self, time: int, action: Callable[[], object]) -> None:
-        """Does something at a moment to come."""
         self._stage.scheduler.add(time, lambda _: action())
 
     def step(self) -> bool:
-        """Lets the next thing happen; false if nothing is to come."""
+        """Runs the next action; returns False if there is none."""
         return self._stage.scheduler.step()
 
     def next_at(self) -> int | None:
-        """When the next thing is due; None if nothing is to come."""
+        """Returns the time of the next action; None if there is none."""
         return self._stage.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
@@ -261,7 +256,6 @@ class World:
         agenda.now = max(agenda.now, time)
 
     def _wound_on(self, due: int, limit: int) -> bool:
-        """Winds the clocks on, if that may be done now."""
         stage = self._stage
         quiet_from = stage.scheduler.last_activity_at + required_quiet_time(stage)
         if due < quiet_from:
@@ -285,7 +279,6 @@ class World:
     # processes
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
-        """Starts a process."""
         if program.name in self.processes:
             raise InputError(f"process {program.name!r} runs already")
         process = SimulatedProcess(
@@ -310,12 +303,10 @@ class World:
     # the cluster
 
     def set_partitions(self, counts: Mapping[str, int]) -> None:
-        """Topics are made, or get more partitions."""
         self._topics.update(counts)
         self._change_topics()
 
     def delete_topic(self, topic: str) -> None:
-        """A topic is deleted."""
         del self._topics[topic]
         self._change_topics()
         self._node.delete_topics((topic,))
@@ -329,19 +320,19 @@ class World:
     # the coordinator
 
     def stop_coordinator(self) -> None:
-        """The broker's process ends at once; all connections break."""
+        """Stops the broker's process at once; all connections break."""
         self._node.stop()
 
     def start_coordinator(self, load_time: int = 0) -> None:
-        """The broker comes back and replays its journal."""
+        """Starts the broker, which loads its journal."""
         self._node.start(load_time)
 
     def move_coordinator(self, load_time: int = 0) -> None:
-        """Another broker takes over, in good order."""
+        """Moves the coordinator to another broker in an orderly way."""
         self._node.move_coordinator(load_time)
 
     def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
-        """The broker dies at the next append, and comes back after the downtime."""
+        """Crashes the broker at the next append, and restarts it after the downtime."""
         self._node.crash_at(boundary, downtime, load_time)
 
     def _break_links(self) -> None:
@@ -351,7 +342,6 @@ class World:
                 stage.scheduler.add(stage.now + stage.network.max_latency, process.link.disconnect)
 
     def check_invariants(self) -> None:
-        """Checks the invariants of the coordinator and of every member."""
         if self.coordinator is not None:
             self.coordinator.check_invariants()
         for process in self.processes.values():
