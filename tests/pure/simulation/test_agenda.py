@@ -57,7 +57,7 @@ MOVES = st.lists(
 @given(MOVES)
 def test_like_a_list_that_is_sorted_anew_each_time(moves: list[tuple[int, str, int]]) -> None:
     agenda, done = Scheduler(), list[int]()
-    entries = [ScheduledAction(done.append, number, None, beat=False) for number in range(5)]
+    entries = [ScheduledAction(done.append, number, None, is_periodic=False) for number in range(5)]
     plan: dict[int, tuple[int, int]] = {}
     expected: list[int] = []
     for turn, (number, what, after) in enumerate(moves):

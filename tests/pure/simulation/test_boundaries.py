@@ -28,7 +28,7 @@ from tests.support.simulation.weather import FAILURES
 def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with story.stage() as arena:
+    with story.state() as arena:
         arena.desk.on_append = found.append
         story.tell(arena)
         story.play_out(arena)
@@ -54,7 +54,7 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
 
     What an admin asked for is not asked again, so that after a crash there may be fewer appends.
     """
-    with story.stage() as arena:
+    with story.state() as arena:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
@@ -88,7 +88,7 @@ def test_it_dies_twice(first: CrashPoint, second: CrashPoint) -> None:
 def test_every_append_fails_once(code: Code) -> None:
     told = 0
     for number in range(len(appends())):
-        with story.stage() as arena:
+        with story.state() as arena:
             arena.weather.failures[number] = code
             story.tell(arena)
             story.play_out(arena)
@@ -99,7 +99,7 @@ def test_every_append_fails_once(code: Code) -> None:
 
 
 def test_no_append_succeeds_for_a_while() -> None:
-    with story.stage() as arena:
+    with story.state() as arena:
         story.tell(arena)
         arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
         story.play_out(arena)

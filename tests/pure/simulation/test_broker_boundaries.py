@@ -30,8 +30,8 @@ EVERY = 3
 
 
 @contextmanager
-def stage() -> Iterator[BrokerArena]:
-    with story.stage(watched=broker.watched) as arena:
+def state() -> Iterator[BrokerArena]:
+    with story.state(watched=broker.watched) as arena:
         assert isinstance(arena, BrokerArena)
         yield arena
 
@@ -40,7 +40,7 @@ def stage() -> Iterator[BrokerArena]:
 def appends() -> tuple[tuple[ClassicEntry, ...], ...]:
     """What the story writes when nothing goes wrong, append by append."""
     found: list[tuple[ClassicEntry, ...]] = []
-    with stage() as arena:
+    with state() as arena:
         arena.desk.on_append = found.append
         story.tell(arena)
         story.play_out(arena)
@@ -59,7 +59,7 @@ def test_the_story_writes_every_kind_of_entry() -> None:
 
 def crash_at(number: int, boundary: CrashPoint) -> int:
     """Plays the story with a crash at an append; tells how often the broker stopped."""
-    with stage() as arena:
+    with state() as arena:
         count = 0
 
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
@@ -87,7 +87,7 @@ def test_every_append_fails_once() -> None:
     told = 0
     numbers = range(0, len(appends()), EVERY)
     for number in numbers:
-        with stage() as arena:
+        with state() as arena:
             arena.weather.failures[number] = Code.KAFKA_STORAGE_ERROR
             story.tell(arena)
             story.play_out(arena)
@@ -99,7 +99,7 @@ def test_every_append_fails_once() -> None:
 
 
 def test_the_disk_is_full_for_a_while() -> None:
-    with stage() as arena:
+    with state() as arena:
         story.tell(arena)
         arena.weather.failures.update(dict.fromkeys(range(3, 40), Code.KAFKA_STORAGE_ERROR))
         story.play_out(arena)

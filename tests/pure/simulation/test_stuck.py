@@ -64,7 +64,7 @@ def owners(arena: Arena) -> dict[str, int]:
 @pytest.fixture
 def arena() -> Iterable[Arena]:
     """Two members, a and b, in a stable group; no member takes longer than it may."""
-    with story.stage() as arena:
+    with story.state() as arena:
         arena.start(story.program("a"))
         arena.start(story.program("b"))
         run(arena, 10 * SECOND)
@@ -181,7 +181,7 @@ class Forgetful(Odd):
 @pytest.mark.parametrize("strategy", [Odd, Raising, Strange, Forgetful])
 def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -> None:
     """Each says why and leaves, so that the next may do better; here none does."""
-    with story.stage() as arena:
+    with story.state() as arena:
         for name in ("a", "b", "c"):
             one = story.program(name)
             arena.start(dataclasses.replace(one, assignors=lambda: (strategy(),)))
@@ -195,7 +195,7 @@ def test_leaders_with_a_bad_strategy_go_one_after_another(strategy: type[Odd]) -
 
 def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
     """Only who leads assigns: once it has left, the others' own strategies do their work."""
-    with story.stage() as arena:
+    with story.state() as arena:
         bad = dataclasses.replace(story.program("a"), assignors=lambda: (Raising(),))
 
         class Good(Raising):

@@ -330,7 +330,7 @@ class _Full(ReliableNetwork):
 
 def test_an_append_that_fails_is_no_success_for_anybody() -> None:
     nature = _Full()
-    world = settled(2, nature=nature)
+    world = settled(2, network=nature)
     nature.full = True
     world.schedule(100_000, lambda: world.start(program("p2")))
     world.run_until(130_000)
@@ -366,7 +366,7 @@ class _Once(ReliableNetwork):
 
 
 def after(nature: _Once) -> World:
-    world = settled(2, nature=nature)
+    world = settled(2, network=nature)
     nature.armed = True
     run_checked(world, 400_000)
     assert not nature.armed
@@ -417,7 +417,7 @@ def test_messages_of_one_connection_stay_in_order() -> None:
                 return Delivery(self.delay, self.delay)
             return super().deliver_request(sender, None, now)
 
-    world = settled(1, nature=Backwards())
+    world = settled(1, network=Backwards())
 
     def ask() -> None:
         for _ in range(10):
@@ -436,7 +436,7 @@ def test_messages_of_one_connection_stay_in_order() -> None:
 def test_trouble_passes(seed: int) -> None:
     odds = FaultRates(slow=0.1, lost=0.05, repeated=0.05, cut=0.05, append_failed=0.1)
     nature = FaultyNetwork(odds, SeededRandom(seed), latency=3)
-    world = settled(4, "cooperative-sticky", nature=nature, seed=seed)
+    world = settled(4, "cooperative-sticky", network=nature, seed=seed)
     run_checked(world, 300_000)
     nature.rates = FaultRates()
     run_checked(world, 900_000)

@@ -40,7 +40,7 @@ from rota.engine.model.response import JoinGroupResult
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator import broker, process, world
-from rota.engine.simulator.broker import CrashPoint, ReplyReceiver, SimulatedConnection
+from rota.engine.simulator.broker import CrashPoint, ResponseReceiver, SimulatedConnection
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.engine.simulator.scheduler import ScheduledAction, WorldState
 from rota.engine.simulator.seeded_random import SeededRandom
@@ -64,8 +64,8 @@ NEVER = 1 << 60
 class Broker(broker.SimulatedBroker):
     """A broker's process, and the disk that outlives it."""
 
-    def __init__(self, stage: WorldState, config: GroupConfig, seed: int) -> None:
-        super().__init__(stage, config, seed)
+    def __init__(self, state: WorldState, config: GroupConfig, seed: int) -> None:
+        super().__init__(state, config, seed)
         self.answers = Answers()
         #: What a check has raised: the node would take it for a fault of one request.
         self.broken: Exception | None = None
@@ -80,8 +80,8 @@ class Broker(broker.SimulatedBroker):
         self._writing: list[ClassicEntry] = []
         #: It dies before anybody is answered.
         self._doomed = False
-        self._alarm = ScheduledAction(self._woken, None, None, beat=True)
-        self._connections: dict[ConnectionId, tuple[ReplyReceiver, GroupRequest, Any]] = {}
+        self._alarm = ScheduledAction(self._woken, None, None, is_periodic=True)
+        self._connections: dict[ConnectionId, tuple[ResponseReceiver, GroupRequest, Any]] = {}
         self._links: dict[SimulatedConnection, ConnectionId] = {}
         self._opened = 0
 
@@ -90,18 +90,18 @@ class Broker(broker.SimulatedBroker):
     def start(self, load_time: int = 0) -> None:
         assert self.coordinator is None, "the broker runs already"
         if load_time:
-            self._stage.scheduler.add(self._stage.now + load_time, self._restart, 0)
+            self._state.scheduler.add(self._state.now + load_time, self._restart, 0)
             return
         self._life += 1
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "loading")
+        self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
         self._make()
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "loaded")
+        self._state.add_record(TraceEventType.COORDINATOR, "", "loaded")
         self.set_topics(self._topics)
 
     def _make(self) -> None:
         storage = open_storage(
             self._disk,
-            now=self._stage.now,
+            now=self._state.now,
             new_id=self._new_bytes,
             report=self.lines.append,
             config=CONFIG,
@@ -110,14 +110,14 @@ class Broker(broker.SimulatedBroker):
         self._settle(storage.topics)
         self._node = build_node(
             storage,
-            now=self._stage.now,
+            now=self._state.now,
             new_text=self._new_id,
             log=self._say,
             config=CONFIG,
             group_config=self._config,
         )
         self._running = self._node.context
-        self._running.groups.find_coordinator("any", self._stage.now)
+        self._running.groups.find_coordinator("any", self._state.now)
         self._wait()
 
     def _settle(self, stored: topics.Topics) -> None:
@@ -138,16 +138,16 @@ class Broker(broker.SimulatedBroker):
         self._node = self._running = None
         self._connections.clear()
         self._links.clear()
-        self._stage.scheduler.cancel(self._alarm)
+        self._state.scheduler.cancel(self._alarm)
         super().stop()
 
     def move_coordinator(self, load_time: int = 0) -> None:
         """It is asked to move away, and somebody looks for it later."""
         if self._running is None:
             return
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "unloaded")
+        self._state.add_record(TraceEventType.COORDINATOR, "", "unloaded")
         self._do(functools.partial(self._running.groups.move_coordinator, "any"))
-        self._stage.scheduler.add(self._stage.now + load_time, self._look, self._life)
+        self._state.scheduler.add(self._state.now + load_time, self._look, self._life)
 
     def _look(self, life: int) -> None:
         if life == self._life and self._running is not None:
@@ -200,7 +200,7 @@ class Broker(broker.SimulatedBroker):
             if self._chance.happens(0.5):
                 raise Stopped
             self._disk.stop_at(self._chance.below(3))
-        _, code = self._stage.network.deliver_append(now)
+        _, code = self._state.network.deliver_append(now)
         if code:
             self._disk.refuse(
                 "append", f"{CONSUMER_OFFSETS_TOPIC}-0/*.log", partly=self._chance.below(100)
@@ -213,7 +213,7 @@ class Broker(broker.SimulatedBroker):
         self._writing = []
         if self._dies(CrashPoint.BEFORE_REPLAY):
             raise Stopped
-        self._doomed = self._doomed or self._dies(CrashPoint.BEFORE_REPLY)
+        self._doomed = self._doomed or self._dies(CrashPoint.BEFORE_RESPONSE)
         return appended
 
     def _dies(self, boundary: CrashPoint) -> bool:
@@ -221,8 +221,10 @@ class Broker(broker.SimulatedBroker):
 
     def _keep(self, entries: list[ClassicEntry]) -> None:
         for entry in entries:
-            commit = isinstance(entry, OffsetCommitEntry)
-            self._stage.add_record(TraceEventType.JOURNAL, entry.group, entry, news=not commit)
+            is_activity = not isinstance(entry, OffsetCommitEntry)
+            self._state.add_record(
+                TraceEventType.JOURNAL, entry.group, entry, is_activity=is_activity
+            )
             if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
@@ -230,7 +232,7 @@ class Broker(broker.SimulatedBroker):
 
     # what comes in and goes out
 
-    def request(self, caller: ReplyReceiver, request: GroupRequest) -> None:
+    def request(self, caller: ResponseReceiver, request: GroupRequest) -> None:
         """Sends it as a frame, over the connection of its link or over one of its own."""
         self._hang_up()
         connection = self._connection(caller, request)
@@ -240,8 +242,8 @@ class Broker(broker.SimulatedBroker):
         data = request_frame(message, message.API_VERSION, 1, client)
         self._happen(FrameReceived(connection, data))
 
-    def _connection(self, caller: ReplyReceiver, request: GroupRequest) -> ConnectionId:
-        link = getattr(caller, "link", None)
+    def _connection(self, caller: ResponseReceiver, request: GroupRequest) -> ConnectionId:
+        link = getattr(caller, "connection", None)
         if link in self._links:
             return self._links[link]
         self._opened += 1
@@ -268,7 +270,7 @@ class Broker(broker.SimulatedBroker):
 
     def _do(self, act: Callable[[int], object]) -> None:
         """Something is done to the broker from outside, as its owner can."""
-        self._guarded(lambda: act(self._stage.now))
+        self._guarded(lambda: act(self._state.now))
         self._happen(Wakeup())
 
     def _happen(self, event: NodeEvent) -> None:
@@ -276,7 +278,7 @@ class Broker(broker.SimulatedBroker):
             return
         running = self._node
         life = self._life
-        commands = self._guarded(lambda: running.handle(event, self._stage.now))
+        commands = self._guarded(lambda: running.handle(event, self._state.now))
         if self.broken is not None:
             raise self.broken
         for command in commands or ():
@@ -305,7 +307,7 @@ class Broker(broker.SimulatedBroker):
         self._doomed = False
         assert self._crash is not None
         boundary = self._crash[0]
-        assert self._dies_at(boundary)
+        assert self._crashes_at(boundary)
         return None
 
     def _answer(self, connection: ConnectionId, data: bytes) -> None:
@@ -314,7 +316,7 @@ class Broker(broker.SimulatedBroker):
         reply = wire.decode(request, answer)
         if isinstance(reply, JoinGroupResult) and not reply.code:
             self._recognise(reply)
-        caller.receive_reply(reply)
+        caller.receive_response(reply)
 
     def _recognise(self, reply: JoinGroupResult) -> None:
         """The checks know it by the object that the coordinator gave, not by what came of it."""
@@ -324,7 +326,7 @@ class Broker(broker.SimulatedBroker):
 
     def _wait(self) -> None:
         if self._node is not None and (at := self._node.next_timer()) is not None:
-            self._stage.scheduler.reschedule(self._alarm, at)
+            self._state.scheduler.reschedule(self._alarm, at)
 
 
 def _classic(key: bytes | None, value: bytes | None) -> ClassicEntry:
@@ -358,8 +360,8 @@ class BrokerArena(Arena):
 
     @property
     def broker(self) -> Broker:
-        assert isinstance(self._node, Broker)
-        return self._node
+        assert isinstance(self._broker, Broker)
+        return self._broker
 
     @property
     def timers(self) -> Iterable[GroupTimerKey]:
@@ -391,8 +393,8 @@ def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> BrokerArena:
     floor = Floor(desk)
     made: list[Broker] = []
 
-    def broker(stage: WorldState, config: GroupConfig, seed: int) -> Broker:
-        made.append(Broker(stage, config, seed))
+    def broker(state: WorldState, config: GroupConfig, seed: int) -> Broker:
+        made.append(Broker(state, config, seed))
         made[0].answers = desk.answers
         return made[0]
 

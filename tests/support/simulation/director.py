@@ -30,7 +30,7 @@ from tests.support.simulation.worlds import Arena, Wish
 BOUNDARIES = {
     Act.CRASH_BEFORE_APPEND: CrashPoint.BEFORE_APPEND,
     Act.CRASH_BEFORE_REPLAY: CrashPoint.BEFORE_REPLAY,
-    Act.CRASH_BEFORE_REPLY: CrashPoint.BEFORE_REPLY,
+    Act.CRASH_BEFORE_REPLY: CrashPoint.BEFORE_RESPONSE,
 }
 
 

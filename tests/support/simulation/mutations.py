@@ -276,13 +276,13 @@ def a_member_may_leave_without_a_rebalance() -> Any:
 
 @mutation("nobody is thrown out", "who was heard is not silent")
 def heartbeats_do_not_keep_a_session_alive() -> Any:
-    beat = classic.handle_heartbeat
+    is_periodic = classic.handle_heartbeat
 
     def deaf(
         turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
     ) -> None:
         with mock.patch.object(EventContext, "restart_session_timer"):
-            beat(turn, group, token, request)
+            is_periodic(turn, group, token, request)
 
     return ((classic, "handle_heartbeat", deaf),)
 

@@ -41,7 +41,7 @@ def settled(
     strategy: str = "range",
     topics: Mapping[str, int] | None = None,
     *,
-    nature: NetworkModel | None = None,
+    network: NetworkModel | None = None,
     config: GroupConfig = PROMPT,
     metadata_age: int = 0,
     seed: int = 0,
@@ -49,7 +49,7 @@ def settled(
 ) -> World:
     """A group of this many processes, p0, p1, ..., that has come to rest at 60 seconds."""
     world = World(
-        topics or {"t": 12}, seed=seed, config=config, nature=nature, metadata_age=metadata_age
+        topics or {"t": 12}, seed=seed, config=config, network=network, metadata_age=metadata_age
     )
     for number in range(count):
         static = f"s{number}" if options.get("group_instance_id") else None

@@ -63,7 +63,7 @@ def program(name: str, *, static: bool = False, **settings: int) -> ProcessConfi
 
 
 @contextmanager
-def stage(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
+def state(plan: Plan = PLAN, watched: Watched = watched) -> Iterator[Arena]:
     """A watched world with nobody in it."""
     with ExitStack() as stack:
         yield watched(plan, Counter(), stack)

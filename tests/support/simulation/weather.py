@@ -52,7 +52,7 @@ class Weather(FaultyNetwork):
         if self.loses(sender, request):
             fate = replace(fate, lost=True)
         if self.rates is not CLEAR:
-            late = max(fate.delay, fate.reply_delay) > self.max_latency
+            late = max(fate.delay, fate.response_delay) > self.max_latency
             for name, happened in (
                 ("message slow", late),
                 ("request lost", fate.lost),

@@ -42,7 +42,7 @@ class Wish:
 class _Admin:
     """Whoever asks: the answer is looked at by the checks alone."""
 
-    def receive_reply(self, reply: GroupResponse) -> None:
+    def receive_response(self, reply: GroupResponse) -> None:
         """Nothing follows."""
 
 
@@ -81,7 +81,7 @@ class Arena(World):
             plan.topics,
             seed=plan.seed,
             config=plan.config,
-            nature=self.weather,
+            network=self.weather,
             metadata_age=plan.metadata_age,
         )
         desk.journal = self.journal
@@ -184,12 +184,12 @@ class Arena(World):
     @property
     def timers(self) -> Iterable[GroupTimerKey]:
         """The coordinator's timers that run."""
-        return self._node.timers
+        return self._broker.timers
 
     def ask(self, request: GroupRequest) -> None:
         """An admin asks."""
         if self.coordinator is not None:
-            self._node.request(_Admin(), request)
+            self._broker.request(_Admin(), request)
 
     def probe(self) -> None:
         """Something is written, whatever else happens."""
@@ -199,8 +199,8 @@ class Arena(World):
     def reset_connections(self) -> None:
         """All connections break, and both sides know."""
         for one in list(self.processes.values()):
-            if one.link is not None:
-                one.link.disconnect(None)
+            if one.connection is not None:
+                one.connection.disconnect(None)
 
 
 def watched(plan: Plan, tally: Counter[str], stack: ExitStack) -> Arena:

@@ -169,7 +169,9 @@ def _session_to_set(used: GroupPolicy, wanted: GroupPolicy) -> int | None:
 def _strategy_steps(
     used: GroupPolicy, wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> Iterator[str]:
-    turns = ": the group turns cooperative" if wanted.protocol is PolicyProtocol.COOPERATIVE else ""
+    switch = (
+        ": the group becomes cooperative" if wanted.protocol is PolicyProtocol.COOPERATIVE else ""
+    )
     restart = "Restart the members one after the other with {}"
     if used.protocol is PolicyProtocol.CONSUMER:
         session = _session_to_set(used, wanted)
@@ -182,7 +184,7 @@ def _strategy_steps(
         return
     if used.strategy == wanted.strategy:  # an eager one stands beside it
         yield format_step(
-            f"{restart}{turns}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
+            f"{restart}{switch}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
         )
         return
     crosses = wanted.protocol is not used.protocol
@@ -212,7 +214,7 @@ def _strategy_steps(
         lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
     yield format_step(
-        f"Restart them one after the other again with {{}}{turns}.",
+        f"Restart them one after the other again with {{}}{switch}.",
         libraries,
         lambda one: one.strategy_setting(wanted.strategy),
     )

@@ -266,12 +266,12 @@ def explain_from_log(
     calls = _find_calls(step, lines)
     if not calls:
         return None
-    differs = None
+    diff = None
     if step.before is not None:
-        differs = diff_generations(step.before, step.rounds[0], step.after)
-    seen = _LogEvidence(step, commits, lines, calls, differs)
+        diff = diff_generations(step.before, step.rounds[0], step.after)
+    evidence = _LogEvidence(step, commits, lines, calls, diff)
     is_classic = step.after.kind is GroupType.CLASSIC
-    cause, likely, said = _classic_cause(seen) if is_classic else _consumer_cause(seen)
+    cause, likely, text = _classic_cause(evidence) if is_classic else _consumer_cause(evidence)
     further = [
         _log_text(lines[call]) for call in calls[1:] if not _is_second_round_call(lines[call])
     ]
@@ -279,9 +279,9 @@ def explain_from_log(
         cause=cause,
         evidence=EvidenceType.STATED,
         likely=likely,
-        reason="; then: ".join([said, *further[:MAX_FURTHER_REASONS]]),
-        started_at=seen.first.at,
-        joined_at=_find_stabilized_time(seen) if is_classic else None,
+        reason="; then: ".join([text, *further[:MAX_FURTHER_REASONS]]),
+        started_at=evidence.first.at,
+        joined_at=_find_stabilized_time(evidence) if is_classic else None,
     )
 
 
@@ -329,113 +329,109 @@ def _line_time(line: LogLine) -> int:
     return line.at
 
 
-def _find_stabilized_time(seen: _LogEvidence) -> int | None:
-    for line in islice(seen.lines, seen.calls[0], None):
-        if line.at > seen.step.after.at + LOG_TIME_SLACK:
+def _find_stabilized_time(evidence: _LogEvidence) -> int | None:
+    for line in islice(evidence.lines, evidence.calls[0], None):
+        if line.at > evidence.step.after.at + LOG_TIME_SLACK:
             break
-        if line.what == "stabilized" and line.generation == seen.step.after.generation:
+        if line.what == "stabilized" and line.generation == evidence.step.after.generation:
             return line.at
     return None
 
 
-def _classic_cause(seen: _LogEvidence) -> _StatedCause:
+def _classic_cause(evidence: _LogEvidence) -> _StatedCause:
     """Finds the cause in the first call to join."""
-    call = seen.first
-    said, reason = _log_text(call), call.reason or ""
+    call = evidence.first
+    text, reason = _log_text(call), call.reason or ""
     for shape, cause in _CLEAR_REASONS:
         if shape.fullmatch(reason):
-            return cause, None, said
+            return cause, None, text
     if _LEAVE_REASON.fullmatch(reason):
-        return _leave_cause(seen, call)
+        return _leave_cause(evidence, call)
     if reason.startswith("Downgrade group "):
-        return _downgrade_cause(seen, said)
+        return _downgrade_cause(evidence, text)
     if reason.startswith("Updating metadata for ") or _LEADER_REASON.fullmatch(reason):
-        return _rejoin_cause(seen, call, said)
-    return RebalanceCause.UNKNOWN, _cause_from_diff(seen.change), said
+        return _rejoin_cause(evidence, call, text)
+    return RebalanceCause.UNKNOWN, _cause_from_diff(evidence.change), text
 
 
-def _leave_cause(seen: _LogEvidence, call: LogLine) -> _StatedCause:
+def _leave_cause(evidence: _LogEvidence, call: LogLine) -> _StatedCause:
     """Finds the cause of a LeaveGroup request: the call has its reason, or the line before."""
-    client, member_id, said = call.client_reason, call.member_id, _log_text(call)
+    client, member_id, text = call.client_reason, call.member_id, _log_text(call)
     if client is None:
-        gone = [line for line in seen.lines_before_call() if line.what == "left"]
+        gone = [line for line in evidence.lines_before_call() if line.what == "left"]
         if gone:
             client, member_id = gone[0].client_reason, gone[0].member_id
-            said = f"{said} {_client_reason_text(client)}" if client else said
+            text = f"{text} {_client_reason_text(client)}" if client else text
     if client is None or client == NO_REASON:
-        return _leave_cause_without_reason(seen, member_id, said)
+        return _leave_cause_without_reason(evidence, member_id, text)
     return (
         (RebalanceCause.SLOW_POLL if POLL_TIMEOUT_REASON in client else RebalanceCause.LEFT),
         None,
-        said,
+        text,
     )
 
 
 def _leave_cause_without_reason(
-    seen: _LogEvidence, member_id: str | None, said: str
+    evidence: _LogEvidence, member_id: str | None, text: str
 ) -> _StatedCause:
     """Decides whether a member was closed or left because it polled too late."""
-    at, member = seen.first.at, seen.member(member_id)
-    if (
-        member is None
-        or member.group_instance_id is not None
-        or member.library in NO_POLL_LIMIT_LIBRARIES
-    ):
-        return RebalanceCause.LEFT, None, said  # what is static falls silent
+    at, member = evidence.first.at, evidence.member(member_id)
+    if member is None or member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+        return RebalanceCause.LEFT, None, text  # what is static falls silent
     interval = member.rebalance_timeout or 0
-    if _find_last_join(seen, member.member_id) > at - interval:
-        return RebalanceCause.LEFT, None, said
-    committed = find_last_commit(seen.commits, member.assigned, at)
+    if _find_last_join(evidence, member.member_id) > at - interval:
+        return RebalanceCause.LEFT, None, text
+    committed = find_last_commit(evidence.commits, member.assigned, at)
     is_quiet = committed is None or committed <= at - interval
-    if seen.step.before is not None and seen.step.before.kind is GroupType.CONSUMER:
-        return _consumer_leave_cause(seen, member, said, is_quiet=is_quiet)
-    if committed is not None and _is_close_commit(seen, member, committed):
-        return RebalanceCause.LEFT, None, said
+    if evidence.step.before is not None and evidence.step.before.kind is GroupType.CONSUMER:
+        return _consumer_leave_cause(evidence, member, text, is_quiet=is_quiet)
+    if committed is not None and _is_close_commit(evidence, member, committed):
+        return RebalanceCause.LEFT, None, text
     likely = RebalanceCause.SLOW_POLL if is_quiet and committed is not None else RebalanceCause.LEFT
-    return RebalanceCause.UNKNOWN, likely, f"{said} It may have polled too late."
+    return RebalanceCause.UNKNOWN, likely, f"{text} It may have polled too late."
 
 
-def _is_close_commit(seen: _LogEvidence, member: GenerationMember, committed: int) -> bool:
+def _is_close_commit(evidence: _LogEvidence, member: GenerationMember, committed: int) -> bool:
     """Returns whether the member's last commit is the one that closing a consumer makes."""
-    before, at = seen.step.before, seen.first.at
+    before, at = evidence.step.before, evidence.first.at
     assert before is not None
     in_time = at - committed <= MAX_CLOSE_DELAY
-    return in_time and is_last_commit_early(seen.commits, member.assigned, at, before.at)
+    return in_time and is_last_commit_early(evidence.commits, member.assigned, at, before.at)
 
 
 def _consumer_leave_cause(
-    seen: _LogEvidence, member: GenerationMember, said: str, *, is_quiet: bool
+    evidence: _LogEvidence, member: GenerationMember, text: str, *, is_quiet: bool
 ) -> _StatedCause:
     """A process keeps its member id for life: a closed one does not come back under it."""
     is_back = any(
         line.what == "joined" and line.member_id == member.member_id
-        for line in islice(seen.lines, seen.calls[0], None)
+        for line in islice(evidence.lines, evidence.calls[0], None)
     )
     # where nobody commits, that it did not says nothing
-    is_quiet = is_quiet and find_last_commit(seen.commits, member.assigned) is not None
+    is_quiet = is_quiet and find_last_commit(evidence.commits, member.assigned) is not None
     if is_back and is_quiet:
-        return RebalanceCause.SLOW_POLL, None, f"{said} It came back under the same id."
+        return RebalanceCause.SLOW_POLL, None, f"{text} It came back under the same id."
     if is_back:  # or it had unsubscribed
         return (
             RebalanceCause.UNKNOWN,
             RebalanceCause.SLOW_POLL,
-            f"{said} It came back under the same id.",
+            f"{text} It came back under the same id.",
         )
     if is_quiet:
         return (
             RebalanceCause.UNKNOWN,
             RebalanceCause.SLOW_POLL,
-            f"{said} It had not committed for long.",
+            f"{text} It had not committed for long.",
         )
-    return RebalanceCause.LEFT, None, said
+    return RebalanceCause.LEFT, None, text
 
 
-def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
+def _find_last_join(evidence: _LogEvidence, member_id: str) -> int:
     """Returns a time before the member's last JoinGroup request; 0 if not known."""
-    before = seen.step.before
+    before = evidence.step.before
     assert before is not None
-    for position in range(seen.calls[0] - 1, -1, -1):
-        line = seen.lines[position]
+    for position in range(evidence.calls[0] - 1, -1, -1):
+        line = evidence.lines[position]
         if line.what == "joined" and line.member_id == member_id:
             return line.at
         if before.kind is GroupType.CLASSIC and line.what == "preparing":
@@ -444,70 +440,68 @@ def _find_last_join(seen: _LogEvidence, member_id: str) -> int:
     return 0
 
 
-def _downgrade_cause(seen: _LogEvidence, said: str) -> _StatedCause:
+def _downgrade_cause(evidence: _LogEvidence, text: str) -> _StatedCause:
     """Finds the cause if the last member of the consumer protocol is gone."""
-    for line in seen.lines_before_call():
+    for line in evidence.lines_before_call():
         if line.what in ("left", "fenced"):
-            cause, likely, more = _removal_cause(seen, line)
-            return cause, likely, f"{said} {more}"
-    return RebalanceCause.UNKNOWN, _cause_from_diff(seen.change), said
+            cause, likely, more = _removal_cause(evidence, line)
+            return cause, likely, f"{text} {more}"
+    return RebalanceCause.UNKNOWN, _cause_from_diff(evidence.change), text
 
 
-def _rejoin_cause(seen: _LogEvidence, call: LogLine, said: str) -> _StatedCause:
+def _rejoin_cause(evidence: _LogEvidence, call: LogLine, text: str) -> _StatedCause:
     """Finds the cause if a member of the group joined again."""
-    client, differs = call.client_reason or NO_REASON, seen.change
+    client, diff = call.client_reason or NO_REASON, evidence.change
     is_leader = _LEADER_REASON.fullmatch(call.reason or "") is not None
     cause = None
     if client.startswith("subscription has changed") or "current subscription" in client:
         cause = RebalanceCause.SUBSCRIPTION
     elif client.startswith(RETRY_REASONS):
-        likely = _cause_from_diff(differs) or (RebalanceCause.LEADER if is_leader else None)
-        return RebalanceCause.UNKNOWN, likely, said
-    elif differs is not None and SECOND_ROUND_REASON not in client:
-        cause = _rejoin_cause_from_diff(differs, call, client, is_leader=is_leader)
+        likely = _cause_from_diff(diff) or (RebalanceCause.LEADER if is_leader else None)
+        return RebalanceCause.UNKNOWN, likely, text
+    elif diff is not None and SECOND_ROUND_REASON not in client:
+        cause = _rejoin_cause_from_diff(diff, call, client, is_leader=is_leader)
     if cause is None and is_leader:
         cause = RebalanceCause.LEADER
-    return (
-        (cause, None, said) if cause else (RebalanceCause.UNKNOWN, _cause_from_diff(differs), said)
-    )
+    return (cause, None, text) if cause else (RebalanceCause.UNKNOWN, _cause_from_diff(diff), text)
 
 
 def _rejoin_cause_from_diff(
-    differs: GenerationDiff, call: LogLine, client: str, *, is_leader: bool
+    diff: GenerationDiff, call: LogLine, client: str, *, is_leader: bool
 ) -> RebalanceCause | None:
-    changed = any(one.member_id == call.member_id for one in differs.resubscribed)
-    if changed or (differs.new_topics and "metadata" in client):
+    changed = any(one.member_id == call.member_id for one in diff.resubscribed)
+    if changed or (diff.new_topics and "metadata" in client):
         return RebalanceCause.SUBSCRIPTION
     if is_leader:
-        return RebalanceCause.PARTITIONS if differs.grown else None
-    return RebalanceCause.STRATEGY if differs.strategy and differs.same_members else None
+        return RebalanceCause.PARTITIONS if diff.grown else None
+    return RebalanceCause.STRATEGY if diff.strategy and diff.same_members else None
 
 
-def _consumer_cause(seen: _LogEvidence) -> _StatedCause:
+def _consumer_cause(evidence: _LogEvidence) -> _StatedCause:
     """Finds the cause in the line that raised the epoch first."""
-    said = _log_text(seen.first)
-    if seen.step.before is None and seen.step.known_before:
-        return RebalanceCause.JOINED, None, said
-    for line in seen.lines_before_call():
+    text = _log_text(evidence.first)
+    if evidence.step.before is None and evidence.step.known_before:
+        return RebalanceCause.JOINED, None, text
+    for line in evidence.lines_before_call():
         match line.what:
-            case "joined" if seen.member(line.member_id) is None:  # else it only joined again
+            case "joined" if evidence.member(line.member_id) is None:  # else it only joined again
                 return RebalanceCause.JOINED, None, line.text
             case "left" | "fenced":
-                return _removal_cause(seen, line)
+                return _removal_cause(evidence, line)
             case "subscribed":
                 return RebalanceCause.SUBSCRIPTION, None, line.text
-            case "replaced" if seen.change is not None and not seen.change.resubscribed:
+            case "replaced" if evidence.change is not None and not evidence.change.resubscribed:
                 return RebalanceCause.STRATEGY, None, line.text  # it came with the other protocol
             case "scanned":
-                said = f"{line.text} {said}"
+                text = f"{line.text} {text}"
                 break
             case _:
                 continue
-    cause = _cause_from_diff(seen.change)
-    return cause or RebalanceCause.UNKNOWN, None, said
+    cause = _cause_from_diff(evidence.change)
+    return cause or RebalanceCause.UNKNOWN, None, text
 
 
-def _removal_cause(seen: _LogEvidence, line: LogLine) -> _StatedCause:
+def _removal_cause(evidence: _LogEvidence, line: LogLine) -> _StatedCause:
     """Finds the cause if a member of a consumer group left or was removed."""
     if line.what == "fenced":
         late = "failed to transition" in (line.reason or "")  # it did not give up what it had to
@@ -515,18 +509,18 @@ def _removal_cause(seen: _LogEvidence, line: LogLine) -> _StatedCause:
     if line.client_reason is not None and line.client_reason != NO_REASON:
         late = POLL_TIMEOUT_REASON in line.client_reason
         return (RebalanceCause.SLOW_POLL if late else RebalanceCause.LEFT), None, line.text
-    return _leave_cause_without_reason(seen, line.member_id, line.text)
+    return _leave_cause_without_reason(evidence, line.member_id, line.text)
 
 
-def _cause_from_diff(differs: GenerationDiff | None) -> RebalanceCause | None:
+def _cause_from_diff(diff: GenerationDiff | None) -> RebalanceCause | None:
     """Returns the cause that the generations show, where a line leaves it open."""
-    if differs is None:
+    if diff is None:
         return None
-    if differs.joined and not differs.gone:
+    if diff.joined and not diff.gone:
         return RebalanceCause.JOINED
-    if differs.resubscribed or differs.new_topics:
+    if diff.resubscribed or diff.new_topics:
         return RebalanceCause.SUBSCRIPTION
-    return RebalanceCause.PARTITIONS if differs.grown else None
+    return RebalanceCause.PARTITIONS if diff.grown else None
 
 
 def _is_second_round_call(call: LogLine) -> bool:
@@ -621,15 +615,15 @@ def _cause_without_before(step: Rebalance) -> _InferredCause:
 
 
 def _journal_cause(case: _JournalCase) -> _InferredCause:
-    differs = case.diff
+    diff = case.diff
     cause: RebalanceCause | None = None
     if case.gap is not None:
         reason = case.gap
-    elif differs.same_members:
+    elif diff.same_members:
         cause, reason = _same_members_cause(case)
-    elif not differs.joined and not differs.returned_static:
+    elif not diff.joined and not diff.returned_static:
         cause, reason = _departure_cause(case)
-    elif differs.gone or differs.returned_static:
+    elif diff.gone or diff.returned_static:
         reason = "members came and went in one rebalance"
     else:
         cause, reason = _join_cause(case)
@@ -638,44 +632,44 @@ def _journal_cause(case: _JournalCase) -> _InferredCause:
 
 def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members joined and none left."""
-    differs, who = case.diff, _describe_members(case.diff.joined, "joined")
-    if not differs.same_work:
+    diff, who = case.diff, _describe_members(case.diff.joined, "joined")
+    if not diff.same_work:
         return None, f"{who}, and more has changed"
     return RebalanceCause.JOINED, who
 
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """No member joined or left."""
-    differs = case.diff
+    diff = case.diff
     reason = "nothing differs from the generation before"
     cause = None
-    if not differs.readable:
+    if not diff.readable:
         reason = "the same members; what they asked for cannot be read"
-    elif differs.resubscribed or differs.new_topics:
-        who = _describe_members(differs.resubscribed, "asked for other topics")
-        reason = who or f"new topics: {', '.join(differs.new_topics)}"
+    elif diff.resubscribed or diff.new_topics:
+        who = _describe_members(diff.resubscribed, "asked for other topics")
+        reason = who or f"new topics: {', '.join(diff.new_topics)}"
         cause = RebalanceCause.SUBSCRIPTION
-        if differs.grown or differs.strategy:
+        if diff.grown or diff.strategy:
             cause, reason = None, f"{reason}, and more has changed"
-    elif differs.grown:
-        reason = f"more partitions: {', '.join(differs.grown)}"
-        cause = None if differs.was_owned_before else RebalanceCause.PARTITIONS
-    elif differs.strategy:
+    elif diff.grown:
+        reason = f"more partitions: {', '.join(diff.grown)}"
+        cause = None if diff.was_owned_before else RebalanceCause.PARTITIONS
+    elif diff.strategy:
         cause, reason = RebalanceCause.STRATEGY, "another strategy with the same members"
-    elif differs.shrunk:
-        reason = f"fewer partitions: {', '.join(differs.shrunk)}"
+    elif diff.shrunk:
+        reason = f"fewer partitions: {', '.join(diff.shrunk)}"
         cause = RebalanceCause.LEADER if case.first.kind is GroupType.CLASSIC else None
     return cause, reason
 
 
 def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members left and none joined."""
-    differs, who = case.diff, _describe_members(case.diff.gone, "gone")
-    if not differs.same_work:
+    diff, who = case.diff, _describe_members(case.diff.gone, "gone")
+    if not diff.same_work:
         return None, f"{who}, and more has changed"
     if GroupType.CONSUMER in (case.before.kind, case.first.kind):
         return None, f"{who}: by itself or put out"
-    if all(_was_active(case, member) for member in differs.gone):
+    if all(_was_active(case, member) for member in diff.gone):
         return RebalanceCause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
 
@@ -701,16 +695,16 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
 
 def _guess_cause(case: _JournalCase) -> RebalanceCause:
     """Returns the likeliest cause where it is not known."""
-    differs = case.diff
-    if differs.gone:
-        return _guess_departure(case, differs.gone[0])
-    if differs.returned_static:
-        return RebalanceCause.STRATEGY if differs.strategy else RebalanceCause.SILENT
-    if differs.joined:
+    diff = case.diff
+    if diff.gone:
+        return _guess_departure(case, diff.gone[0])
+    if diff.returned_static:
+        return RebalanceCause.STRATEGY if diff.strategy else RebalanceCause.SILENT
+    if diff.joined:
         return RebalanceCause.JOINED
-    if differs.resubscribed or differs.new_topics:
+    if diff.resubscribed or diff.new_topics:
         return RebalanceCause.SUBSCRIPTION
-    return RebalanceCause.PARTITIONS if differs.grown else RebalanceCause.LEADER
+    return RebalanceCause.PARTITIONS if diff.grown else RebalanceCause.LEADER
 
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
@@ -741,10 +735,10 @@ def _start_bounds(step: Rebalance, case: _JournalCase | None) -> tuple[int | Non
         return until, until  # the epoch's own entry
     if case is None:
         return None, until
-    earliest, differs = case.before.at, case.diff
-    if case.gap is None and differs.gone and not differs.joined and not differs.returned_static:
+    earliest, diff = case.before.at, case.diff
+    if case.gap is None and diff.gone and not diff.joined and not diff.returned_static:
         # of one that never committed nothing is known: it may have gone at once
-        ends = [case.last_commit(member) or 0 for member in differs.gone]
+        ends = [case.last_commit(member) or 0 for member in diff.gone]
         earliest = max(earliest, min(ends))
     return min(earliest, until), until
 

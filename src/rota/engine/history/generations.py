@@ -107,7 +107,7 @@ class OwnershipTracker:
         self, member: GenerationMember, held: PartitionsByTopic, at: int, generation: int
     ) -> None:
         """Sets the partitions that a member owns from now on."""
-        self._pass(at)
+        self._advance_time(at)
         member_id = member.member_id
         had = self._held.get(member_id, NO_OWNED_PARTITIONS)
         self._owners[member_id] = member
@@ -126,11 +126,11 @@ class OwnershipTracker:
             self.drop(member_id, at)
 
     def drop(self, member_id: str, at: int) -> None:
-        self._pass(at)
+        self._advance_time(at)
         for topic, partition in sorted(_to_pairs(self._held.pop(member_id, NO_OWNED_PARTITIONS))):
             self._end((topic, partition, member_id))
 
-    def _pass(self, at: int) -> None:
+    def _advance_time(self, at: int) -> None:
         if at > self._now:
             self._now = at
             self._over += (one for one in self._ended.values() if one.until != one.since)
@@ -149,10 +149,10 @@ class OwnershipTracker:
         )
 
     def _end(self, key: tuple[str, int, str]) -> None:
-        tenure = self._open.pop(key)
-        tenure.until = self._now
-        tenure.to_generation = self._generation[key[2]]
-        self._ended[key] = tenure
+        span = self._open.pop(key)
+        span.until = self._now
+        span.to_generation = self._generation[key[2]]
+        self._ended[key] = span
 
     def count_ended(self) -> int:
         return len(self._over)
@@ -164,28 +164,28 @@ class OwnershipTracker:
 
     def close_all(self, group: str) -> list[PartitionOwnership]:
         """Returns the rest; ownership that goes on has no end."""
-        for (_, _, member_id), tenure in self._open.items():
-            tenure.to_generation = self._generation[member_id]
+        for (_, _, member_id), span in self._open.items():
+            span.to_generation = self._generation[member_id]
         just = (one for one in self._ended.values() if one.until != one.since)
         return _ownership_rows(group, [*self._over, *just, *self._open.values()])
 
 
-def _ownership_rows(group: str, tenures: list[_OwnershipSpan]) -> list[PartitionOwnership]:
+def _ownership_rows(group: str, spans: list[_OwnershipSpan]) -> list[PartitionOwnership]:
     return [
         PartitionOwnership(
             group=group,
-            topic=tenure.topic,
-            partition=tenure.partition,
-            member_id=tenure.owner.member_id,
-            client_id=tenure.owner.client_id,
-            client_host=tenure.owner.client_host,
-            group_instance_id=tenure.owner.group_instance_id,
-            since=tenure.since,
-            until=tenure.until,
-            from_generation=tenure.from_generation,
-            to_generation=tenure.to_generation,
+            topic=span.topic,
+            partition=span.partition,
+            member_id=span.owner.member_id,
+            client_id=span.owner.client_id,
+            client_host=span.owner.client_host,
+            static_id=span.owner.static_id,
+            since=span.since,
+            until=span.until,
+            from_generation=span.from_generation,
+            to_generation=span.to_generation,
         )
-        for tenure in sorted(tenures, key=_span_sort_key)
+        for span in sorted(spans, key=_span_sort_key)
     ]
 
 
@@ -193,8 +193,8 @@ def _to_pairs(held: PartitionsByTopic) -> set[tuple[str, int]]:
     return {(topic, partition) for topic, numbers in held.items() for partition in numbers}
 
 
-def _span_sort_key(tenure: _OwnershipSpan) -> tuple[str, int, int, str]:
-    return tenure.topic, tenure.partition, tenure.since, tenure.owner.member_id
+def _span_sort_key(span: _OwnershipSpan) -> tuple[str, int, int, str]:
+    return span.topic, span.partition, span.since, span.owner.member_id
 
 
 _GENERATION_NUMBERS = 2**32
@@ -227,7 +227,7 @@ class HistoryBuilder:
             self.life += 1
             self.last = None
 
-    def delete_group(self, written: JournalRecord, kind: GroupType) -> None:
+    def delete_group(self, record: JournalRecord, kind: GroupType) -> None:
         """Records the deletion of the group, unless nothing of it was seen, and starts a new
         life.
         """
@@ -239,12 +239,12 @@ class HistoryBuilder:
                     life=self.life,
                     generation=self.last.generation,
                     mark=GenerationMark.FORGOTTEN,
-                    at=written.at,
-                    offset=written.offset,
+                    at=record.at,
+                    offset=record.offset,
                     protocol_type=self.last.protocol_type,
                 )
             )
-        self.start_new_life(written.at)
+        self.start_new_life(record.at)
 
 
 def generation_distance(number: int, of: int) -> int:
@@ -271,8 +271,8 @@ STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
 
 
 class ClassicGroupReader:
-    def __init__(self, course: HistoryBuilder) -> None:
-        self._course = course
+    def __init__(self, builder: HistoryBuilder) -> None:
+        self._builder = builder
         self._strategy = ""
         #: The consumers of the generation before, as they were saved and read: who is the same in
         #: the next is the same object.
@@ -282,32 +282,34 @@ class ClassicGroupReader:
         self._libraries: dict[LibrarySigns, str | None] = {}
 
     def read_entry(
-        self, written: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
+        self, record: JournalRecord, entry: GroupMetadataEntry, *, converted: bool
     ) -> None:
         """``converted``: the entry replaces a consumer group."""
-        course = self._course
-        if course.last is not None and not _continues_life(course.last, entry, converted=converted):
+        builder = self._builder
+        if builder.last is not None and not _continues_life(
+            builder.last, entry, converted=converted
+        ):
             # no tombstone between them, but it is not what a group becomes of that generation
-            course.start_new_life(written.at)
-        mark = _generation_mark(entry, course.last, converted=converted)
+            builder.start_new_life(record.at)
+        mark = _generation_mark(entry, builder.last, converted=converted)
         generation = Generation(
-            group=course.group,
+            group=builder.group,
             kind=GroupType.CLASSIC,
-            life=course.life,
+            life=builder.life,
             generation=entry.generation,
             mark=mark,
-            at=written.at,
+            at=record.at,
             state_at=None if entry.state_timestamp == NO_TIMESTAMP else entry.state_timestamp,
-            offset=written.offset,
+            offset=record.offset,
             protocol_type=entry.protocol_type,
             strategy=entry.protocol,
             leader=entry.leader,
             members=self.decode_members(entry),
         )
-        course.add_generation(generation)
-        course.ownership.keep_only({member.member_id for member in generation.members}, written.at)
+        builder.add_generation(generation)
+        builder.ownership.keep_only({member.member_id for member in generation.members}, record.at)
         for member in generation.members:
-            course.ownership.set_owned(member, member.assigned, written.at, entry.generation)
+            builder.ownership.set_owned(member, member.assigned, record.at, entry.generation)
 
     def decode_members(self, entry: GroupMetadataEntry) -> tuple[GenerationMember, ...]:
         """Returns the members of a generation, sorted by member id."""
@@ -315,14 +317,14 @@ class ClassicGroupReader:
         if entry.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return tuple(_make_member(one) for one in saved)
         strategy = entry.protocol or ""
-        found = [self._same(strategy, one) for one in saved]
+        found = [self._unchanged_member(strategy, one) for one in saved]
         new = [one for one, known in zip(saved, found, strict=True) if known is None]
-        told = consumer_protocol.decode_subscriptions(
-            [(one.subscription, one.group_instance_id) for one in new]
+        decoded = consumer_protocol.decode_subscriptions(
+            [(one.subscription, one.static_id) for one in new]
         )
         made = (
             self._consumer(entry.group, strategy, *piece)
-            for piece in zip(new, told, _decode_owned(strategy, told), strict=True)
+            for piece in zip(new, decoded, _decode_owned(strategy, decoded), strict=True)
         )
         members = tuple([next(made) if known is None else known for known in found])
         # of those who are gone nothing is kept: a group may live long
@@ -333,7 +335,9 @@ class ClassicGroupReader:
             self._libraries.clear()
         return members
 
-    def _same(self, strategy: str, saved: GroupMetadataMember) -> GenerationMember | None:
+    def _unchanged_member(
+        self, strategy: str, saved: GroupMetadataMember
+    ) -> GenerationMember | None:
         """Returns the member of the generation before, if nothing changed."""
         known = self._known.get(saved.member_id) if strategy == self._strategy else None
         return known[1] if known is not None and known[0] == saved else None
@@ -343,14 +347,14 @@ class ClassicGroupReader:
         group: str,
         strategy: str,
         saved: GroupMetadataMember,
-        told: Subscription | FormatError,
+        decoded: Subscription | FormatError,
         owned: OwnedPartitions | None,
     ) -> GenerationMember:
         assigned = self._assigned(saved.assignment)
-        wrong = [str(one) for one in (told, assigned) if isinstance(one, FormatError)]
+        wrong = [str(one) for one in (decoded, assigned) if isinstance(one, FormatError)]
         if owned is not None and owned.note is not None:
             wrong.append(owned.note)
-        known = None if isinstance(told, FormatError) else told
+        known = None if isinstance(decoded, FormatError) else decoded
         generation = None if owned is None or owned.generation < 0 else owned.generation
         return _make_member(
             saved,
@@ -428,18 +432,18 @@ def _generation_mark(
 
 
 def _decode_owned(
-    strategy: str, told: Sequence[Subscription | FormatError]
+    strategy: str, decoded: Sequence[Subscription | FormatError]
 ) -> list[OwnedPartitions | None]:
     """Decodes owned partitions: sticky sends them as user data, others in the subscription."""
     found: list[OwnedPartitions | None] = [
         None if isinstance(one, FormatError) else _owned_in_subscription(strategy, one)
-        for one in told
+        for one in decoded
     ]
     if strategy != STICKY_STRATEGY:
         return found
     with_data = {
         position: one.user_data
-        for position, one in enumerate(told)
+        for position, one in enumerate(decoded)
         if isinstance(one, Subscription) and one.user_data
     }
     read = consumer_protocol.decode_all_sticky_user_data(list(with_data.values()))
@@ -448,12 +452,12 @@ def _decode_owned(
     return found
 
 
-def _owned_in_subscription(strategy: str, told: Subscription) -> OwnedPartitions:
-    generation = told.generation
-    if generation is None and strategy == COOPERATIVE_STRATEGY and told.user_data:
-        generation, _ = consumer_protocol.decode_cooperative_user_data(told.user_data)
+def _owned_in_subscription(strategy: str, decoded: Subscription) -> OwnedPartitions:
+    generation = decoded.generation
+    if generation is None and strategy == COOPERATIVE_STRATEGY and decoded.user_data:
+        generation, _ = consumer_protocol.decode_cooperative_user_data(decoded.user_data)
     return OwnedPartitions(
-        partitions=told.owned, generation=-1 if generation is None else generation
+        partitions=decoded.owned, generation=-1 if generation is None else generation
     )
 
 
@@ -483,8 +487,8 @@ NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 class ConsumerGroupReader:
     """Reads the generations of one consumer group."""
 
-    def __init__(self, course: HistoryBuilder, names: Mapping[bytes, str]) -> None:
-        self._course = course
+    def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
+        self._builder = builder
         self._names = names
         #: The entries are what compaction left: no generations can be told from them yet.
         self.is_compacted = False
@@ -511,7 +515,7 @@ class ConsumerGroupReader:
         #: Members with what they were made of: most are the same in the next generation.
         self._made: dict[str, tuple[tuple[object, ...], GenerationMember]] = {}
 
-    def read_entry(self, written: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
+    def read_entry(self, record: JournalRecord, entry: ConsumerGroupEntry) -> None:  # noqa: C901, PLR0912 (one case each)
         """Reads an entry of the group other than its tombstone."""
         match entry:
             case MemberMetadataEntry():
@@ -523,22 +527,22 @@ class ConsumerGroupReader:
                 if gone is not None and gone.group_instance_id is not None:
                     self._vacant.add(gone.group_instance_id)
             case ConsumerGroupMetadataEntry():
-                self._came(written, entry)
+                self._read_epoch(record, entry)
             case TargetAssignmentMemberEntry():
                 self._targets[entry.member_id] = self._held(entry.topics)
                 self._worked = True
                 if entry.member_id in self._replacing:
-                    self._replaced(written, entry.member_id)
+                    self._replace_static_member(record, entry.member_id)
             case TargetAssignmentMemberTombstone():
                 self._targets.pop(entry.member_id, None)
             case TargetAssignmentMetadataEntry():
-                self._computed(written, entry)
+                self._read_target(record, entry)
             case CurrentMemberAssignmentEntry():
                 self._current[entry.member_id] = entry
-                self._has(written, entry)
+                self._set_owned(record, entry)
             case CurrentMemberAssignmentTombstone():
                 self._current.pop(entry.member_id, None)
-                self._course.ownership.drop(entry.member_id, written.at)
+                self._builder.ownership.drop(entry.member_id, record.at)
             case RegularExpressionEntry():
                 self._regexes[entry.regex] = entry.topics
             case RegularExpressionTombstone():
@@ -563,56 +567,56 @@ class ConsumerGroupReader:
         elif self._epoch is not None and not self._members:
             self._save(GenerationMark.EMPTIED, *self._epoch)
 
-    def _came(self, written: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
+    def _read_epoch(self, record: JournalRecord, entry: ConsumerGroupMetadataEntry) -> None:
         """A new epoch; without members no target follows."""
-        self._epoch = written, entry.epoch
+        self._epoch = record, entry.epoch
         self._vacant.clear()
         self._replacing.clear()
         if self._worked and not self._members and not self._targets:
             self._worked = False
             if not self.is_compacted:
-                self._save(GenerationMark.EMPTIED, written, entry.epoch)
+                self._save(GenerationMark.EMPTIED, record, entry.epoch)
 
-    def _computed(self, written: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
-        self._target = written, entry.epoch
+    def _read_target(self, record: JournalRecord, entry: TargetAssignmentMetadataEntry) -> None:
+        self._target = record, entry.epoch
         converted, self.converted = self.converted, False
         if self.is_compacted:
             return
         self._save(
-            GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, written, entry.epoch
+            GenerationMark.CONVERTED if converted else GenerationMark.SETTLED, record, entry.epoch
         )
         if converted:  # without those that left while the classic group was rebalancing
-            self._course.ownership.keep_only(self._members.keys(), written.at)
+            self._builder.ownership.keep_only(self._members.keys(), record.at)
 
-    def _replaced(self, written: JournalRecord, member_id: str) -> None:
+    def _replace_static_member(self, record: JournalRecord, member_id: str) -> None:
         """A static member is back under a new id, with its old target."""
         self._replacing.discard(member_id)
         if self._target is not None and not self.is_compacted:
-            self._save(GenerationMark.REPLACED, written, self._target[1])
+            self._save(GenerationMark.REPLACED, record, self._target[1])
 
-    def _has(self, written: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
+    def _set_owned(self, record: JournalRecord, entry: CurrentMemberAssignmentEntry) -> None:
         """A member owns a partition until it has confirmed the revocation."""
         has = NO_OWNED_PARTITIONS
         if entry.epoch != STATIC_LEAVE_EPOCH:
             has = self._held((*entry.assigned, *entry.revoking))
         epoch = entry.epoch if entry.epoch > 0 or self._target is None else self._target[1]
-        self._course.ownership.set_owned(self._member(entry.member_id), has, written.at, epoch)
+        self._builder.ownership.set_owned(self._member(entry.member_id), has, record.at, epoch)
 
-    def _save(self, mark: GenerationMark, written: JournalRecord, number: int) -> None:
-        epoch, last = self._epoch, self._course.last
+    def _save(self, mark: GenerationMark, record: JournalRecord, number: int) -> None:
+        epoch, last = self._epoch, self._builder.last
         again = mark in {GenerationMark.REPLACED, GenerationMark.CONVERTED}
         if last is not None and generation_distance(number, last.generation) < (0 if again else 1):
-            self._course.start_new_life(written.at)  # epochs only grow in a group's life
-        self._course.add_generation(
+            self._builder.start_new_life(record.at)  # epochs only grow in a group's life
+        self._builder.add_generation(
             Generation(
-                group=self._course.group,
+                group=self._builder.group,
                 kind=GroupType.CONSUMER,
-                life=self._course.life,
+                life=self._builder.life,
                 generation=number,
                 mark=mark,
-                at=written.at,
+                at=record.at,
                 state_at=epoch[0].at if epoch is not None and epoch[1] == number else None,
-                offset=written.offset,
+                offset=record.offset,
                 protocol_type=CONSUMER_PROTOCOL_TYPE,
                 strategy=self._strategy() if self._targets else None,
                 members=tuple(self._member(member_id) for member_id in sorted(self._targets)),
@@ -642,11 +646,11 @@ class ConsumerGroupReader:
         known = self._made.get(member_id)
         if known is not None and all(map(is_, known[0], parts)):
             return known[1]
-        made = self._built(saved, target, current, matched)
+        made = self._build_member(saved, target, current, matched)
         self._made[member_id] = parts, made
         return made
 
-    def _built(
+    def _build_member(
         self,
         saved: MemberMetadataEntry,
         target: PartitionsByTopic,
@@ -717,9 +721,9 @@ def read_history(
     :param records: commits among them only help to name topics
     :param topic_names: by topic id; others are named by their id, as Kafka's tools print it
     """
-    reading = HistoryReader(group, topic_names)
-    made = list(reading.generations(records))
-    return GroupHistory(generations=made, ownership=reading.take_remaining(), window=reading.window)
+    reader = HistoryReader(group, topic_names)
+    made = list(reader.generations(records))
+    return GroupHistory(generations=made, ownership=reader.take_remaining(), window=reader.window)
 
 
 def read_generations(
@@ -739,10 +743,10 @@ class HistoryReader:
     def __init__(self, group: str, topic_names: Mapping[bytes, str]) -> None:
         #: As in :class:`Timeline`, when all is read.
         self.window: JournalWindow | None = None
-        self._course = HistoryBuilder(group)
+        self._builder = HistoryBuilder(group)
         self._names = dict(topic_names)
-        self._classic = ClassicGroupReader(self._course)
-        self._modern = ConsumerGroupReader(self._course, self._names)
+        self._classic = ClassicGroupReader(self._builder)
+        self._consumer_group = ConsumerGroupReader(self._builder, self._names)
         #: The group's own that are not read yet.
         self._records: list[JournalRecord] = []
         #: The group's entry that comes next stands in the place of a consumer group.
@@ -750,8 +754,8 @@ class HistoryReader:
 
     def generations(self, records: Iterable[JournalRecord]) -> Iterator[Generation]:
         is_classic = True
-        for written in records:
-            match written.entry:
+        for record in records:
+            match record.entry:
                 case OffsetCommitEntry(topic=topic, topic_id=topic_id):
                     if topic_id is not None:
                         self._names.setdefault(topic_id, topic)
@@ -764,23 +768,23 @@ class HistoryReader:
                     is_classic = False
                     if isinstance(entry, PartitionMetadataEntry):
                         self._names.update((one.topic_id, one.topic) for one in entry.topics)
-            self._records.append(written)
+            self._records.append(record)
             if is_classic:
-                yield from self._forget()
+                yield from self._read_early()
         yield from self._finish()
 
     def count_ended(self) -> int:
-        return self._course.ownership.count_ended()
+        return self._builder.ownership.count_ended()
 
     def take_ended(self) -> list[PartitionOwnership]:
         """Returns and removes the ownership that has ended, by partition and time."""
-        return self._course.ownership.take_ended(self._course.group)
+        return self._builder.ownership.take_ended(self._builder.group)
 
     def take_remaining(self) -> list[PartitionOwnership]:
         """Returns the rest, after all records were read."""
-        return self._course.ownership.close_all(self._course.group)
+        return self._builder.ownership.close_all(self._builder.group)
 
-    def _forget(self) -> Iterator[Generation]:
+    def _read_early(self) -> Iterator[Generation]:
         """Reads all records but the last, whose successor may matter. All are classic."""
         last = self._records[-1]
         if self.window is None:
@@ -789,57 +793,57 @@ class HistoryReader:
             whole = len(self._records) == 1 and is_new_group(last.entry)
             self.window = JournalWindow(offset=last.offset, at=last.at, whole=whole)
         for position in range(len(self._records) - 1):
-            self._see(position, self._records[position])
+            self._read_record(position, self._records[position])
         self._records = [last]
-        yield from self._course.take_generations()
+        yield from self._builder.take_generations()
 
     def _finish(self) -> Iterator[Generation]:
         certain = 0
         if self.window is None:
             certain, _ = find_compaction_edge(self._records)
             self.window = find_window(self._records)
-        self._modern.is_compacted = certain > 0
-        for written in reversed(self._records):
-            if isinstance(written.entry, MemberMetadataEntry):
-                self._modern.later_memberships[written.entry.member_id] = written.entry
-        for position, written in enumerate(self._records):
-            if position == certain and self._modern.is_compacted:
-                self._modern.settle_compacted()
-            self._see(position, written)
-            yield from self._course.take_generations()
-        if self._modern.is_compacted:
-            self._modern.settle_compacted()
-        yield from self._course.take_generations()
+        self._consumer_group.is_compacted = certain > 0
+        for record in reversed(self._records):
+            if isinstance(record.entry, MemberMetadataEntry):
+                self._consumer_group.later_memberships[record.entry.member_id] = record.entry
+        for position, record in enumerate(self._records):
+            if position == certain and self._consumer_group.is_compacted:
+                self._consumer_group.settle_compacted()
+            self._read_record(position, record)
+            yield from self._builder.take_generations()
+        if self._consumer_group.is_compacted:
+            self._consumer_group.settle_compacted()
+        yield from self._builder.take_generations()
 
-    def _see(self, position: int, written: JournalRecord) -> None:
-        match written.entry:
+    def _read_record(self, position: int, record: JournalRecord) -> None:
+        match record.entry:
             case GroupMetadataEntry() as entry:
-                self._classic.read_entry(written, entry, converted=self._converted)
+                self._classic.read_entry(record, entry, converted=self._converted)
                 self._converted = False
             case GroupMetadataTombstone():
-                self._leave_classic(position, written)
+                self._end_classic_group(position, record)
             case ConsumerGroupMetadataTombstone():
-                self._leave_modern(position, written)
+                self._end_consumer_group(position, record)
             case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
                 pass
             case entry:
-                self._modern.read_entry(written, entry)
+                self._consumer_group.read_entry(record, entry)
 
-    def _leave_classic(self, position: int, written: JournalRecord) -> None:
+    def _end_classic_group(self, position: int, record: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
         if not isinstance(following, MemberMetadataEntry):
-            self._course.delete_group(written, GroupType.CLASSIC)
+            self._builder.delete_group(record, GroupType.CLASSIC)
         elif uses_classic_protocol(following):
-            self._modern.converted = True
+            self._consumer_group.converted = True
         else:  # it was empty: a consumer group takes its name, and counts anew
-            self._course.start_new_life(written.at)
+            self._builder.start_new_life(record.at)
 
-    def _leave_modern(self, position: int, written: JournalRecord) -> None:
+    def _end_consumer_group(self, position: int, record: JournalRecord) -> None:
         following = next_entry_in_batch(self._records, position)
-        self._modern.end()
+        self._consumer_group.end()
         if not isinstance(following, GroupMetadataEntry):
-            self._course.delete_group(written, GroupType.CONSUMER)
+            self._builder.delete_group(record, GroupType.CONSUMER)
         elif is_new_group(following):
-            self._course.start_new_life(written.at)
+            self._builder.start_new_life(record.at)
         else:
             self._converted = True

@@ -116,10 +116,10 @@ def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
     return len(records)
 
 
-def _carries_state(written: JournalRecord) -> bool:
+def _carries_state(record: JournalRecord) -> bool:
     """Whether a record carries state; a tombstone with nothing before it does not."""
     return not isinstance(
-        written.entry,
+        record.entry,
         GroupMetadataTombstone
         | ConsumerGroupMetadataTombstone
         | MemberMetadataTombstone

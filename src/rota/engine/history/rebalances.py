@@ -60,11 +60,11 @@ def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
     sample finds are none. That
     the last member is gone is one, and so is each target that was computed for a consumer group.
     """
-    walk = _RebalanceFinder()
+    finder = _RebalanceFinder()
     for generation in generations:
-        walk.read_generation(generation)
-    walk.close_rebalance()
-    return walk.found
+        finder.read_generation(generation)
+    finder.close_rebalance()
+    return finder.found
 
 
 class _RebalanceFinder:
@@ -93,14 +93,14 @@ class _RebalanceFinder:
                     self.close_rebalance(generation)
                     self._open(generation)
                 self._rounds.append(generation)
-                self._stand(generation)
+                self._set_before(generation)
             case GenerationMark.EMPTIED:
                 self.close_rebalance()
                 self._open(generation)
                 self._rounds.append(generation)
-                self._stand(generation)
+                self._set_before(generation)
             case GenerationMark.REPLACED | GenerationMark.FOUND:
-                self._stand(generation)
+                self._set_before(generation)
             case GenerationMark.CONVERTED:
                 # who left at that moment is in the generation before it: that stays where it is;
                 # and without one, who was there is not known
@@ -111,7 +111,7 @@ class _RebalanceFinder:
             case _:
                 assert_never(generation.mark)
 
-    def _stand(self, generation: Generation) -> None:
+    def _set_before(self, generation: Generation) -> None:
         self._before = generation if generation.members else None
         self._number = generation.generation
         self._known = True
@@ -368,18 +368,18 @@ EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative"
 BUILT_IN_EAGER = frozenset({"range", "roundrobin", "sticky"})
 
 
-def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> RebalanceCost:
+def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
     """Computes the cost of a rebalance; one that began from nothing, or from an unknown generation,
     moved nothing.
 
-    ``poses`` is the problem cache, shared between the rebalances of a group.
+    ``problems`` is the problem cache, shared between the rebalances of a group.
     """
     after = step.after
-    board, known = _index_partitions(step, poses)
-    scene = board.snapshot(
+    index, known = _index_partitions(step, problems)
+    snapshot = index.snapshot(
         (
             SnapshotMember(
-                board.number(member_identity(member)),
+                index.number(member_identity(member)),
                 member.member_id,
                 member.group_instance_id,
                 member.topics,
@@ -388,15 +388,15 @@ def compute_cost(step: Rebalance, poses: ProblemCache | None = None) -> Rebalanc
         ),
         known,
     )
-    before = _index_owners(board, step.before)
+    before = _index_owners(index, step.before)
     placed = SnapshotPlacement.from_positions(
-        scene, scene.position[_index_owners(board, after)[scene.partition_numbers]]
+        snapshot, snapshot.position[_index_owners(index, after)[snapshot.partition_numbers]]
     )
-    previous = scene.previous_positions(before)
+    previous = snapshot.previous_positions(before)
     return RebalanceCost(
         moved=count_moves(_movable_owners(after, previous, placed.positions), placed.positions),
-        moved_min=scene.fewest_moves(previous),
-        orphaned=int(np.count_nonzero(before != UNASSIGNED)) - scene.count_present(before),
+        moved_min=snapshot.fewest_moves(previous),
+        orphaned=int(np.count_nonzero(before != UNASSIGNED)) - snapshot.count_present(before),
         stopped=sum(_count_given_up(*pair) for pair in _pair_rounds(step)),
         idle_members=placed.idle,
         most=placed.most,
@@ -414,7 +414,7 @@ def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> Int
 
 
 def _index_partitions(
-    step: Rebalance, poses: ProblemCache | None
+    step: Rebalance, problems: ProblemCache | None
 ) -> tuple[HistoryIndex, Mapping[str, int]]:
     """Numbers all partitions that anyone owned, and returns the counts at the end."""
     generations = step.rounds if step.before is None else (step.before, *step.rounds)
@@ -422,13 +422,13 @@ def _index_partitions(
     known: dict[str, int] = {}
     for one, counts in zip(generations, seen, strict=True):
         known = update_counts(one, known, counts)
-    return HistoryIndex(largest_counts(seen), poses), drop_topics(known, step.absent)
+    return HistoryIndex(largest_counts(seen), problems), drop_topics(known, step.absent)
 
 
-def _index_owners(board: HistoryIndex, generation: Generation | None) -> IntArray:
+def _index_owners(index: HistoryIndex, generation: Generation | None) -> IntArray:
     members = () if generation is None else generation.members
-    return board.owners(
-        (board.number(member_identity(member)), member.assigned) for member in members
+    return index.owners(
+        (index.number(member_identity(member)), member.assigned) for member in members
     )
 
 
@@ -443,10 +443,10 @@ def _pair_rounds(step: Rebalance) -> Iterator[tuple[Generation, Generation]]:
 
 def _count_given_up(before: Generation, after: Generation) -> int:
     """Counts the partitions that members of both generations gave up in between."""
-    had = {member_identity(member): member for member in before.members}
+    old_members = {member_identity(member): member for member in before.members}
     total = 0
     for member in after.members:
-        old = had.get(member_identity(member))
+        old = old_members.get(member_identity(member))
         if old is None:
             continue
         total += _count_partitions(old.assigned)
@@ -506,7 +506,7 @@ def observed_protocol(step: Rebalance) -> str | None:
 
 
 def _members_with_partitions(before: Generation, now: Generation) -> Iterator[GenerationMember]:
-    had = {member_identity(member): member.assigned for member in before.members}
+    old_members = {member_identity(member): member.assigned for member in before.members}
     for member in now.members:
-        if any(topic in member.topics for topic in had.get(member_identity(member), ())):
+        if any(topic in member.topics for topic in old_members.get(member_identity(member), ())):
             yield member

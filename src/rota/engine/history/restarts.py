@@ -312,14 +312,10 @@ class _RolloutRun:
     def add_rebalance(self, number: int, step: Rebalance) -> bool:
         """Adds a rebalance; returns False and changes nothing if it cannot belong to this run."""
         assert step.before is not None
-        differs = diff_generations(step.before, step.after)
-        new = {member.group_instance_id: member for member in differs.returned_static}
-        olds = [
-            one
-            for one in step.before.members
-            if one.group_instance_id in new and one.group_instance_id
-        ]
-        went, came = [*differs.gone, *olds], [*differs.joined, *differs.returned_static]
+        diff = diff_generations(step.before, step.after)
+        new = {member.static_id: member for member in diff.returned_static}
+        olds = [one for one in step.before.members if one.static_id in new and one.static_id]
+        went, came = [*diff.gone, *olds], [*diff.joined, *diff.returned_static]
         if not went and not came:
             return True
         replacing = {one.new.member_id for one in self.found}

@@ -113,40 +113,40 @@ class SampleTracker:
         #: Groups that have never answered, though they are there.
         self._silent: set[str] = set()
 
-    def compare(self, look: GroupPoll) -> SampleChanges:
+    def compare(self, poll: GroupPoll) -> SampleChanges:
         since = {
             name: self._asked.get(name, None if name in self._silent else self._listed)
-            for name in look.groups
+            for name in poll.groups
         }
-        new = look.groups.keys() - self._samples.keys()
-        gone = self._gone(look)
-        samples = [*self._differing(look, since), *gone]
+        new = poll.groups.keys() - self._samples.keys()
+        gone = self._gone(poll)
+        samples = [*self._differing(poll, since), *gone]
         first = {name: since[name] for name in new}
-        commits = list(self._committed(look, first, [each.group for each in gone]))
-        if look.complete:
-            self._listed = look.started_at
-        self._silent = (self._silent | look.unanswered) - look.groups.keys() - self._asked.keys()
+        commits = list(self._committed(poll, first, [each.group for each in gone]))
+        if poll.complete:
+            self._listed = poll.started_at
+        self._silent = (self._silent | poll.unanswered) - poll.groups.keys() - self._asked.keys()
         return SampleChanges(samples, commits)
 
-    def _differing(self, look: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
-        for name, sample in sorted(look.groups.items()):
+    def _differing(self, poll: GroupPoll, since: Mapping[str, int | None]) -> Iterator[GroupSample]:
+        for name, sample in sorted(poll.groups.items()):
             known = self._samples.get(name)
-            new = replace(sample, at=look.at, not_before=since[name])
-            self._asked[name] = look.started_at
+            new = replace(sample, at=poll.at, not_before=since[name])
+            self._asked[name] = poll.started_at
             if known is None or not _is_same_sample(known, new):
                 self._samples[name] = new
                 yield new
 
-    def _gone(self, look: GroupPoll) -> list[GroupSample]:
-        if not look.complete:
+    def _gone(self, poll: GroupPoll) -> list[GroupSample]:
+        if not poll.complete:
             return []
         found = []
-        for name in sorted(self._samples.keys() - look.groups.keys() - look.unanswered):
+        for name in sorted(self._samples.keys() - poll.groups.keys() - poll.unanswered):
             known = self._samples.pop(name)
             found.append(
                 GroupSample(
                     group=name,
-                    at=look.at,
+                    at=poll.at,
                     not_before=self._asked.pop(name),
                     kind=known.kind,
                     state=DEAD_STATE,
@@ -156,18 +156,18 @@ class SampleTracker:
         return found
 
     def _committed(
-        self, look: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
+        self, poll: GroupPoll, first: Mapping[str, int | None], gone: Iterable[str]
     ) -> Iterator[SampledCommit]:
         """A deleted group loses its offsets."""
-        fetched = {**look.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
+        fetched = {**poll.offsets, **dict.fromkeys(gone, _NO_OFFSETS)}
         for group, now in sorted(fetched.items()):
             before = self._offsets.pop(group, _NO_OFFSETS)
             asked = self._fetched.pop(group, first.get(group))
-            for place in sorted(now.keys() | before.keys()):
-                if now.get(place) != before.get(place):
-                    yield SampledCommit(group, place, now.get(place), look.at, asked)
-            if group in look.offsets:
-                self._offsets[group], self._fetched[group] = now, look.started_at
+            for partition in sorted(now.keys() | before.keys()):
+                if now.get(partition) != before.get(partition):
+                    yield SampledCommit(group, partition, now.get(partition), poll.at, asked)
+            if group in poll.offsets:
+                self._offsets[group], self._fetched[group] = now, poll.started_at
 
 
 _NO_OFFSETS: Mapping[TopicPartition, OffsetAndMetadata] = {}
@@ -230,33 +230,33 @@ class SampleReader:
     """Makes generations from a group's samples, in time order."""
 
     def __init__(self, group: str) -> None:
-        self._course = HistoryBuilder(group)
+        self._builder = HistoryBuilder(group)
         #: The first sample since it was last at rest.
-        self._restless: GroupSample | None = None
+        self._rebalancing: GroupSample | None = None
         #: It was there before it was first seen at rest.
         self._old = False
         self._number = 0
-        self._place = 0
+        self._offset = 0
 
     def generations(self, samples: Iterable[GroupSample]) -> Iterator[Generation]:
         for sample in samples:
-            self._see(sample)
-            yield from self._course.take_generations()
+            self._read_sample(sample)
+            yield from self._builder.take_generations()
 
     def take_ownership(self) -> list[PartitionOwnership]:
-        return self._course.ownership.close_all(self._course.group)
+        return self._builder.ownership.close_all(self._builder.group)
 
-    def _see(self, sample: GroupSample) -> None:
+    def _read_sample(self, sample: GroupSample) -> None:
         if sample.state == DEAD_STATE:
-            self._forget(sample)
+            self._end_life(sample)
             return
-        if self._course.last is not None and self._course.last.kind is not sample.kind:
+        if self._builder.last is not None and self._builder.last.kind is not sample.kind:
             # numbers of the two kinds do not go on from each other
-            self._begin_anew(sample.at, old=True)
-        last = self._course.last
+            self._start_new_life(sample.at, old=True)
+        last = self._builder.last
         if not _is_at_rest(sample):
             self._old |= last is None and sample.not_before is None
-            self._restless = self._restless or sample
+            self._rebalancing = self._rebalancing or sample
         elif last is None:
             self._find(sample)
         elif sample.kind is GroupType.CLASSIC:
@@ -264,18 +264,18 @@ class SampleReader:
         else:
             self._consumer(sample, last)
         if sample.kind is GroupType.CONSUMER:
-            self._hold(sample, sample.epoch or 0)
+            self._set_owned(sample, sample.epoch or 0)
 
-    def _begin_anew(self, at: int, *, old: bool = False) -> None:
-        self._course.start_new_life(at)
-        self._restless, self._old = None, old
+    def _start_new_life(self, at: int, *, old: bool = False) -> None:
+        self._builder.start_new_life(at)
+        self._rebalancing, self._old = None, old
         self._number = 0
 
-    def _forget(self, sample: GroupSample) -> None:
-        last = self._course.last
+    def _end_life(self, sample: GroupSample) -> None:
+        last = self._builder.last
         if last is not None:
             self._add(GenerationMark.FORGOTTEN, sample, last.generation)
-        self._begin_anew(sample.at)
+        self._start_new_life(sample.at)
 
     def _find(self, sample: GroupSample) -> None:
         """Adds the first sample at rest. The group is new if the poll before did not have it;
@@ -288,9 +288,9 @@ class SampleReader:
         self._add(mark, sample, self._number if sample.epoch is None else sample.epoch)
 
     def _classic(self, sample: GroupSample, last: Generation) -> None:
-        at_rest = self._restless is None
+        at_rest = self._rebalancing is None
         if not sample.members and not last.members:
-            self._restless = None
+            self._rebalancing = None
             return
         if at_rest and last.members == sample.members and last.strategy == sample.strategy:
             return
@@ -308,7 +308,7 @@ class SampleReader:
         epoch = sample.epoch or 0
         gain = generation_distance(epoch, last.generation)
         if gain < 0:  # deleted, and made again
-            self._begin_anew(sample.at)
+            self._start_new_life(sample.at)
             self._find(sample)
         elif gain > 0:
             self._add(
@@ -318,26 +318,26 @@ class SampleReader:
             last, sample
         ):
             self._add(GenerationMark.REPLACED, sample, epoch)
-        self._restless = None
+        self._rebalancing = None
 
     def _add(self, mark: GenerationMark, sample: GroupSample, number: int) -> None:
-        self._place += 1
+        self._offset += 1
         members = sample.members
         if (
             sample.kind is GroupType.CONSUMER
         ):  # what they had when their target was made is not told
             members = tuple(replace(each, owned=NO_OWNED_PARTITIONS) for each in members)
-        since = (self._restless or sample).not_before
-        self._restless = None
-        self._course.add_generation(
+        since = (self._rebalancing or sample).not_before
+        self._rebalancing = None
+        self._builder.add_generation(
             Generation(
                 group=sample.group,
                 kind=sample.kind,
-                life=self._course.life,
+                life=self._builder.life,
                 generation=number,
                 mark=mark,
                 at=sample.at,
-                offset=self._place,
+                offset=self._offset,
                 protocol_type=sample.protocol_type,
                 strategy=sample.strategy if members else None,
                 members=members,
@@ -346,15 +346,15 @@ class SampleReader:
             )
         )
         if sample.kind is GroupType.CLASSIC:
-            self._hold(sample, number)
+            self._set_owned(sample, number)
 
-    def _hold(self, sample: GroupSample, number: int) -> None:
+    def _set_owned(self, sample: GroupSample, number: int) -> None:
         """Sets owned partitions; a consumer group's member does not own its whole target yet."""
-        ledger = self._course.ownership
-        ledger.keep_only(_member_ids(sample.members), sample.at)
+        tracker = self._builder.ownership
+        tracker.keep_only(_member_ids(sample.members), sample.at)
         for member in sample.members:
             has = member.owned if sample.kind is GroupType.CONSUMER else member.assigned
-            ledger.set_owned(member, has, sample.at, number)
+            tracker.set_owned(member, has, sample.at, number)
 
 
 def _is_at_rest(sample: GroupSample) -> bool:

@@ -359,9 +359,9 @@ def parse_message(at: int, message: str) -> LogLine | None:
             continue
         found = rest.fullmatch(message, len(start))
         if found is not None:
-            told = found.groupdict()
-            if int(told.get("generation") or 0) in _GENERATION_RANGE:
-                return _make_log_line(at, what, told, message)
+            fields = found.groupdict()
+            if int(fields.get("generation") or 0) in _GENERATION_RANGE:
+                return _make_log_line(at, what, fields, message)
     return None
 
 
@@ -370,19 +370,19 @@ def is_groupless_message(message: str) -> bool:
     return message.startswith(_GROUPLESS_PREFIXES)
 
 
-def _make_log_line(at: int, what: str, told: dict[str, str | None], text: str) -> LogLine:
-    reason, member_id = told.get("reason"), told.get("member")
-    generation = told.get("generation")
+def _make_log_line(at: int, what: str, fields: dict[str, str | None], text: str) -> LogLine:
+    reason, member_id = fields.get("reason"), fields.get("member")
+    generation = fields.get("generation")
     return LogLine(
         at=at,
-        group=told["group"] or "",
+        group=fields["group"] or "",
         what=what,
         generation=None if generation is None else int(generation),
         member_id=_find_member_in_reason(reason)
         if what == "preparing" and reason
         else member_id or None,
         reason=reason,
-        client_reason=told.get("client_reason"),
+        client_reason=fields.get("client_reason"),
         text=text,
     )
 
@@ -459,7 +459,7 @@ def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedL
     line = line.rstrip("\r\n")
     coordinator = _COORDINATOR_PREFIX.search(line)
     logger = _LOGGER_SUFFIX.search(line)
-    speaks = coordinator is not None or (
+    is_coordinator = coordinator is not None or (
         logger is not None and logger[1].startswith(_GROUP_LOGGERS)
     )
     stamp = _TIMESTAMP.search(line)
@@ -473,30 +473,30 @@ def _parse_text_line(line: str, at: int | None, zone: int) -> LogLine | SkippedL
     message = line[start : logger.start() if logger is not None else None].strip()
     found = parse_message(at or 0, message)
     if found is None:
-        strange = speaks and not is_groupless_message(message)
+        strange = is_coordinator and not is_groupless_message(message)
         return SkippedLine.STRANGE if strange else SkippedLine.OTHER
     return found if at is not None else SkippedLine.STRANGE
 
 
 def _parse_json_line(line: str, zone: int) -> LogLine | SkippedLine:
     try:
-        told = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError):
         return SkippedLine.OTHER
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return SkippedLine.OTHER
-    message = next((told[key] for key in _MESSAGE_KEYS if isinstance(told.get(key), str)), None)
+    message = next((fields[key] for key in _MESSAGE_KEYS if isinstance(fields.get(key), str)), None)
     if message is None or any("\ud800" <= letter <= "\udfff" for letter in message):
         return SkippedLine.OTHER  # half a character cannot be written down again
-    at = _find_json_time(told, zone)
-    if "m" in told and at is not None:
+    at = _find_json_time(fields, zone)
+    if "m" in fields and at is not None:
         return parse_coordinator_message(at, message)
     return _parse_text_line(message, at, zone)
 
 
-def _find_json_time(told: dict[str, object], zone: int) -> int | None:
+def _find_json_time(fields: dict[str, object], zone: int) -> int | None:
     for key in _TIME_KEYS:
-        match told.get(key):
+        match fields.get(key):
             case bool():
                 continue
             case int(value) if abs(value) <= MAX_LOG_TIME:

@@ -98,32 +98,32 @@ class ProblemCache:
 
     def problem(self, members: Iterable[MemberTopics], counts: Mapping[str, int]) -> Problem:
         """Returns the problem of these members and counts, without owned partitions."""
-        listed = tuple(sorted(members, key=_member_id_of))
-        key = (listed, tuple(counts.items()))
+        sorted_members = tuple(sorted(members, key=_member_id_of))
+        key = (sorted_members, tuple(counts.items()))
         found = self._known.get(key)
         if found is None:
             group = {
-                name: Subscription(topics=topics, group_instance_id=group_instance_id)
-                for name, group_instance_id, topics in listed
+                name: Subscription(topics=topics, static_id=static_id)
+                for name, static_id, topics in sorted_members
             }
             found = self._known[key] = Problem.from_group(Cluster(counts), group)
         return found
 
 
-def _member_id_of(asking: MemberTopics) -> str:
-    return asking[0]
+def _member_id_of(member: MemberTopics) -> str:
+    return member[0]
 
 
 class HistoryIndex:
     """Numbers all partitions and all members that a group ever had."""
 
-    def __init__(self, counts: Mapping[str, int], poses: ProblemCache | None = None) -> None:
+    def __init__(self, counts: Mapping[str, int], problems: ProblemCache | None = None) -> None:
         topics = tuple(sorted(counts, key=java_sort_key))
         self.layout = PartitionNumbering(topics, [counts[topic] for topic in topics])
-        self.problems = ProblemCache() if poses is None else poses
+        self.problems = ProblemCache() if problems is None else problems
         self._numbers: dict[str, int] = {}
         self._member_ids: dict[int, str] = {}
-        self._scenes: dict[tuple[object, ...], GroupSnapshot] = {}
+        self._snapshots: dict[tuple[object, ...], GroupSnapshot] = {}
 
     def number(self, name: str) -> int:
         """Returns the number of a member."""
@@ -138,18 +138,18 @@ class HistoryIndex:
         return self._member_ids[number]
 
     def snapshot(
-        self, actors: Iterable[SnapshotMember], counts: Mapping[str, int]
+        self, members: Iterable[SnapshotMember], counts: Mapping[str, int]
     ) -> GroupSnapshot:
         """Returns the snapshot of these members; equal arguments return the same object."""
-        by_number = {actor.number: actor for actor in actors}
+        by_number = {member.number: member for member in members}
         by_id = {by_number[number].member_id: by_number[number] for number in sorted(by_number)}
-        listed = tuple(by_id.values())
-        wanted = subscribed_counts({actor.topics for actor in listed}, counts)
-        key = (listed, tuple(wanted.items()))
-        found = self._scenes.get(key)
+        sorted_members = tuple(by_id.values())
+        wanted = subscribed_counts({member.topics for member in sorted_members}, counts)
+        key = (sorted_members, tuple(wanted.items()))
+        found = self._snapshots.get(key)
         if found is None:
-            found = self._scenes[key] = GroupSnapshot(self, listed, wanted)
-            self._member_ids |= {actor.number: actor.member_id for actor in listed}
+            found = self._snapshots[key] = GroupSnapshot(self, sorted_members, wanted)
+            self._member_ids |= {member.number: member.member_id for member in sorted_members}
         return found
 
     def owners(self, held: Iterable[tuple[int, PartitionsByTopic]]) -> IntArray:
@@ -169,19 +169,19 @@ def make_owner_array(
     start_of = dict(zip(layout.topics, layout.starts.tolist(), strict=False))
     numbers: list[int] = []
     starts: list[int] = []
-    people: list[int] = []
+    owner_numbers: list[int] = []
     sizes: list[int] = []
-    for who, topics in held:
-        for topic, listed in topics.items():
-            if listed:
-                numbers += listed
+    for owner, topics in held:
+        for topic, sorted_members in topics.items():
+            if sorted_members:
+                numbers += sorted_members
                 starts.append(start_of[topic])
-                people.append(who)
-                sizes.append(len(listed))
+                owner_numbers.append(owner)
+                sizes.append(len(sorted_members))
     owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
     if numbers:
         places = np.array(numbers) + np.repeat(starts, sizes)
-        owners[places] = np.repeat(people, sizes)
+        owners[places] = np.repeat(owner_numbers, sizes)
     return owners
 
 
@@ -189,12 +189,12 @@ class GroupSnapshot:
     """Members and partition counts at one moment, with values computed from them."""
 
     def __init__(
-        self, board: HistoryIndex, actors: tuple[SnapshotMember, ...], counts: Mapping[str, int]
+        self, index: HistoryIndex, members: tuple[SnapshotMember, ...], counts: Mapping[str, int]
     ) -> None:
-        self._board = board
-        self.members = actors
-        self.problem = board.problems.problem(
-            ((actor.member_id, actor.group_instance_id, actor.topics) for actor in actors), counts
+        self._index = index
+        self.members = members
+        self.problem = index.problems.problem(
+            ((member.member_id, member.static_id, member.topics) for member in members), counts
         )
         #: What strategies give: policies often meet with the same owners.
         self.placements: dict[tuple[str, bytes], SnapshotPlacement] = {}
@@ -203,24 +203,24 @@ class GroupSnapshot:
     @cached_property
     def member_numbers(self) -> IntArray:
         """The number of the member at each position; -1 at the end, for no member."""
-        by_id = {actor.member_id: actor.number for actor in self.members}
-        listed = [by_id[member] for member in self.problem.members]
-        return np.array([*listed, UNASSIGNED], dtype=np.int32)
+        by_id = {member.member_id: member.number for member in self.members}
+        sorted_members = [by_id[member] for member in self.problem.members]
+        return np.array([*sorted_members, UNASSIGNED], dtype=np.int32)
 
     @cached_property
     def position(self) -> IntArray:
         """The position of each member, -1 if absent; -1 at the end, for no member."""
-        places = np.full(self._board.member_count + 1, UNASSIGNED, dtype=np.int32)
+        places = np.full(self._index.member_count + 1, UNASSIGNED, dtype=np.int32)
         places[self.member_numbers[:-1]] = np.arange(len(self.members), dtype=np.int32)
         return places
 
     @cached_property
     def partition_numbers(self) -> npt.NDArray[np.int64]:
         """The index's number of each partition of the problem."""
-        layout, board = self.problem.layout, self._board.layout
-        if layout.topics == board.topics and layout.size == board.size:
+        layout, index = self.problem.layout, self._index.layout
+        if layout.topics == index.topics and layout.size == index.size:
             return np.arange(layout.size)
-        starts = board.starts[[board.index[topic] for topic in layout.topics]]
+        starts = index.starts[[index.index[topic] for topic in layout.topics]]
         if not len(starts):
             return np.empty(0, dtype=np.int64)
         within = np.arange(layout.size) - layout.starts[layout.topic_of]
@@ -257,7 +257,7 @@ class GroupSnapshot:
         return int(np.count_nonzero(self.position[owners] != UNASSIGNED))
 
     def to_index_owners(self, placed: IntArray) -> IntArray:
-        owners = np.full(self._board.layout.size, UNASSIGNED, dtype=np.int32)
+        owners = np.full(self._index.layout.size, UNASSIGNED, dtype=np.int32)
         owners[self.partition_numbers] = self.member_numbers[placed]
         return owners
 
@@ -278,11 +278,11 @@ class SnapshotPlacement:
     least: int
 
     @classmethod
-    def from_positions(cls, scene: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
-        loads = scene.loads(positions).tolist()
+    def from_positions(cls, snapshot: GroupSnapshot, positions: IntArray) -> SnapshotPlacement:
+        loads = snapshot.loads(positions).tolist()
         return cls(
             positions,
-            scene.to_index_owners(positions),
+            snapshot.to_index_owners(positions),
             loads.count(0),
             max(loads, default=0),
             min(loads, default=0),

@@ -128,9 +128,9 @@ def judge_windows(
     stopped = (now - window.at[:, -1] > length) & (recent_end > last)
     highest = np.where(held, window.offset, last[:, None]).max(axis=1)
     lowest = np.where(held, window.offset, last[:, None]).min(axis=1)
-    told = held & ~np.isnan(window.lag)
-    caught_up = (told & (window.lag <= rule.allowed_lag)).any(axis=1)
-    unclear = caught_up | (told.sum(axis=1) < 2)
+    known = held & ~np.isnan(window.lag)
+    caught_up = (known & (window.lag <= rule.allowed_lag)).any(axis=1)
+    unclear = caught_up | (known.sum(axis=1) < 2)
     short = held.mean(axis=1) < rule.minimum_complete
     return np.select(
         [
@@ -139,7 +139,7 @@ def judge_windows(
             last < highest,
             unclear,
             lowest == highest,
-            ~_lag_fell(np.where(told, window.lag, np.nan)),
+            ~_lag_fell(np.where(known, window.lag, np.nan)),
         ],
         [_OK, _STOP, _REWIND, _OK, _STALL, _WARN],
         default=_OK,
@@ -288,10 +288,10 @@ def _judge_partitions(history: _CommitHistory, asked: Int64Array) -> tuple[list[
     time, number = asked.T
     row = history.track.find_last(number, time)
     found = history.ends.at_times(number, time)
-    told = found.known & (row >= 0) & (history.offset[row] != DELETED_OFFSET)
-    time, number, row, sample = time[told], number[told], row[told], found.sample[told]
+    known = found.known & (row >= 0) & (history.offset[row] != DELETED_OFFSET)
+    time, number, row, sample = time[known], number[known], row[known], found.sample[known]
     window = history.window(row)
-    lag = np.maximum(found.end[told] - window.offset[:, -1], 0)
+    lag = np.maximum(found.end[known] - window.offset[:, -1], 0)
     recent = history.ends.end_before(sample, time - history.rule.recent)
     verdict = judge_windows(window, time, lag, recent, history.rule)
     columns = (time, number, verdict, lag, window.held.mean(axis=1))

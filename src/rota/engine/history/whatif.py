@@ -96,11 +96,11 @@ def _never_cancel() -> bool:
 def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
     """The result does not depend on owners, so a snapshot is assigned once."""
 
-    def place(scene: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
-        found = scene.placements.get((name, b""))
+    def place(snapshot: GroupSnapshot, _previous: IntArray) -> SnapshotPlacement:
+        found = snapshot.placements.get((name, b""))
         if found is None:
-            found = scene.placements[name, b""] = SnapshotPlacement.from_positions(
-                scene, solve(scene.problem)
+            found = snapshot.placements[name, b""] = SnapshotPlacement.from_positions(
+                snapshot, solve(snapshot.problem)
             )
         return found
 
@@ -110,13 +110,13 @@ def _place_without_owners(name: str, solve: SolveFunction) -> PlacementFunction:
 def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
     """Caches by owners: sticky and the rounds of cooperative-sticky often agree on them."""
 
-    def place(scene: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
+    def place(snapshot: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
         key = name, previous.tobytes()
-        found = scene.placements.get(key)
+        found = snapshot.placements.get(key)
         if found is None:
-            problem = scene.problem
+            problem = snapshot.problem
             placed = solve(problem.with_claims(make_claims(problem, previous)))
-            found = scene.placements[key] = SnapshotPlacement.from_positions(scene, placed)
+            found = snapshot.placements[key] = SnapshotPlacement.from_positions(snapshot, placed)
         return found
 
     return place
@@ -136,7 +136,7 @@ class UsedStrategies:
 
     solver: str
     topic_ids: Mapping[str, bytes]
-    poses: ProblemCache
+    problems: ProblemCache
 
     def assignor_for(self, generation: Generation) -> ColumnarAssignor | None:
         """Returns the strategy of a generation; None if it is unknown."""
@@ -161,17 +161,19 @@ class PolicyReproduction:
 
 
 def reproduce_rebalances(
-    steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], poses: ProblemCache | None = None
+    steps: Sequence[Rebalance], topic_ids: Mapping[str, bytes], problems: ProblemCache | None = None
 ) -> PolicyReproduction:
     """Replays all rebalances with the solver that gives the same result: the same partitions, or at
     least the same costs.
     """
-    poses = ProblemCache() if poses is None else poses
-    happened = tuple(compute_cost(step, poses) for step in steps)
+    problems = ProblemCache() if problems is None else problems
+    happened = tuple(compute_cost(step, problems) for step in steps)
     found: PolicyReproduction | None = None
     for solver in KNOWN_SOLVERS:
         used = find_used_policies(steps, solver)
-        costs, same = replay_rebalances(steps, happened, UsedStrategies(solver, topic_ids, poses))
+        costs, same = replay_rebalances(
+            steps, happened, UsedStrategies(solver, topic_ids, problems)
+        )
         if costs == happened and (same or found is None):
             found = PolicyReproduction(used, costs, exact=True)
         if same or not any(policy.sticky for policy in used):
@@ -197,7 +199,7 @@ def replay_rebalances(
         again, counts = _replay_rebalance(step, counts, strategies)
         if again is not step:
             same = False
-            if again is None or compute_cost(again, strategies.poses) != was:
+            if again is None or compute_cost(again, strategies.problems) != was:
                 break
         costs.append(was)
     return tuple(costs), same
@@ -238,7 +240,7 @@ def _replay_generation(
     if isinstance(assignor, RangeAssignor | RoundRobinAssignor | uniform.ServerRangeAssignor):
         asking = {(one.member_id, one.group_instance_id, one.topics) for one in generation.members}
         wanted = subscribed_counts({topics for _, _, topics in asking}, counts)
-        problem = strategies.poses.problem(asking, wanted)
+        problem = strategies.problems.problem(asking, wanted)
     else:
         problem = Problem.from_group(Cluster(counts), _make_subscriptions(generation, before))
     owners = assignor.solve(problem).owners
@@ -312,9 +314,9 @@ def evaluate_policies(
     """
     if not steps or not policies.is_readable_consumer_group(generations):
         return []
-    poses = ProblemCache()
-    reproduction = reproduce_rebalances(steps, topic_ids or {}, poses)
-    again = HistoryReplay(generations, steps, causes, topic_ids, poses)
+    problems = ProblemCache()
+    reproduction = reproduce_rebalances(steps, topic_ids or {}, problems)
+    again = HistoryReplay(generations, steps, causes, topic_ids, problems)
     others = again.rows_under(policies.list_alternatives(reproduction.used, again.sessions))
     return [*_actual_rows(steps, reproduction), *others]
 
@@ -328,64 +330,66 @@ class HistoryReplay:
         steps: Sequence[Rebalance],
         causes: CausesByGeneration | None = None,
         topic_ids: Mapping[str, bytes] | None = None,
-        poses: ProblemCache | None = None,
+        problems: ProblemCache | None = None,
     ) -> None:
         self._group = steps[0].after.group
         self._causes = causes or {}
         self._topic_ids = topic_ids or {}
-        self._poses = poses
+        self._problems = problems
         self._history = whatif_membership.follow_partition_counts(
             list_membership_events(generations, steps)
         )
-        self._returned = find_restarts([place.event for place in self._history], self._causes)
+        self._restarts = find_restarts([place.event for place in self._history], self._causes)
         #: Session timeouts worth asking for static members.
-        self.sessions = policies.suggest_session_timeouts(steps, self._returned)
+        self.sessions = policies.suggest_session_timeouts(steps, self._restarts)
 
     def rows_under(self, choices: Iterable[GroupPolicy]) -> list[WhatIf]:
         listed = tuple(choices)
-        board = self._board()
+        index = self._make_index()
         # all before the first is played: the board must know everyone
-        turns = {
-            session: self._turns(board, session)
+        rebalances = {
+            session: self._list_rebalances(index, session)
             for session in dict.fromkeys(choice.session_timeout for choice in listed)
         }
         return [
-            _make_row(self._group, choice.label, moment)
+            _make_row(self._group, choice.label, outcome)
             for choice in listed
-            for moment in self._played(choice, turns[choice.session_timeout], board)
-            if not moment.turn.is_start
+            for outcome in self._replay(choice, rebalances[choice.session_timeout], index)
+            if not outcome.rebalance.is_start
         ]
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
-        board = self._board()
-        turns = self._turns(board, choice.session_timeout)
-        moments = self._played(choice, turns, board)
-        return board, [
-            (moment.turn.happens_at, moment.placed.owners) for moment in moments if moment.happens
+        index = self._make_index()
+        rebalances = self._list_rebalances(index, choice.session_timeout)
+        outcomes = self._replay(choice, rebalances, index)
+        return index, [
+            (outcome.rebalance.happens_at, outcome.placed.owners)
+            for outcome in outcomes
+            if outcome.happens
         ]
 
-    def _board(self) -> HistoryIndex:
+    def _make_index(self) -> HistoryIndex:
         seen = (
             counts
             for place in self._history
             for counts in (place.counts, *(known for _, known in place.earlier))
         )
-        return HistoryIndex(largest_counts(seen), self._poses)
+        return HistoryIndex(largest_counts(seen), self._problems)
 
-    def _played(
-        self, choice: GroupPolicy, turns: Iterable[WhatIfRebalance], board: HistoryIndex
+    def _replay(
+        self, choice: GroupPolicy, rebalances: Iterable[WhatIfRebalance], index: HistoryIndex
     ) -> Iterator[_PolicyOutcome]:
         return _replay_policy(
-            choice, turns, make_placement_function(choice, self._topic_ids), board
+            choice, rebalances, make_placement_function(choice, self._topic_ids), index
         )
 
-    def _turns(self, board: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
+    def _list_rebalances(self, index: HistoryIndex, session: int | None) -> list[WhatIfRebalance]:
         """``session`` is the session timeout of static members; None means dynamic members."""
         if session is None:
-            return whatif_membership.list_dynamic_rebalances(self._history, board)
+            return whatif_membership.list_dynamic_rebalances(self._history, index)
         return whatif_membership.list_static_rebalances(
-            self._history, board, self._returned, session, self._causes
+            self._history, index, self._restarts, session, self._causes
         )
 
 
@@ -413,7 +417,7 @@ def _actual_rows(steps: Sequence[Rebalance], reproduction: PolicyReproduction) -
 class _PolicyOutcome(NamedTuple):
     """The outcome of one rebalance under a policy."""
 
-    turn: WhatIfRebalance
+    rebalance: WhatIfRebalance
     happens: bool
     #: Who has what after it, whether it happened or not.
     placed: SnapshotPlacement
@@ -422,41 +426,41 @@ class _PolicyOutcome(NamedTuple):
 
 def _replay_policy(
     choice: GroupPolicy,
-    turns: Iterable[WhatIfRebalance],
+    rebalances: Iterable[WhatIfRebalance],
     place: PlacementFunction,
-    board: HistoryIndex,
+    index: HistoryIndex,
 ) -> Iterator[_PolicyOutcome]:
     """Carries a policy's assignment forward from rebalance to rebalance."""
-    rebalance = _REBALANCE_FUNCTIONS[choice.protocol]
-    nothing = np.full(board.layout.size, UNASSIGNED, dtype=np.int32)
+    run_rebalance = _REBALANCE_FUNCTIONS[choice.protocol]
+    nothing = np.full(index.layout.size, UNASSIGNED, dtype=np.int32)
     last = SnapshotPlacement(nothing, nothing, 0, 0, 0)
     owners = nothing
-    for turn in turns:
-        scene = turn.snapshot
-        if turn.starts_new_life:
+    for rebalance in rebalances:
+        snapshot = rebalance.snapshot
+        if rebalance.starts_new_life:
             owners = nothing
-        happens = scene is not None and (
-            turn.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
+        happens = snapshot is not None and (
+            rebalance.is_needed or choice.protocol is not PolicyProtocol.CONSUMER
         )
         counted = (0, 0, 0)
-        if scene is not None and happens:
-            last, counted = rebalance((*turn.earlier_snapshots, scene), owners, place)
+        if snapshot is not None and happens:
+            last, counted = run_rebalance((*rebalance.earlier_snapshots, snapshot), owners, place)
             owners = last.owners
-        yield _PolicyOutcome(turn, happens, last, counted)
+        yield _PolicyOutcome(rebalance, happens, last, counted)
 
 
-def _make_row(group: str, policy: str, moment: _PolicyOutcome) -> WhatIf:
-    turn, placed = moment.turn, moment.placed
-    moves, fewest, stopped = moment.counted
+def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
+    rebalance, placed = outcome.rebalance, outcome.placed
+    moves, fewest, stopped = outcome.counted
     return WhatIf(
         group=group,
-        life=turn.life,
-        to_generation=turn.generation,
-        at=turn.at,
+        life=rebalance.life,
+        to_generation=rebalance.generation,
+        at=rebalance.at,
         policy=policy,
         actual=False,
-        happens=moment.happens,
-        happens_at=turn.happens_at if moment.happens else None,
+        happens=outcome.happens,
+        happens_at=rebalance.happens_at if outcome.happens else None,
         moved=moves,
         moved_min=fewest,
         stopped=stopped,
@@ -475,29 +479,29 @@ RebalanceFunction = Callable[
 
 
 def _rebalance_eager(
-    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """Members give up everything."""
-    scene = scenes[-1]
-    previous = scene.previous_positions(owners)
-    placed = place(scene, previous)
+    snapshot = snapshots[-1]
+    previous = snapshot.previous_positions(owners)
+    placed = place(snapshot, previous)
     return placed, (
         count_moves(previous, placed.positions),
-        scene.fewest_moves(previous),
-        scene.count_present(owners),
+        snapshot.fewest_moves(previous),
+        snapshot.count_present(owners),
     )
 
 
 def _rebalance_consumer(
-    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """The broker computes a target, and members give up only what is not in it."""
-    scene = scenes[-1]
-    previous = scene.previous_positions(owners)
-    placed = place(scene, previous)
+    snapshot = snapshots[-1]
+    previous = snapshot.previous_positions(owners)
+    placed = place(snapshot, previous)
     moves = count_moves(previous, placed.positions)
-    unwanted = scene.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    return placed, (moves, scene.fewest_moves(previous), moves + unwanted)
+    unwanted = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    return placed, (moves, snapshot.fewest_moves(previous), moves + unwanted)
 
 
 #: A cooperative rebalance is done in two; one of an algorithm that is not stable is cut off.
@@ -505,35 +509,39 @@ MAX_ROUNDS = 8
 
 
 def _rebalance_cooperative(
-    scenes: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
+    snapshots: Sequence[GroupSnapshot], owners: IntArray, place: PlacementFunction
 ) -> tuple[SnapshotPlacement, MoveCounts]:
     """Partitions that move are revoked in one round and assigned in the next."""
     held, stopped = owners, 0
-    for scene in scenes[:-1]:
-        held, _, taken, unwanted = _run_cooperative_round(scene, held, place)
+    for snapshot in snapshots[:-1]:
+        held, _, taken, unwanted = _run_cooperative_round(snapshot, held, place)
         stopped += taken + unwanted
-    scene = scenes[-1]
+    snapshot = snapshots[-1]
     for _ in range(MAX_ROUNDS):
-        held, placed, taken, unwanted = _run_cooperative_round(scene, held, place)
+        held, placed, taken, unwanted = _run_cooperative_round(snapshot, held, place)
         stopped += taken + unwanted
         if not taken:
             break
-    previous = scene.previous_positions(owners)
-    return placed, (count_moves(previous, placed.positions), scene.fewest_moves(previous), stopped)
+    previous = snapshot.previous_positions(owners)
+    return placed, (
+        count_moves(previous, placed.positions),
+        snapshot.fewest_moves(previous),
+        stopped,
+    )
 
 
 def _run_cooperative_round(
-    scene: GroupSnapshot, owners: IntArray, place: PlacementFunction
+    snapshot: GroupSnapshot, owners: IntArray, place: PlacementFunction
 ) -> tuple[IntArray, SnapshotPlacement, int, int]:
     """Returns the owners after one round, the target, and the revoked partitions: those that move,
     and those no longer subscribed to.
     """
-    previous = scene.previous_positions(owners)
-    placed = place(scene, previous)
+    previous = snapshot.previous_positions(owners)
+    placed = place(snapshot, previous)
     withheld = (previous != UNASSIGNED) & (previous != placed.positions)
     taken = int(np.count_nonzero(withheld))
-    unwanted = scene.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
-    held = scene.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
+    unwanted = snapshot.count_present(owners) - int(np.count_nonzero(previous != UNASSIGNED))
+    held = snapshot.to_index_owners(np.where(withheld, np.int32(UNASSIGNED), placed.positions))
     return held, placed, taken, unwanted
 
 
@@ -561,13 +569,13 @@ def list_advised_ownership(
     """
     if advice.verdict != CHANGE:
         return []
-    board, course = HistoryReplay(generations, steps, causes, topic_ids).owners_under(
+    index, changes = HistoryReplay(generations, steps, causes, topic_ids).owners_under(
         parse_policy(advice.policy)
     )
-    ledger = _AdvisedOwnershipTracker(board)
-    for at, owners in course:
-        ledger.hold(at, owners)
-    return ledger.close(advice.group, _first_seen_members(generations))
+    tracker = _AdvisedOwnershipTracker(index)
+    for at, owners in changes:
+        tracker.set_owners(at, owners)
+    return tracker.close(advice.group, _first_seen_members(generations))
 
 
 def _first_seen_members(generations: Sequence[Generation]) -> dict[str, GenerationMember]:
@@ -585,7 +593,7 @@ class _AdvisedOwnershipTracker:
     time seen counts.
     """
 
-    board: HistoryIndex
+    index: HistoryIndex
     _now: int = -(1 << 62)
     _owners: IntArray = field(init=False)
     _since: np.ndarray[tuple[int], np.dtype[np.int64]] = field(init=False)
@@ -593,10 +601,10 @@ class _AdvisedOwnershipTracker:
     _over: list[tuple[int, int, int, int | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._owners = np.full(self.board.layout.size, UNASSIGNED, dtype=np.int32)
-        self._since = np.zeros(self.board.layout.size, dtype=np.int64)
+        self._owners = np.full(self.index.layout.size, UNASSIGNED, dtype=np.int32)
+        self._since = np.zeros(self.index.layout.size, dtype=np.int64)
 
-    def hold(self, at: int, owners: IntArray) -> None:
+    def set_owners(self, at: int, owners: IntArray) -> None:
         self._now = max(self._now, at)
         changed = np.flatnonzero(owners != self._owners)
         for place in changed[self._owners[changed] != UNASSIGNED].tolist():
@@ -610,11 +618,11 @@ class _AdvisedOwnershipTracker:
         """Returns all rows; ownership that goes on has no end."""
         for place in np.flatnonzero(self._owners != UNASSIGNED).tolist():
             self._over.append((place, int(self._owners[place]), int(self._since[place]), None))
-        layout = self.board.layout
+        layout = self.index.layout
         found = []
         for place, owner, since, until in sorted(self._over, key=lambda one: (one[0], one[2])):
             topic = int(layout.topic_of[place])
-            member = members[self.board.member_id(owner)]
+            member = members[self.index.member_id(owner)]
             found.append(
                 AdvisedOwnership(
                     group=group,

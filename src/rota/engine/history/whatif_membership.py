@@ -86,7 +86,7 @@ def follow_partition_counts(history: Sequence[MembershipEvent]) -> list[CountedE
 
 
 def list_dynamic_rebalances(
-    history: Sequence[CountedEvent], board: HistoryIndex
+    history: Sequence[CountedEvent], index: HistoryIndex
 ) -> list[WhatIfRebalance]:
     """Every member is known by its member id alone: the return of a static member is two
     rebalances, one when it goes and one when it is back.
@@ -94,61 +94,61 @@ def list_dynamic_rebalances(
     When it went is not in the journal. That row stands a millisecond before the return, since rows
     of one generation are told apart by their times.
     """
-    turns: list[WhatIfRebalance] = []
+    rebalances: list[WhatIfRebalance] = []
     times = _RowTimes()
-    here: tuple[GenerationMember, ...] = ()
+    present: tuple[GenerationMember, ...] = ()
     counts: Mapping[str, int] = {}
     life = -1
     for (generation, step), now, earlier in history:
-        afresh = generation.life != life
+        starts_life = generation.life != life
         if generation.mark is GenerationMark.FOUND:
             life = generation.life
-            turns.append(
-                _starting_point(generation, _take_snapshot(board, generation.members, now))
+            rebalances.append(
+                _starting_point(generation, _take_snapshot(index, generation.members, now))
             )
-        elif step is None and not afresh:
+        elif step is None and not starts_life:
             ids = {member.member_id for member in generation.members}
-            stayed = tuple(member for member in here if member.member_id in ids)
-            if len(stayed) < len(here):
+            stayed = tuple(member for member in present if member.member_id in ids)
+            if len(stayed) < len(present):
                 at = times.free(generation, generation.at - 1, later=False)
-                turns.append(_rebalance_at(generation, at, _take_snapshot(board, stayed, now)))
+                rebalances.append(_rebalance_at(generation, at, _take_snapshot(index, stayed, now)))
             at = times.free(generation, generation.at, later=True)
-            turns.append(
-                _rebalance_at(generation, at, _take_snapshot(board, generation.members, now))
+            rebalances.append(
+                _rebalance_at(generation, at, _take_snapshot(index, generation.members, now))
             )
         elif step is not None:
             life = generation.life
             at = times.free(generation, generation.at, later=True)
-            scene = _take_snapshot(board, generation.members, now)
+            snapshot = _take_snapshot(index, generation.members, now)
             needed = (
-                afresh
-                or _topics_by_member(here) != _topics_by_member(generation.members)
+                starts_life
+                or _topics_by_member(present) != _topics_by_member(generation.members)
                 or counts != now
             )
             met = _distinct_snapshots(
-                (_take_snapshot(board, one.members, known) for one, known in earlier), scene
+                (_take_snapshot(index, one.members, known) for one, known in earlier), snapshot
             )
-            turns.append(
-                WhatIfRebalance(life, generation.generation, at, scene, needed, afresh, met)
+            rebalances.append(
+                WhatIfRebalance(life, generation.generation, at, snapshot, needed, starts_life, met)
             )
-        here, counts = generation.members, now
-    return turns
+        present, counts = generation.members, now
+    return rebalances
 
 
-def _rebalance_at(generation: Generation, at: int, scene: GroupSnapshot) -> WhatIfRebalance:
-    return WhatIfRebalance(generation.life, generation.generation, at, scene)
+def _rebalance_at(generation: Generation, at: int, snapshot: GroupSnapshot) -> WhatIfRebalance:
+    return WhatIfRebalance(generation.life, generation.generation, at, snapshot)
 
 
-def _starting_point(generation: Generation, scene: GroupSnapshot) -> WhatIfRebalance:
-    turn = _rebalance_at(generation, generation.at, scene)
-    return turn._replace(starts_new_life=True, is_start=True)
+def _starting_point(generation: Generation, snapshot: GroupSnapshot) -> WhatIfRebalance:
+    rebalance = _rebalance_at(generation, generation.at, snapshot)
+    return rebalance._replace(starts_new_life=True, is_start=True)
 
 
 def _distinct_snapshots(
-    scenes: Iterable[GroupSnapshot], last: GroupSnapshot
+    snapshots: Iterable[GroupSnapshot], last: GroupSnapshot
 ) -> tuple[GroupSnapshot, ...]:
     """Keeps snapshots that differ from the next: a round with the same one follows by itself."""
-    listed = [*scenes, last]
+    listed = [*snapshots, last]
     return tuple(one for one, following in pairwise(listed) if one is not following)
 
 
@@ -157,11 +157,11 @@ def _topics_by_member(members: Iterable[GenerationMember]) -> dict[str, frozense
 
 
 def _take_snapshot(
-    board: HistoryIndex, members: Iterable[GenerationMember], counts: Mapping[str, int]
+    index: HistoryIndex, members: Iterable[GenerationMember], counts: Mapping[str, int]
 ) -> GroupSnapshot:
-    return board.snapshot(
+    return index.snapshot(
         (
-            SnapshotMember(board.number(member.member_id), member.member_id, None, member.topics)
+            SnapshotMember(index.number(member.member_id), member.member_id, None, member.topics)
             for member in members
         ),
         counts,
@@ -198,97 +198,97 @@ class _PendingRebalance:
     generation: Generation
     #: Members of it whose session is not over.
     waiting: int = 0
-    turns: int = 0
+    rows: int = 0
 
 
 def list_static_rebalances(
     history: Sequence[CountedEvent],
-    board: HistoryIndex,
+    index: HistoryIndex,
     known: Sequence[MemberRestart],
     session: int,
     causes: CausesByGeneration,
 ) -> list[WhatIfRebalance]:
     """Every member has a static id and this session timeout."""
-    return _StaticMembership(board, known, session, causes).turns_of(history)
+    return _StaticMembership(index, known, session, causes).replay(history)
 
 
 @dataclass(slots=True)
 class _AbsentApplication:
-    person: str
+    application: str
     pending: _PendingRebalance
 
 
 @dataclass
 class _StaticMembership:
-    board: HistoryIndex
+    index: HistoryIndex
     known: Sequence[MemberRestart]
     session: int
     causes: CausesByGeneration
-    turns: list[WhatIfRebalance] = field(default_factory=list)
+    rebalances: list[WhatIfRebalance] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._before = {one.new_member_id: one.old_member_id for one in self.known}
         #: By member id.
-        self._people: dict[str, _Application] = {}
+        self._applications: dict[str, _Application] = {}
         #: Whom the coordinator counts, by name: also those whose session is not over yet.
-        self._here: dict[str, _Application] = {}
+        self._present: dict[str, _Application] = {}
         self._sessions: list[tuple[int, int, _AbsentApplication]] = []
         self._away: dict[str, _AbsentApplication] = {}
         self._order = 0
         self._times = _RowTimes()
-        self._scene: GroupSnapshot | None = None
+        self._snapshot: GroupSnapshot | None = None
         self._counts: Mapping[str, int] = {}
-        self._afresh = True
+        self._starts_life = True
 
-    def turns_of(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
+    def replay(self, history: Sequence[CountedEvent]) -> list[WhatIfRebalance]:
         life = -1
         members: Mapping[str, GenerationMember] = {}
-        for place in history:
-            generation = place.event.generation
+        for counted in history:
+            generation = counted.event.generation
             if generation.life != life:
                 self._expire(END_OF_TIME)
                 self._forget()
                 members = {}
             self._expire(generation.at)
             now = {member.member_id: member for member in generation.members}
-            self._happen(place, members, now)
+            self._read_event(counted, members, now)
             members, life = now, generation.life
         self._expire(END_OF_TIME)
-        return self.turns
+        return self.rebalances
 
     def _forget(self) -> None:
-        self._here, self._away, self._sessions = {}, {}, []
-        self._scene, self._counts = None, {}
-        self._afresh = True
+        self._present, self._away, self._sessions = {}, {}, []
+        self._snapshot, self._counts = None, {}
+        self._starts_life = True
 
-    def _happen(
+    def _read_event(
         self,
-        place: CountedEvent,
+        counted: CountedEvent,
         before: Mapping[str, GenerationMember],
         now: Mapping[str, GenerationMember],
     ) -> None:
-        generation, step = place.event
+        generation, step = counted.event
         pending = _PendingRebalance(generation)
         returning = {self._before[one] for one in now if one in self._before}
         for member_id in before.keys() - now.keys() - returning:
-            since = find_leave_time(before[member_id], place.event, self.causes)
-            self._leave(self._people[member_id].name, since + self.session, pending)
+            since = find_leave_time(before[member_id], counted.event, self.causes)
+            self._leave(self._applications[member_id].name, since + self.session, pending)
         for member_id in sorted(now):
             self._arrive(now[member_id])
-        self._counts = place.counts
+        self._counts = counted.counts
         if generation.mark is GenerationMark.FOUND:
-            self._scene, self._afresh = self._current(), False
-            self.turns.append(_starting_point(generation, self._scene))
+            self._snapshot, self._starts_life = self._current(), False
+            self.rebalances.append(_starting_point(generation, self._snapshot))
             return
         if step is None:  # back with other topics it is a rebalance, but the next one
             return
-        scene = self._current()
-        changed = scene is not self._scene
+        snapshot = self._current()
+        changed = snapshot is not self._snapshot
         idle = before.keys() == now.keys()
         if changed or (idle and not pending.waiting):
-            self._turn(pending, scene, needed=changed)
+            self._add_row(pending, snapshot, needed=changed)
         elif not pending.waiting:
-            self._turn(pending, None)
+            self._add_row(pending, None)
 
     def _leave(self, name: str, until: int, pending: _PendingRebalance) -> None:
         if name in self._away:
@@ -299,23 +299,23 @@ class _StaticMembership:
         heapq.heappush(self._sessions, (until, self._order, leaver))
 
     def _arrive(self, member: GenerationMember) -> None:
-        person = self._people.get(member.member_id)
-        if person is None:
-            person = self._people.get(self._before.get(member.member_id, ""))
-        if person is None:
-            person = _Application(member.member_id, member.group_instance_id or member.member_id)
-        self._people[member.member_id] = person
-        person.topics = member.topics
-        self._here[person.name] = person
-        leaver = self._away.pop(person.name, None)
+        application = self._applications.get(member.member_id)
+        if application is None:
+            application = self._applications.get(self._before.get(member.member_id, ""))
+        if application is None:
+            application = _Application(member.member_id, member.static_id or member.member_id)
+        self._applications[member.member_id] = application
+        application.topics = member.topics
+        self._present[application.name] = application
+        leaver = self._away.pop(application.name, None)
         if leaver is not None:
             self._return(leaver.pending)
 
     def _return(self, pending: _PendingRebalance) -> None:
         """An application is back in time: a rebalance without another reason does not happen."""
         pending.waiting -= 1
-        if not pending.waiting and not pending.turns:
-            self._turn(pending, None)
+        if not pending.waiting and not pending.rows:
+            self._add_row(pending, None)
 
     def _expire(self, now: int) -> None:
         while self._sessions and self._sessions[0][0] < now:
@@ -323,34 +323,34 @@ class _StaticMembership:
             gone = [leaver]
             while self._sessions and self._sessions[0][0] == until:
                 gone.append(heapq.heappop(self._sessions)[2])
-            gone = [one for one in gone if self._away.get(one.person) is one]
+            gone = [one for one in gone if self._away.get(one.application) is one]
             for one in gone:
-                del self._away[one.person], self._here[one.person]
+                del self._away[one.application], self._present[one.application]
                 one.pending.waiting -= 1
             if gone:
-                self._turn(gone[0].pending, self._current(), at=until)
+                self._add_row(gone[0].pending, self._current(), at=until)
             for one in gone[1:]:  # they went at one moment, though the journal has them apart
-                if not one.pending.waiting and not one.pending.turns:
-                    self._turn(one.pending, None)
+                if not one.pending.waiting and not one.pending.rows:
+                    self._add_row(one.pending, None)
 
     def _current(self) -> GroupSnapshot:
-        return self.board.snapshot(
+        return self.index.snapshot(
             (
                 SnapshotMember(
-                    self.board.number(f"person {person.name}"),
-                    person.name,
-                    person.group_instance_id,
-                    person.topics,
+                    self.index.number(f"person {application.name}"),
+                    application.name,
+                    application.static_id,
+                    application.topics,
                 )
-                for person in self._here.values()
+                for application in self._present.values()
             ),
             self._counts,
         )
 
-    def _turn(
+    def _add_row(
         self,
         pending: _PendingRebalance,
-        scene: GroupSnapshot | None,
+        snapshot: GroupSnapshot | None,
         *,
         at: int | None = None,
         needed: bool = True,
@@ -361,25 +361,25 @@ class _StaticMembership:
         :param at: the end of the session that it waited for
         """
         generation, session_end = pending.generation, at
-        if at is None or not pending.turns:
+        if at is None or not pending.rows:
             at = generation.at
         at = self._times.free(generation, at, later=True)
-        pending.turns += 1
-        self.turns.append(
+        pending.rows += 1
+        self.rebalances.append(
             WhatIfRebalance(
                 generation.life,
                 generation.generation,
                 at,
-                scene,
+                snapshot,
                 needed,
-                self._afresh,
+                self._starts_life,
                 session_end=session_end,
             )
         )
-        if scene is not None:
-            self._scene = scene
-            self._afresh = False
+        if snapshot is not None:
+            self._snapshot = snapshot
+            self._starts_life = False
 
 
-def only_happening(turns: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
-    return (turn for turn in turns if turn.snapshot is not None)
+def only_happening(rebalances: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
+    return (rebalance for rebalance in rebalances if rebalance.snapshot is not None)

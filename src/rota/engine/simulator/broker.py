@@ -47,19 +47,19 @@ class CrashPoint(enum.Enum):
 
     BEFORE_APPEND = "before the entries are written"
     BEFORE_REPLAY = "after the entries are written, before they count"
-    BEFORE_REPLY = "after the entries count, before anybody is answered"
+    BEFORE_RESPONSE = "after the entries count, before anybody is answered"
 
 
-class ReplyReceiver(Protocol):
+class ResponseReceiver(Protocol):
     """Receives the reply to a request."""
 
-    def receive_reply(self, reply: GroupResponse) -> None: ...
+    def receive_response(self, response: GroupResponse) -> None: ...
 
 
 class SimulatedBroker:
     """A broker with one coordinator. ``coordinator`` is None while the broker is down."""
 
-    def __init__(self, stage: WorldState, config: GroupConfig, seed: int) -> None:
+    def __init__(self, state: WorldState, config: GroupConfig, seed: int) -> None:
         self.coordinator: Coordinator | None = None
         self.journal: list[ClassicEntry] = []
         #: Where each group has got to.
@@ -67,12 +67,12 @@ class SimulatedBroker:
         self.timers: dict[GroupTimerKey, ScheduledAction] = {}
         #: Called when the broker's process ends: its connections break.
         self.on_stop: Callable[[], None] = lambda: None
-        self._stage = stage
+        self._state = state
         self._config = config
         self._seed = seed
         self._ids = 0
         self._tokens = 0
-        self._callers: dict[int, ReplyReceiver] = {}
+        self._receivers: dict[int, ResponseReceiver] = {}
         #: Counts coordinators: what was under way for an earlier one is void.
         self._life = 0
         self._written_by = 0
@@ -89,109 +89,111 @@ class SimulatedBroker:
         assert self.coordinator is None, "the coordinator runs already"
         self.coordinator = Coordinator(self._config, self._new_id)
         self._life += 1
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "loading")
-        self._carry_out(self.coordinator.handle(JournalLoadStarted(), self._stage.now))
+        self._state.add_record(TraceEventType.COORDINATOR, "", "loading")
+        self._execute(self.coordinator.handle(JournalLoadStarted(), self._state.now))
         if load_time:
-            due = self._stage.now + load_time
-            self._stage.scheduler.add(due, self._load, self._life)
+            due = self._state.now + load_time
+            self._state.scheduler.add(due, self._load, self._life)
         else:
             self._load(self._life)
 
     def _load(self, life: int) -> None:
         if life != self._life or self.coordinator is None:
             return
-        now = self._stage.now
+        now = self._state.now
         for entry in self.journal:
             self.coordinator.replay(entry)
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "loaded")
-        self._carry_out(self.coordinator.handle(JournalLoaded(), now))
+        self._state.add_record(TraceEventType.COORDINATOR, "", "loaded")
+        self._execute(self.coordinator.handle(JournalLoaded(), now))
 
     def stop(self) -> None:
         """Stops the process at once; unwritten entries are lost."""
         if self.coordinator is None:
             return
-        self._forget()
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "stopped")
+        self._clear()
+        self._state.add_record(TraceEventType.COORDINATOR, "", "stopped")
         self.on_stop()
 
     def move_coordinator(self, load_time: int = 0) -> None:
         """Moves the coordinator to another broker in an orderly way: no connection breaks."""
         if self.coordinator is None:
             return
-        self._stage.add_record(TraceEventType.COORDINATOR, "", "unloaded")
-        self._carry_out(self.coordinator.handle(JournalUnloaded(), self._stage.now))
-        self._forget()
+        self._state.add_record(TraceEventType.COORDINATOR, "", "unloaded")
+        self._execute(self.coordinator.handle(JournalUnloaded(), self._state.now))
+        self._clear()
         self.start(load_time)
 
     def crash_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
         """Crashes the process at the next append and restarts it after the downtime."""
         self._crash = (boundary, downtime, load_time)
 
-    def _dies_at(self, boundary: CrashPoint) -> bool:
+    def _crashes_at(self, boundary: CrashPoint) -> bool:
         if self._crash is None or self._crash[0] is not boundary:
             return False
         _, downtime, load_time = self._crash
         self._crash = None
         self.stop()
-        self._stage.scheduler.add(self._stage.now + downtime, self._restart, load_time)
+        self._state.scheduler.add(self._state.now + downtime, self._restart, load_time)
         return True
 
     def _restart(self, load_time: int) -> None:
         if self.coordinator is None:
             self.start(load_time)
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.coordinator = None
         self._life += 1
         for entry in self.timers.values():
-            self._stage.scheduler.cancel(entry)
+            self._state.scheduler.cancel(entry)
         self.timers.clear()
-        self._callers.clear()
+        self._receivers.clear()
 
     # what comes in
 
-    def request(self, caller: ReplyReceiver, request: GroupRequest) -> None:
+    def request(self, receiver: ResponseReceiver, request: GroupRequest) -> None:
         """Passes a request to the running coordinator."""
         assert self.coordinator is not None
         self._tokens += 1
-        self._callers[self._tokens] = caller
+        self._receivers[self._tokens] = receiver
         event = RequestReceived(self._tokens, request)
-        self._carry_out(self.coordinator.handle(event, self._stage.now))
+        self._execute(self.coordinator.handle(event, self._state.now))
 
     def delete_topics(self, topics: tuple[str, ...]) -> None:
         if self.coordinator is not None:
             event = TopicsDeleted(tuple((topic, None) for topic in topics))
-            self._carry_out(self.coordinator.handle(event, self._stage.now))
+            self._execute(self.coordinator.handle(event, self._state.now))
 
     def _fire(self, key: GroupTimerKey) -> None:
         assert self.coordinator is not None
         del self.timers[key]
-        self._carry_out(self.coordinator.handle(GroupTimerFired(key), self._stage.now))
+        self._execute(self.coordinator.handle(GroupTimerFired(key), self._state.now))
 
-    def _append_ended(self, given: tuple[int, AppendEntries, Code]) -> None:
-        life, append, code = given
+    def _append_ended(self, argument: tuple[int, AppendEntries, Code]) -> None:
+        life, append, code = argument
         if life != self._life or self.coordinator is None:
             return
-        now = self._stage.now
+        now = self._state.now
         if code is not Code.NONE:
-            self._carry_out(self.coordinator.handle(AppendFailed(append.append_id, code), now))
+            self._execute(self.coordinator.handle(AppendFailed(append.append_id, code), now))
             return
         self.journal += append.entries
-        news = not _is_commit_append(append)
+        is_activity = not _is_commit_append(append)
         for entry in append.entries:
-            self._stage.add_record(TraceEventType.JOURNAL, entry.group, entry, news=news)
+            self._state.add_record(
+                TraceEventType.JOURNAL, entry.group, entry, is_activity=is_activity
+            )
             if isinstance(entry, OffsetCommitEntry):
                 key = entry.group, TopicPartition(entry.topic, entry.partition)
                 self.committed[key] = entry.offset
-        if self._dies_at(CrashPoint.BEFORE_REPLAY):
+        if self._crashes_at(CrashPoint.BEFORE_REPLAY):
             return
         commands = self.coordinator.handle(AppendSucceeded(append.append_id), now)
-        if not self._dies_at(CrashPoint.BEFORE_REPLY):
-            self._carry_out(commands)
+        if not self._crashes_at(CrashPoint.BEFORE_RESPONSE):
+            self._execute(commands)
 
     # what goes out
 
-    def _carry_out(self, commands: list[CoordinatorCommand]) -> None:
+    def _execute(self, commands: list[CoordinatorCommand]) -> None:
         life = self._life
         for command in commands:
             if life != self._life:  # it died over one of them
@@ -200,38 +202,38 @@ class SimulatedBroker:
                 case StartGroupTimer():
                     self._start_timer(command)
                 case SendResponse():
-                    self._callers.pop(command.token).receive_reply(command.response)
+                    self._receivers.pop(command.token).receive_response(command.response)
                 case StopGroupTimer():
                     entry = self.timers.pop(command.key, None)
                     if entry is not None:
-                        self._stage.scheduler.cancel(entry)
+                        self._state.scheduler.cancel(entry)
                 case AppendEntries():
                     self._append(command)
                 case GroupNote():
                     detail = (command.kind.value, command.generation, command.text)
-                    self._stage.add_record(TraceEventType.NOTE, command.group, detail)
+                    self._state.add_record(TraceEventType.NOTE, command.group, detail)
                 case _:
                     assert_never(command)
 
     def _start_timer(self, command: StartGroupTimer) -> None:
         entry = self.timers.get(command.key)
         if entry is None:
-            beats = command.key.kind in {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
-            entry = ScheduledAction(self._fire, command.key, command.key, beat=beats)
+            is_periodic = command.key.kind in {GroupTimerKind.SESSION, GroupTimerKind.RETENTION}
+            entry = ScheduledAction(self._fire, command.key, command.key, is_periodic=is_periodic)
             self.timers[command.key] = entry
-        self._stage.scheduler.reschedule(entry, command.due_at)
+        self._state.scheduler.reschedule(entry, command.due_at)
 
     def _append(self, append: AppendEntries) -> None:
-        stage = self._stage
-        beat = _is_commit_append(append)
-        if not beat:
-            stage.mark_activity()
-        if self._dies_at(CrashPoint.BEFORE_APPEND):
+        state = self._state
+        is_periodic = _is_commit_append(append)
+        if not is_periodic:
+            state.mark_activity()
+        if self._crashes_at(CrashPoint.BEFORE_APPEND):
             return
-        delay, code = stage.network.deliver_append(stage.now)
-        self._written_by = max(self._written_by, stage.now + delay)  # one after another
-        given = (self._life, append, code)
-        stage.scheduler.add(self._written_by, self._append_ended, given, beat=beat)
+        delay, code = state.network.deliver_append(state.now)
+        self._written_by = max(self._written_by, state.now + delay)  # one after another
+        argument = (self._life, append, code)
+        state.scheduler.add(self._written_by, self._append_ended, argument, is_periodic=is_periodic)
 
 
 def _is_commit_append(append: AppendEntries) -> bool:
@@ -255,9 +257,9 @@ class ConnectionClient(Protocol):
     @property
     def frozen_until(self) -> int: ...
 
-    def receive_reply(self, request_id: int, reply: GroupResponse) -> None: ...
+    def receive_response(self, request_id: int, response: GroupResponse) -> None: ...
 
-    def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
+    def handle_disconnect(self, connection: SimulatedConnection, request_ids: list[int]) -> None:
         """The connection is closed; these requests get no response."""
         ...
 
@@ -265,158 +267,183 @@ class ConnectionClient(Protocol):
 class _InFlightRequest:
     """A request in flight; receives the coordinator's response."""
 
-    __slots__ = ("connection", "reply_delay", "request", "request_id")
+    __slots__ = ("connection", "request", "request_id", "response_delay")
 
     def __init__(
-        self, link: SimulatedConnection, request_id: int, request: GroupRequest, reply_delay: int
+        self,
+        connection: SimulatedConnection,
+        request_id: int,
+        request: GroupRequest,
+        response_delay: int,
     ) -> None:
-        self.connection = link
+        self.connection = connection
         self.request_id = request_id
         self.request = request
-        self.reply_delay = reply_delay
+        self.response_delay = response_delay
 
-    def receive_reply(self, reply: GroupResponse) -> None:
-        self.connection.send_reply(self, reply)
+    def receive_response(self, response: GroupResponse) -> None:
+        self.connection.send_response(self, response)
 
 
-class _DiscardedReply:
+class _DiscardedResponse:
     """Discards the reply to a duplicate request, which a proxy sent again."""
 
     __slots__ = ()
 
-    def receive_reply(self, reply: GroupResponse) -> None: ...
+    def receive_response(self, response: GroupResponse) -> None: ...
 
 
 class SimulatedConnection:
     """An open connection; after it is closed no reply comes back."""
 
     __slots__ = (
+        "_broker",
         "_busy",
         "_end",
-        "_last_reply",
         "_last_request",
-        "_line",
-        "_node",
-        "_patience",
-        "_stage",
+        "_last_response",
+        "_queue",
+        "_state",
+        "_timeouts",
         "is_open",
     )
 
-    def __init__(self, stage: WorldState, node: SimulatedBroker, end: ConnectionClient) -> None:
+    def __init__(self, state: WorldState, broker: SimulatedBroker, end: ConnectionClient) -> None:
         self.is_open = True
-        self._stage = stage
-        self._node = node
+        self._state = state
+        self._broker = broker
         self._end = end
-        self._line: deque[_InFlightRequest] = deque()
+        self._queue: deque[_InFlightRequest] = deque()
         self._busy = False
         self._last_request = 0
-        self._last_reply = 0
+        self._last_response = 0
         #: The requests that wait for a reply, each with the end of the client's patience.
-        self._patience: dict[int, ScheduledAction | None] = {}
+        self._timeouts: dict[int, ScheduledAction | None] = {}
 
     def send(self, request_id: int, request: GroupRequest) -> None:
-        stage = self._stage
-        now = stage.now
-        fate = stage.network.deliver_request(self._end.name, request, now)
+        state = self._state
+        now = state.now
+        delivery = state.network.deliver_request(self._end.name, request, now)
         heartbeat = type(request) is Heartbeat
-        beat = heartbeat or type(request) is OffsetCommit
-        self._patience[request_id] = None
-        if fate.lost or not heartbeat:
-            self._lose_patience_later(request_id, request)
-        if not fate.lost:
-            self._last_request = max(self._last_request, now + fate.delay)
-            call = _InFlightRequest(self, request_id, request, fate.reply_delay)
-            holder = self._end if heartbeat else None
-            stage.scheduler.add(self._last_request, self._arrive, call, holder=holder, beat=beat)
-        for delay in fate.duplicate_delays:
-            stage.scheduler.add(now + delay, self._arrive_again, request)
-        if fate.disconnect_after is not None:
-            stage.scheduler.add(now + fate.disconnect_after, self.disconnect)
+        is_periodic = heartbeat or type(request) is OffsetCommit
+        self._timeouts[request_id] = None
+        if delivery.lost or not heartbeat:
+            self._start_request_timeout(request_id, request)
+        if not delivery.lost:
+            self._last_request = max(self._last_request, now + delivery.delay)
+            in_flight = _InFlightRequest(self, request_id, request, delivery.response_delay)
+            owner = self._end if heartbeat else None
+            state.scheduler.add(
+                self._last_request,
+                self._arrive,
+                in_flight,
+                owner=owner,
+                is_periodic=is_periodic,
+            )
+        for delay in delivery.duplicate_delays:
+            state.scheduler.add(now + delay, self._arrive_again, request)
+        if delivery.disconnect_after is not None:
+            state.scheduler.add(now + delivery.disconnect_after, self.disconnect)
 
-    def _lose_patience_later(self, request_id: int, request: GroupRequest) -> None:
-        patience = REQUEST_TIMEOUT
+    def _start_request_timeout(self, request_id: int, request: GroupRequest) -> None:
+        timeout = REQUEST_TIMEOUT
         if isinstance(request, JoinGroup):
-            patience = max(patience, request.rebalance_timeout + JOIN_TIMEOUT_MARGIN)
-        due = self._stage.now + patience
-        self._patience[request_id] = self._stage.scheduler.add(due, self.disconnect)
+            timeout = max(timeout, request.rebalance_timeout + JOIN_TIMEOUT_MARGIN)
+        due = self._state.now + timeout
+        self._timeouts[request_id] = self._state.scheduler.add(due, self.disconnect)
 
     # at the coordinator
 
-    def _arrive(self, call: _InFlightRequest) -> None:
-        if self._node.coordinator is None:
-            self._stage.scheduler.add(self._stage.now + call.reply_delay, self.disconnect)
+    def _arrive(self, in_flight: _InFlightRequest) -> None:
+        if self._broker.coordinator is None:
+            self._state.scheduler.add(self._state.now + in_flight.response_delay, self.disconnect)
         elif not self._busy:
-            self._hand_in(call)
+            self._handle_request(in_flight)
         elif self.is_open:
-            self._line.append(call)
-            if self._patience.get(call.request_id, self) is None:
-                self._lose_patience_later(call.request_id, call.request)
+            self._queue.append(in_flight)
+            if self._timeouts.get(in_flight.request_id, self) is None:
+                self._start_request_timeout(in_flight.request_id, in_flight.request)
 
     def _arrive_again(self, request: GroupRequest) -> None:
-        if self._node.coordinator is not None:
-            self._node.request(_DiscardedReply(), request)
+        if self._broker.coordinator is not None:
+            self._broker.request(_DiscardedResponse(), request)
 
-    def _hand_in(self, call: _InFlightRequest) -> None:
+    def _handle_request(self, in_flight: _InFlightRequest) -> None:
         self._busy = True
-        if type(call.request) is not Heartbeat:
-            news = type(call.request) is not OffsetCommit
-            self._stage.add_record(TraceEventType.ASKED, self._end.name, call.request, news=news)
-        self._node.request(call, call.request)
+        if type(in_flight.request) is not Heartbeat:
+            is_activity = type(in_flight.request) is not OffsetCommit
+            self._state.add_record(
+                TraceEventType.ASKED,
+                self._end.name,
+                in_flight.request,
+                is_activity=is_activity,
+            )
+        self._broker.request(in_flight, in_flight.request)
 
-    def send_reply(self, call: _InFlightRequest, reply: GroupResponse) -> None:
+    def send_response(self, in_flight: _InFlightRequest, response: GroupResponse) -> None:
         """Sends the coordinator's response, and reads the next request."""
-        stage = self._stage
+        state = self._state
         self._busy = False
-        heartbeat = type(reply) is HeartbeatResult and reply.code is Code.NONE
-        beat = heartbeat or (type(reply) is OffsetCommitResult and not any(reply.codes.values()))
+        heartbeat = type(response) is HeartbeatResult and response.code is Code.NONE
+        is_periodic = heartbeat or (
+            type(response) is OffsetCommitResult and not any(response.codes.values())
+        )
         if not heartbeat:
-            stage.add_record(TraceEventType.ANSWERED, self._end.name, reply, news=not beat)
-        self._last_reply = max(self._last_reply, stage.now + call.reply_delay)
-        given = (call.request_id, reply)
-        holder = self._end if heartbeat else None
-        stage.scheduler.add(self._last_reply, self._come_back, given, holder=holder, beat=beat)
-        if self._line:
-            stage.scheduler.add(stage.now, self._read_on)
+            state.add_record(
+                TraceEventType.ANSWERED, self._end.name, response, is_activity=not is_periodic
+            )
+        self._last_response = max(self._last_response, state.now + in_flight.response_delay)
+        argument = (in_flight.request_id, response)
+        owner = self._end if heartbeat else None
+        state.scheduler.add(
+            self._last_response,
+            self._deliver_response,
+            argument,
+            owner=owner,
+            is_periodic=is_periodic,
+        )
+        if self._queue:
+            state.scheduler.add(state.now, self._read_next_request)
 
-    def _read_on(self, _: object) -> None:
-        if not self._line or self._busy:
+    def _read_next_request(self, _: object) -> None:
+        if not self._queue or self._busy:
             return
-        call = self._line.popleft()
-        if self._node.coordinator is None:
+        in_flight = self._queue.popleft()
+        if self._broker.coordinator is None:
             self.disconnect(None)
         elif self.is_open:
-            self._hand_in(call)
+            self._handle_request(in_flight)
 
     # at the process
 
-    def _come_back(self, given: tuple[int, GroupResponse]) -> None:
+    def _deliver_response(self, argument: tuple[int, GroupResponse]) -> None:
         if not self.is_open:
             return
-        if self._end.frozen_until > self._stage.now:
-            self._stage.scheduler.add(self._end.frozen_until, self._come_back, given)
+        if self._end.frozen_until > self._state.now:
+            self._state.scheduler.add(self._end.frozen_until, self._deliver_response, argument)
             return
-        request_id, reply = given
-        patience = self._patience.pop(request_id, None)
-        if patience is not None:
-            self._stage.scheduler.cancel(patience)
-        self._end.receive_reply(request_id, reply)
+        request_id, response = argument
+        timeout = self._timeouts.pop(request_id, None)
+        if timeout is not None:
+            self._state.scheduler.cancel(timeout)
+        self._end.receive_response(request_id, response)
 
     def disconnect(self, _: object) -> None:
         """Breaks the connection; the process notices."""
         if not self.is_open:
             return
-        if self._end.frozen_until > self._stage.now:
-            self._stage.scheduler.add(self._end.frozen_until, self.disconnect)
+        if self._end.frozen_until > self._state.now:
+            self._state.scheduler.add(self._end.frozen_until, self.disconnect)
             return
-        waiting = list(self._patience)
+        waiting = list(self._timeouts)
         self.close()
         self._end.handle_disconnect(self, waiting)
 
     def close(self) -> None:
         """Closes the connection: no reply comes back, but requests in flight may still arrive."""
         self.is_open = False
-        for patience in self._patience.values():
-            if patience is not None:
-                self._stage.scheduler.cancel(patience)
-        self._patience.clear()
-        self._line.clear()
+        for timeout in self._timeouts.values():
+            if timeout is not None:
+                self._state.scheduler.cancel(timeout)
+        self._timeouts.clear()
+        self._queue.clear()

@@ -23,7 +23,7 @@ class Delivery:
 
     #: How long it travels, in milliseconds.
     delay: int
-    reply_delay: int
+    response_delay: int
     #: It does not arrive; the member learns of it when its patience ends.
     lost: bool = False
     #: So long after it was sent the connection breaks, whether or not a reply has left by then.
@@ -134,7 +134,7 @@ class FaultyNetwork:
         copies = chance.between(1, 2) if chance.happens(odds.repeated) else 0
         return Delivery(
             delay=self._delay(),
-            reply_delay=self._delay(),
+            response_delay=self._delay(),
             lost=chance.happens(odds.lost),
             disconnect_after=cut,
             duplicate_delays=tuple(self._delay() for _ in range(copies)),

@@ -233,8 +233,8 @@ class SimulatedProcess:
 
     def __init__(
         self,
-        stage: WorldState,
-        node: SimulatedBroker,
+        state: WorldState,
+        broker: SimulatedBroker,
         program: ProcessConfig,
         cluster: Callable[[], Cluster],
         on_end: Callable[[SimulatedProcess], None],
@@ -246,32 +246,32 @@ class SimulatedProcess:
         self.frozen_until = 0
         self.stalled_until = 0
         self.processing = program.processing
-        self.link: SimulatedConnection | None = None
+        self.connection: SimulatedConnection | None = None
         self.member_id = ""
         self.owned: tuple[TopicPartition, ...] = ()
         self.timers: dict[MemberTimer, ScheduledAction] = {}
         #: The end of the work outside of poll; None while inside.
         self.processing_timer: ScheduledAction | None = None
-        self._stage = stage
-        self._node = node
+        self._state = state
+        self._broker = broker
         self._cluster = cluster
         self._on_end = on_end
-        self._started_at = stage.now
+        self._started_at = state.now
         #: Listener calls that have not returned.
         self._calls = 0
         self._closing = False
         self._stalled = False
         self._paused = False
         self._commits = 0
-        self._made: AssignmentComputed | None = None
+        self._computed_assignment: AssignmentComputed | None = None
         self._reader = TrafficReader(program.traffic, program.capacity, self._committed)
-        stage.add_period(program.config.heartbeat_interval)
+        state.add_period(program.config.heartbeat_interval)
         self._expect_loop()
 
     # what the script does to it
 
     def start(self) -> None:
-        self._stage.add_record(
+        self._state.add_record(
             TraceEventType.STARTED, self.name, (self.program.topics, self.program.pattern)
         )
         self.handle_event(Subscribed(self.program.topics, self.program.pattern))
@@ -279,7 +279,7 @@ class SimulatedProcess:
 
     def crash(self) -> None:
         """Ends the process without a LeaveGroup."""
-        self._stage.add_record(TraceEventType.CRASHED, self.name)
+        self._state.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
     def leave(self) -> None:
@@ -287,22 +287,22 @@ class SimulatedProcess:
         if self._closing or not self._ready(lambda _: self.leave()):
             return
         self._closing = True
-        self._stage.add_record(TraceEventType.LEAVING, self.name)
+        self._state.add_record(TraceEventType.LEAVING, self.name)
         if self.processing_timer is None:
             self._close()
 
     def pause(self, time: int) -> None:
         """Freezes the whole process: a long garbage collection, SIGSTOP, a suspended machine."""
-        if self.frozen_until <= self._stage.now:
-            self._stage.add_record(TraceEventType.PAUSED, self.name)
-            self._stage.scheduler.add(self._stage.now + time, self._resume)
+        if self.frozen_until <= self._state.now:
+            self._state.add_record(TraceEventType.PAUSED, self.name)
+            self._state.scheduler.add(self._state.now + time, self._resume)
             self._read()
             self._paused = True
-        self.frozen_until = max(self.frozen_until, self._stage.now + time)
+        self.frozen_until = max(self.frozen_until, self._state.now + time)
 
     def _resume(self, _: object) -> None:
         if self._ready(self._resume):
-            self._stage.add_record(TraceEventType.RESUMED, self.name)
+            self._state.add_record(TraceEventType.RESUMED, self.name)
             self._read()
             self._paused = False
 
@@ -311,14 +311,14 @@ class SimulatedProcess:
         if not self._ready(lambda _: self.stall(time)):
             return
         self._set_stalled()
-        self.stalled_until = max(self.stalled_until, self._stage.now + time)
+        self.stalled_until = max(self.stalled_until, self._state.now + time)
         self._leave_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
         """Sets the processing time, from the next poll on."""
         if not self._ready(lambda _: self.slow_down(processing)):
             return
-        self._stage.add_record(TraceEventType.SLOWED, self.name, processing)
+        self._state.add_record(TraceEventType.SLOWED, self.name, processing)
         self.processing = processing
         self._expect_loop()
         self._leave_poll_if_due()
@@ -326,7 +326,7 @@ class SimulatedProcess:
     def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
         if not self._ready(lambda _: self.subscribe(topics, pattern)):
             return
-        self._stage.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
+        self._state.add_record(TraceEventType.SUBSCRIBED, self.name, (topics, pattern))
         self.handle_event(Subscribed(topics, pattern))
 
     def commit(self, *, wait: int | None = None) -> None:
@@ -334,17 +334,17 @@ class SimulatedProcess:
         if not self._ready(lambda _: self.commit(wait=wait)):
             return
         self._commits += 1
-        until = None if wait is None else self._stage.now + wait
+        until = None if wait is None else self._state.now + wait
         self.handle_event(CommitRequested(self._commits, None, until))
 
     def refresh_metadata(self, after: int) -> None:
         """Schedules a metadata update at the next multiple of ``after`` milliseconds since
         the process started; 0 means now.
         """
-        due = self._stage.now
+        due = self._state.now
         if after:
             due += after - (due - self._started_at) % after
-        self._stage.scheduler.add(due, self._see_cluster)
+        self._state.scheduler.add(due, self._see_cluster)
 
     # what machine and network tell it
 
@@ -354,79 +354,81 @@ class SimulatedProcess:
         """
         following: MemberEvent | None = event
         while following is not None:
-            for command in self.machine.handle(following, self._stage.now):
-                self._carry_out(command)
-            following, self._made = self._made, None
+            for command in self.machine.handle(following, self._state.now):
+                self._execute(command)
+            following, self._computed_assignment = self._computed_assignment, None
         self._leave_poll_if_due()
 
-    def receive_reply(self, request_id: int, reply: GroupResponse) -> None:
-        self.handle_event(ResponseReceived(request_id, reply))
-        if type(reply) is JoinGroupResult and self.machine.member_id != self.member_id:
+    def receive_response(self, request_id: int, response: GroupResponse) -> None:
+        self.handle_event(ResponseReceived(request_id, response))
+        if type(response) is JoinGroupResult and self.machine.member_id != self.member_id:
             self.member_id = self.machine.member_id
-            self._stage.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
+            self._state.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
 
-    def handle_disconnect(self, link: SimulatedConnection, request_ids: list[int]) -> None:
+    def handle_disconnect(self, connection: SimulatedConnection, request_ids: list[int]) -> None:
         """The connection is closed; these requests get no response."""
-        if self.link is link:
-            self.link = None
+        if self.connection is connection:
+            self.connection = None
         for request_id in request_ids:
-            self._stage.add_record(TraceEventType.FAILED, self.name)
+            self._state.add_record(TraceEventType.FAILED, self.name)
             self.handle_event(RequestFailed(request_id))
 
-    def _carry_out(self, command: MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
-        stage = self._stage
+    def _execute(self, command: MemberCommand) -> None:  # noqa: C901, PLR0912 (one case a command)
+        state = self._state
         match command:
             case StartMemberTimer():
                 self._start_timer(command)
             case SendRequest():
-                if self.link is None or not self.link.is_open:
-                    self.link = SimulatedConnection(stage, self._node, self)
+                if self.connection is None or not self.connection.is_open:
+                    self.connection = SimulatedConnection(state, self._broker, self)
                 if not self._recurs(command.request):
-                    stage.mark_activity()
+                    state.mark_activity()
                 request = command.request
                 if type(request) is JoinGroup:
                     request = replace(request, client_host=self.program.host)
-                self.link.send(command.request_id, request)
+                self.connection.send(command.request_id, request)
             case ComputeAssignment():
-                self._made = compute_assignment(
+                self._computed_assignment = compute_assignment(
                     command
                 )  # told when all else is done that came with it
             case StopMemberTimer():
                 entry = self.timers.get(command.timer)
                 if entry is not None:
-                    stage.scheduler.cancel(entry)
+                    state.scheduler.cancel(entry)
             case SetAssignment():
                 self._read()
                 self.owned = command.partitions
-                self._reader.set_partitions(self.owned, stage.now)
-                stage.add_record(
+                self._reader.set_partitions(self.owned, state.now)
+                state.add_record(
                     TraceEventType.ASSIGNMENT, self.name, (command.generation, command.partitions)
                 )
             case CallListener():
                 self._call_listener(command)
             case MarkPendingRevocation():
-                stage.add_record(TraceEventType.WITHHELD, self.name, command.partitions)
+                state.add_record(TraceEventType.WITHHELD, self.name, command.partitions)
             case FindCoordinator():
                 self._look_for_coordinator()
             case RequestMetadata():
-                fate = stage.network.deliver_request(self.name, None, stage.now)
-                stage.scheduler.add(stage.now + fate.delay + fate.reply_delay, self._see_cluster)
+                delivery = state.network.deliver_request(self.name, None, state.now)
+                state.scheduler.add(
+                    state.now + delivery.delay + delivery.response_delay, self._see_cluster
+                )
             case FinishSyncCommit() | RunCommitCallback():
                 error = None if command.error is None else type(command.error).__name__
-                stage.add_record(TraceEventType.COMMIT, self.name, error)
+                state.add_record(TraceEventType.COMMIT, self.name, error)
             case CallInterceptors():
                 pass
             case RaiseError():
-                stage.add_record(
+                state.add_record(
                     TraceEventType.RAISED,
                     self.name,
                     f"{type(command.error).__name__}: {command.error}",
                 )
-                stage.scheduler.add(stage.now, self._give_up)
+                state.scheduler.add(state.now, self._give_up)
             case MemberNote():
-                stage.add_record(TraceEventType.SAID, self.name, command.text)
+                state.add_record(TraceEventType.SAID, self.name, command.text)
             case FinishClose():
-                stage.add_record(TraceEventType.GONE, self.name)
+                state.add_record(TraceEventType.GONE, self.name)
                 self._end()
             case _:
                 assert_never(command)
@@ -440,34 +442,36 @@ class SimulatedProcess:
         # an entry is kept when its timer fires, for it will be started again
         entry = self.timers.get(command.timer)
         if entry is None:
-            beat = command.timer in RECURRING_TIMERS
-            entry = ScheduledAction(self._fire, command.timer, self, beat=beat)
+            is_periodic = command.timer in RECURRING_TIMERS
+            entry = ScheduledAction(self._fire, command.timer, self, is_periodic=is_periodic)
             self.timers[command.timer] = entry
-        self._stage.scheduler.reschedule(entry, command.due_at)
+        self._state.scheduler.reschedule(entry, command.due_at)
 
     def _fire(self, timer: MemberTimer) -> None:
-        if self.frozen_until > self._stage.now:
-            self._stage.scheduler.reschedule(self.timers[timer], self.frozen_until)
+        if self.frozen_until > self._state.now:
+            self._state.scheduler.reschedule(self.timers[timer], self.frozen_until)
             return
         commits = (
             timer is MemberTimer.COMMIT and self.processing_timer is None
         )  # else it does at the next poll
         if timer is not MemberTimer.HEARTBEAT and not commits:
-            self._stage.mark_activity()  # the others are there to be moved, not to fire
+            self._state.mark_activity()  # the others are there to be moved, not to fire
         self.handle_event(MemberTimerFired(timer))
 
     def _look_for_coordinator(self) -> None:
-        stage = self._stage
-        stage.mark_activity()
-        if self.link is not None:  # what was sent through it has been given up
-            self.link.close()
-            self.link = None
-        fate = stage.network.deliver_request(self.name, None, stage.now)
-        stage.scheduler.add(stage.now + fate.delay + fate.reply_delay, self._found, not fate.lost)
+        state = self._state
+        state.mark_activity()
+        if self.connection is not None:  # what was sent through it has been given up
+            self.connection.close()
+            self.connection = None
+        delivery = state.network.deliver_request(self.name, None, state.now)
+        state.scheduler.add(
+            state.now + delivery.delay + delivery.response_delay, self._found, not delivery.lost
+        )
 
     def _found(self, asked: bool) -> None:
         if self._ready(self._found, asked):
-            there = asked and self._node.coordinator is not None
+            there = asked and self._broker.coordinator is not None
             self.handle_event(CoordinatorFound() if there else CoordinatorNotFound())
 
     def _see_cluster(self, _: object) -> None:
@@ -477,33 +481,33 @@ class SimulatedProcess:
     def _call_listener(self, command: CallListener) -> None:
         inside = self.processing_timer is None or self._closing
         assert inside, f"{self.name}: its listener is called outside of poll"
-        stage = self._stage
-        stage.add_record(
+        state = self._state
+        state.add_record(
             TraceEventType.LISTENER, self.name, (command.method.value, command.partitions)
         )
         self._calls += 1
         error = self.program.listener(command.method, command.partitions)
-        due = stage.now + self.program.listener_time
-        stage.scheduler.add(due, self._listener_returned, (command.call_id, error))
+        due = state.now + self.program.listener_time
+        state.scheduler.add(due, self._listener_returned, (command.call_id, error))
 
-    def _listener_returned(self, given: tuple[int, Exception | None]) -> None:
-        if self._ready(self._listener_returned, given):
+    def _listener_returned(self, argument: tuple[int, Exception | None]) -> None:
+        if self._ready(self._listener_returned, argument):
             self._calls -= 1
-            self.handle_event(ListenerReturned(*given))
+            self.handle_event(ListenerReturned(*argument))
 
     def _give_up(self, _: object) -> None:
         """An application that gets an error from poll closes its consumer."""
         if self._ready(self._give_up):
             self.leave()
 
-    def _ready(self, action: Callable[..., None], given: object = None) -> bool:
+    def _ready(self, action: Callable[..., None], argument: object = None) -> bool:
         """Returns false if the process is gone or frozen; if frozen, schedules the action for
         later.
         """
         if not self.alive:
             return False
-        if self.frozen_until > self._stage.now:
-            self._stage.scheduler.add(self.frozen_until, action, given)
+        if self.frozen_until > self._state.now:
+            self._state.scheduler.add(self.frozen_until, action, argument)
             return False
         return True
 
@@ -513,13 +517,15 @@ class SimulatedProcess:
         """A poll returns as soon as the process has partitions, because those have records."""
         if self.processing_timer is not None or self._calls or self._closing or not self.alive:
             return
-        now = self._stage.now
+        now = self._state.now
         stalled = self.stalled_until > now
         if stalled or (self.processing and self.owned):
             due = self.stalled_until if stalled else now + self.processing
-            agenda = self._stage.scheduler
-            beat = not stalled and not self._too_slow
-            self.processing_timer = agenda.add(due, self._poll_again, holder=self, beat=beat)
+            scheduler = self._state.scheduler
+            is_periodic = not stalled and not self._too_slow
+            self.processing_timer = scheduler.add(
+                due, self._poll_again, owner=self, is_periodic=is_periodic
+            )
             if self._too_slow:  # what it works on will not be its own
                 self._set_stalled()
             self.handle_event(PollEnded())
@@ -528,7 +534,7 @@ class SimulatedProcess:
         if not self._stalled:
             self._read()
             self._stalled = True
-            self._stage.add_record(TraceEventType.STALLED, self.name)
+            self._state.add_record(TraceEventType.STALLED, self.name)
 
     @property
     def _too_slow(self) -> bool:
@@ -537,20 +543,20 @@ class SimulatedProcess:
 
     def _expect_loop(self) -> None:
         if not self._too_slow:  # otherwise each turn of its loop is news, and no cycle
-            self._stage.add_period(self.processing)
+            self._state.add_period(self.processing)
 
     def _poll_again(self, _: object) -> None:
         assert self.processing_timer is not None
-        now = self._stage.now
+        now = self._state.now
         later = max(self.frozen_until, self.stalled_until)
         if later > now:
             self.processing_timer.is_periodic = False
-            self._stage.scheduler.reschedule(self.processing_timer, later)
+            self._state.scheduler.reschedule(self.processing_timer, later)
             return
         if self._stalled:
             self._read()
             self._stalled = False
-            self._stage.add_record(TraceEventType.WOKEN, self.name)
+            self._state.add_record(TraceEventType.WOKEN, self.name)
         self.processing_timer = None
         if self._closing:
             self._close()
@@ -558,7 +564,7 @@ class SimulatedProcess:
             self.handle_event(PollBegan())
 
     def _close(self) -> None:
-        self.handle_event(CloseRequested(self._stage.now + CLOSE_TIMEOUT))
+        self.handle_event(CloseRequested(self._state.now + CLOSE_TIMEOUT))
 
     # what it reads
 
@@ -571,22 +577,22 @@ class SimulatedProcess:
         other partitions.
         """
         if self._stalled or self._paused:
-            self._reader.skip_to(self._stage.now)
+            self._reader.skip_to(self._state.now)
         else:
-            self._reader.advance(self._stage.now)
+            self._reader.advance(self._state.now)
 
     def _committed(self, partition: TopicPartition) -> int | None:
-        return self._node.committed.get((self.program.config.group, partition))
+        return self._broker.committed.get((self.program.config.group, partition))
 
     def _end(self) -> None:
-        agenda = self._stage.scheduler
+        scheduler = self._state.scheduler
         self.alive = False
         self.owned = ()
         for entry in self.timers.values():
-            agenda.cancel(entry)
+            scheduler.cancel(entry)
         self.timers.clear()
         if self.processing_timer is not None:
-            agenda.cancel(self.processing_timer)
-        if self.link is not None:
-            self.link.close()
+            scheduler.cancel(self.processing_timer)
+        if self.connection is not None:
+            self.connection.close()
         self._on_end(self)

@@ -44,11 +44,13 @@ class ScheduledAction:
         "set_at",
     )
 
-    def __init__(self, action: Action, given: object, holder: object, *, beat: bool) -> None:
+    def __init__(
+        self, action: Action, argument: object, owner: object, *, is_periodic: bool
+    ) -> None:
         self.action = action
-        self.argument = given
-        self.owner = holder
-        self.is_periodic = beat
+        self.argument = argument
+        self.owner = owner
+        self.is_periodic = is_periodic
         self.at = NEVER
         self.set_at = NEVER
         self.number = NEVER
@@ -78,12 +80,12 @@ class Scheduler:
         self,
         at: int,
         action: Action,
-        given: object = None,
+        argument: object = None,
         *,
-        holder: object = None,
-        beat: bool = False,
+        owner: object = None,
+        is_periodic: bool = False,
     ) -> ScheduledAction:
-        entry = ScheduledAction(action, given, holder, beat=beat)
+        entry = ScheduledAction(action, argument, owner, is_periodic=is_periodic)
         self.reschedule(entry, at)
         return entry
 
@@ -160,9 +162,9 @@ class WorldState:
 
     __slots__ = ("longest_period", "network", "scheduler", "trace")
 
-    def __init__(self, nature: NetworkModel) -> None:
+    def __init__(self, network: NetworkModel) -> None:
         self.scheduler = Scheduler()
-        self.network = nature
+        self.network = network
         self.trace: list[TraceRecord] = []
         #: The longest heartbeat interval, or work between two polls, of any process so far.
         self.longest_period = 0
@@ -179,12 +181,12 @@ class WorldState:
         return self.longest_period + 2 * self.network.max_latency + 1
 
     def add_record(
-        self, what: TraceEventType, who: str, detail: object = None, *, news: bool = True
+        self, what: TraceEventType, who: str, detail: object = None, *, is_activity: bool = True
     ) -> None:
-        """Adds a record to the trace; ``news`` is false for events that recur while nothing
+        """Adds a record to the trace; ``is_activity`` is false for events that recur while nothing
         else happens.
         """
-        if news:
+        if is_activity:
             self.scheduler.last_activity_at = self.scheduler.now
         self.trace.append(TraceRecord(self.scheduler.now, what, who, detail))
 

@@ -75,7 +75,7 @@ class ScenarioRunner:
             scenario.topics,
             seed=seed,
             config=GroupConfig(initial_rebalance_delay=scenario.initial_delay),
-            nature=ReliableNetwork(
+            network=ReliableNetwork(
                 latency=scenario.latency, jitter=scenario.jitter, append=scenario.append, seed=seed
             ),
             metadata_age=scenario.metadata_age,

@@ -46,9 +46,9 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
 
 
-def required_quiet_time(stage: WorldState) -> int:
+def required_quiet_time(state: WorldState) -> int:
     """Returns how long nothing must have happened before fast forward may skip."""
-    return stage.quiet_window
+    return state.quiet_window
 
 
 class _RecurringCycle:
@@ -63,34 +63,34 @@ class _RecurringCycle:
 
 
 def fast_forward(
-    stage: WorldState, processes: Iterable[SimulatedProcess], limit: int
+    state: WorldState, processes: Iterable[SimulatedProcess], limit: int
 ) -> tuple[bool, int]:
     """Moves all cycles forward towards the next action that does not recur, or the limit.
 
     Returns whether anything was moved, and from when on this may be tried again.
     """
-    agenda = stage.scheduler
-    pending = agenda.pending()
+    scheduler = state.scheduler
+    pending = scheduler.pending()
     due = min(entry.at for entry in pending)
-    way = 2 * stage.network.max_latency + 1
+    way = 2 * state.network.max_latency + 1
     if any(entry.is_periodic and entry.owner is None for entry in pending):  # a commit is under way
         return False, due + way
     awake = [process for process in processes if process.frozen_until <= due]
-    cycles, hard, soft = _sort_pending(pending, awake, due - stage.quiet_window)
+    cycles, hard, soft = _sort_pending(pending, awake, due - state.quiet_window)
     land = min((entry.at for entry in hard), default=limit + 1)
-    land = min(land, limit + 1) - required_quiet_time(stage)
+    land = min(land, limit + 1) - required_quiet_time(state)
     look, again = min((_played_interval(entry, way) for entry in soft), default=(land, 0))
     short = look < land  # nothing looks back from there, so nothing is played before it
     if short:
         land = look
     else:
-        again = max(land, due) + required_quiet_time(stage)
+        again = max(land, due) + required_quiet_time(state)
     shifts = []
     for cycle in cycles:
         rounds = (land - cycle.first.at + short * (cycle.period - 1)) // cycle.period
         if rounds > 0:
             shifts += [(entry, rounds * cycle.period) for entry in cycle.entries]
-    agenda.shift(shifts)
+    scheduler.shift(shifts)
     return bool(shifts), again
 
 
@@ -106,20 +106,20 @@ def _sort_pending(
     """Sorts the pending actions: recurring cycles; actions that must be played; and actions
     that are only checked now and then.
     """
-    hearts: dict[object, _RecurringCycle] = {}
+    heartbeats: dict[object, _RecurringCycle] = {}
     loops: dict[object, _RecurringCycle] = {}
     for process in processes:
         heartbeat = process.timers.get(MemberTimer.HEARTBEAT)
         if heartbeat is not None and heartbeat.pending and heartbeat.set_at >= recent:
-            heart = _RecurringCycle(heartbeat, process.program.config.heartbeat_interval)
-            hearts[process] = hearts[process.machine.member_id] = heart
+            beating = _RecurringCycle(heartbeat, process.program.config.heartbeat_interval)
+            heartbeats[process] = heartbeats[process.machine.member_id] = beating
         loop = process.processing_timer
         if loop is not None and loop.is_periodic and loop.at - loop.set_at == process.processing:
             loops[process] = _RecurringCycle(loop, process.processing)
     hard: list[ScheduledAction] = []
     soft: list[ScheduledAction] = []
     for entry in pending:
-        cycle = _find_cycle(entry, hearts, loops) if entry.set_at >= recent else None
+        cycle = _find_cycle(entry, heartbeats, loops) if entry.set_at >= recent else None
         retention = (
             isinstance(entry.owner, GroupTimerKey) and entry.owner.kind is GroupTimerKind.RETENTION
         )
@@ -129,34 +129,34 @@ def _sort_pending(
             hard.append(entry)
         elif entry is not cycle.first:
             cycle.entries.append(entry)
-    distinct = {id(cycle): cycle for cycle in (*hearts.values(), *loops.values())}
+    distinct = {id(cycle): cycle for cycle in (*heartbeats.values(), *loops.values())}
     return list(distinct.values()), hard, soft
 
 
 def _find_cycle(
     entry: ScheduledAction,
-    hearts: dict[object, _RecurringCycle],
+    heartbeats: dict[object, _RecurringCycle],
     loops: dict[object, _RecurringCycle],
 ) -> _RecurringCycle | None:
-    holder = entry.owner
-    if isinstance(holder, GroupTimerKey):
-        return hearts.get(holder.member_id) if holder.kind is GroupTimerKind.SESSION else None
+    owner = entry.owner
+    if isinstance(owner, GroupTimerKey):
+        return heartbeats.get(owner.member_id) if owner.kind is GroupTimerKind.SESSION else None
     if entry.argument is MemberTimer.POLL or (
-        isinstance(holder, SimulatedProcess) and entry is holder.processing_timer
+        isinstance(owner, SimulatedProcess) and entry is owner.processing_timer
     ):
-        return loops.get(holder)
-    return hearts.get(holder)
+        return loops.get(owner)
+    return heartbeats.get(owner)
 
 
-def is_quiet(stage: WorldState) -> bool:
+def is_quiet(state: WorldState) -> bool:
     """Whether only heartbeats and polls are pending."""
-    due = stage.scheduler.next_at()
+    due = state.scheduler.next_at()
     if due is None:
         return True
-    if due <= stage.scheduler.last_activity_at + 2 * stage.quiet_window:
+    if due <= state.scheduler.last_activity_at + 2 * state.quiet_window:
         return False
-    pending = stage.scheduler.pending()
-    return all(_is_recurring(entry, due - stage.quiet_window) for entry in pending)
+    pending = state.scheduler.pending()
+    return all(_is_recurring(entry, due - state.quiet_window) for entry in pending)
 
 
 def _is_recurring(entry: ScheduledAction, recent: int) -> bool:
@@ -176,7 +176,7 @@ class World:
         *,
         seed: int = 0,
         config: GroupConfig | None = None,
-        nature: NetworkModel | None = None,
+        network: NetworkModel | None = None,
         metadata_age: int = 0,
         skip: bool = False,
         now: int = 0,
@@ -189,41 +189,41 @@ class World:
         :param skip: leave out heartbeats that cannot change anything
         :param now: what the clock shows when the world begins
         """
-        self._stage = WorldState(nature or ReliableNetwork(seed=seed))
-        self._stage.scheduler.now = now
-        self._node = SimulatedBroker(self._stage, config or GroupConfig(), seed)
-        self._node.on_stop = self._break_links
+        self._state = WorldState(network or ReliableNetwork(seed=seed))
+        self._state.scheduler.now = now
+        self._broker = SimulatedBroker(self._state, config or GroupConfig(), seed)
+        self._broker.on_stop = self._break_connections
         self._topics = dict(topics)
         self._cluster = Cluster(self._topics)
         self._metadata_age = metadata_age
-        self._skip = skip and self._stage.network.is_memoryless
+        self._skip = skip and self._state.network.is_memoryless
         self._skip_from = 0
         #: Those that run.
         self.processes: dict[str, SimulatedProcess] = {}
         self._waiting: dict[str, list[Callable[[], object]]] = {}
-        self._node.start()
+        self._broker.start()
 
     @property
     def now(self) -> int:
-        return self._stage.now
+        return self._state.now
 
     @property
     def steps(self) -> int:
         """The number of actions so far, heartbeats included."""
-        return self._stage.scheduler.steps
+        return self._state.scheduler.steps
 
     @property
     def trace(self) -> list[TraceRecord]:
-        return self._stage.trace
+        return self._state.trace
 
     @property
     def journal(self) -> list[ClassicEntry]:
-        return self._node.journal
+        return self._broker.journal
 
     @property
     def coordinator(self) -> Coordinator | None:
         """None while it is down."""
-        return self._node.coordinator
+        return self._broker.coordinator
 
     @property
     def cluster(self) -> Cluster:
@@ -232,15 +232,15 @@ class World:
     # time
 
     def schedule(self, time: int, action: Callable[[], object]) -> None:
-        self._stage.scheduler.add(time, lambda _: action())
+        self._state.scheduler.add(time, lambda _: action())
 
     def step(self) -> bool:
         """Runs the next action; returns False if there is none."""
-        return self._stage.scheduler.step()
+        return self._state.scheduler.step()
 
     def next_at(self) -> int | None:
         """Returns the time of the next action; None if there is none."""
-        return self._stage.scheduler.next_at()
+        return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
         """Runs everything that is due up to and including this time.
@@ -249,31 +249,31 @@ class World:
         ``time`` need not be played in full.
         """
         horizon = max(time, horizon)
-        agenda = self._stage.scheduler
-        while (due := agenda.next_at()) is not None and due <= time:
-            if not (self._skip and due >= self._skip_from and self._wound_on(due, horizon)):
-                agenda.run_next()
-        agenda.now = max(agenda.now, time)
+        scheduler = self._state.scheduler
+        while (due := scheduler.next_at()) is not None and due <= time:
+            if not (self._skip and due >= self._skip_from and self._fast_forward(due, horizon)):
+                scheduler.run_next()
+        scheduler.now = max(scheduler.now, time)
 
-    def _wound_on(self, due: int, limit: int) -> bool:
-        stage = self._stage
-        quiet_from = stage.scheduler.last_activity_at + required_quiet_time(stage)
+    def _fast_forward(self, due: int, limit: int) -> bool:
+        state = self._state
+        quiet_from = state.scheduler.last_activity_at + required_quiet_time(state)
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
-        wound, self._skip_from = fast_forward(stage, self.processes.values(), limit)
-        return wound
+        moved, self._skip_from = fast_forward(state, self.processes.values(), limit)
+        return moved
 
     def run_until_quiet(self, limit: int) -> bool:
         """Runs until only heartbeats and polls have happened for a while and nothing else is
         pending; returns false if the limit comes first.
         """
-        agenda = self._stage.scheduler
-        while not is_quiet(self._stage):
-            due = agenda.next_at()
+        scheduler = self._state.scheduler
+        while not is_quiet(self._state):
+            due = scheduler.next_at()
             if due is None or due > limit:
                 return False
-            agenda.step()
+            scheduler.step()
         return True
 
     # processes
@@ -282,7 +282,7 @@ class World:
         if program.name in self.processes:
             raise InputError(f"process {program.name!r} runs already")
         process = SimulatedProcess(
-            self._stage, self._node, program, lambda: self._cluster, self._ended
+            self._state, self._broker, program, lambda: self._cluster, self._ended
         )
         self.processes[program.name] = process
         process.start()
@@ -309,11 +309,11 @@ class World:
     def delete_topic(self, topic: str) -> None:
         del self._topics[topic]
         self._change_topics()
-        self._node.delete_topics((topic,))
+        self._broker.delete_topics((topic,))
 
     def _change_topics(self) -> None:
         self._cluster = Cluster(self._topics)
-        self._stage.add_record(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
+        self._state.add_record(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
         for process in self.processes.values():
             process.refresh_metadata(self._metadata_age)
 
@@ -321,25 +321,27 @@ class World:
 
     def stop_coordinator(self) -> None:
         """Stops the broker's process at once; all connections break."""
-        self._node.stop()
+        self._broker.stop()
 
     def start_coordinator(self, load_time: int = 0) -> None:
         """Starts the broker, which loads its journal."""
-        self._node.start(load_time)
+        self._broker.start(load_time)
 
     def move_coordinator(self, load_time: int = 0) -> None:
         """Moves the coordinator to another broker in an orderly way."""
-        self._node.move_coordinator(load_time)
+        self._broker.move_coordinator(load_time)
 
     def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
         """Crashes the broker at the next append, and restarts it after the downtime."""
-        self._node.crash_at(boundary, downtime, load_time)
+        self._broker.crash_at(boundary, downtime, load_time)
 
-    def _break_links(self) -> None:
-        stage = self._stage
+    def _break_connections(self) -> None:
+        state = self._state
         for process in self.processes.values():
-            if process.link is not None:
-                stage.scheduler.add(stage.now + stage.network.max_latency, process.link.disconnect)
+            if process.connection is not None:
+                state.scheduler.add(
+                    state.now + state.network.max_latency, process.connection.disconnect
+                )
 
     def check_invariants(self) -> None:
         if self.coordinator is not None:
