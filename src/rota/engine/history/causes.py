@@ -376,7 +376,11 @@ def _leave_cause_without_reason(
 ) -> _StatedCause:
     """Decides whether a member was closed or left because it polled too late."""
     at, member = evidence.first.at, evidence.member(member_id)
-    if member is None or member.static_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
+    if (
+        member is None
+        or member.group_instance_id is not None
+        or member.library in NO_POLL_LIMIT_LIBRARIES
+    ):
         return RebalanceCause.LEFT, None, text  # what is static falls silent
     interval = member.rebalance_timeout or 0
     if _find_last_join(evidence, member.member_id) > at - interval:
@@ -709,7 +713,7 @@ def _guess_cause(case: _JournalCase) -> RebalanceCause:
 
 def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceCause:
     """Guesses how a member left from the time since its last commit."""
-    is_static = member.static_id is not None
+    is_static = member.group_instance_id is not None
     if case.before.kind is GroupType.CONSUMER and is_static:
         return RebalanceCause.SILENT  # it is only away, until its session is over
     committed = case.last_commit(member)

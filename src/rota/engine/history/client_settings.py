@@ -298,7 +298,7 @@ class ClientLibrary:
         names = self.separator.join(self.names.get(name, name) for name in strategies)
         return self.strategy.replace(VALUE_PLACEHOLDER, names)
 
-    def static_id(self) -> str | None:
+    def group_instance_id(self) -> str | None:
         return None if self.static is None else self.static + self.static_needs
 
     def session_setting(self, milliseconds: int) -> str | None:

@@ -179,7 +179,7 @@ def _ownership_rows(group: str, spans: list[_OwnershipSpan]) -> list[PartitionOw
             member_id=span.owner.member_id,
             client_id=span.owner.client_id,
             client_host=span.owner.client_host,
-            static_id=span.owner.static_id,
+            group_instance_id=span.owner.group_instance_id,
             since=span.since,
             until=span.until,
             from_generation=span.from_generation,
@@ -320,7 +320,7 @@ class ClassicGroupReader:
         found = [self._unchanged_member(strategy, one) for one in saved]
         new = [one for one, known in zip(saved, found, strict=True) if known is None]
         decoded = consumer_protocol.decode_subscriptions(
-            [(one.subscription, one.static_id) for one in new]
+            [(one.subscription, one.group_instance_id) for one in new]
         )
         made = (
             self._consumer(entry.group, strategy, *piece)

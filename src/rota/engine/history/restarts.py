@@ -313,8 +313,12 @@ class _RolloutRun:
         """Adds a rebalance; returns False and changes nothing if it cannot belong to this run."""
         assert step.before is not None
         diff = diff_generations(step.before, step.after)
-        new = {member.static_id: member for member in diff.returned_static}
-        olds = [one for one in step.before.members if one.static_id in new and one.static_id]
+        new = {member.group_instance_id: member for member in diff.returned_static}
+        olds = [
+            one
+            for one in step.before.members
+            if one.group_instance_id in new and one.group_instance_id
+        ]
         went, came = [*diff.gone, *olds], [*diff.joined, *diff.returned_static]
         if not went and not came:
             return True
@@ -376,7 +380,7 @@ def _closest_match(
 
 def _name_similarity(one: GenerationMember, other: GenerationMember) -> int:
     """Scores two names: same static id, then same client id, then the common prefix."""
-    if one.static_id is not None and one.static_id == other.static_id:
+    if one.group_instance_id is not None and one.group_instance_id == other.group_instance_id:
         return 2 << 20
     if one.client_id == other.client_id:
         return 1 << 20

@@ -27,7 +27,11 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 
 def member_identity(member: GenerationMember) -> str:
     """Returns the key of a member across generations."""
-    return member.member_id if member.static_id is None else f"static {member.static_id}"
+    return (
+        member.member_id
+        if member.group_instance_id is None
+        else f"static {member.group_instance_id}"
+    )
 
 
 def assigned_counts(generation: Generation) -> dict[str, int]:
@@ -103,8 +107,8 @@ class ProblemCache:
         found = self._known.get(key)
         if found is None:
             group = {
-                name: Subscription(topics=topics, static_id=static_id)
-                for name, static_id, topics in sorted_members
+                name: Subscription(topics=topics, group_instance_id=group_instance_id)
+                for name, group_instance_id, topics in sorted_members
             }
             found = self._known[key] = Problem.from_group(Cluster(counts), group)
         return found
@@ -194,7 +198,8 @@ class GroupSnapshot:
         self._index = index
         self.members = members
         self.problem = index.problems.problem(
-            ((member.member_id, member.static_id, member.topics) for member in members), counts
+            ((member.member_id, member.group_instance_id, member.topics) for member in members),
+            counts,
         )
         #: What strategies give: policies often meet with the same owners.
         self.placements: dict[tuple[str, bytes], SnapshotPlacement] = {}

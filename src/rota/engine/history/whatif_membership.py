@@ -303,7 +303,9 @@ class _StaticMembership:
         if application is None:
             application = self._applications.get(self._before.get(member.member_id, ""))
         if application is None:
-            application = _Application(member.member_id, member.static_id or member.member_id)
+            application = _Application(
+                member.member_id, member.group_instance_id or member.member_id
+            )
         self._applications[member.member_id] = application
         application.topics = member.topics
         self._present[application.name] = application
@@ -339,7 +341,7 @@ class _StaticMembership:
                 SnapshotMember(
                     self.index.number(f"person {application.name}"),
                     application.name,
-                    application.static_id,
+                    application.group_instance_id,
                     application.topics,
                 )
                 for application in self._present.values()

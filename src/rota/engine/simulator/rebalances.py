@@ -192,7 +192,7 @@ class _AttemptReader:
         self._offset += 1
         if isinstance(entry, GroupMetadataEntry):
             self._members = [
-                self.names.get(member.member_id, member.static_id or member.member_id)
+                self.names.get(member.member_id, member.group_instance_id or member.member_id)
                 for member in entry.members
             ]
             if self._offset in self._positions:

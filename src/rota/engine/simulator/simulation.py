@@ -138,7 +138,7 @@ class ScenarioRunner:
             client_id=members.client_id.format(
                 group=scenario.group, name=name, start=_pod_suffix(bits, 5)
             ),
-            static_id=name if is_static else None,
+            group_instance_id=name if is_static else None,
             session_timeout=members.session,
             heartbeat_interval=min(members.heartbeat + drift, members.session - 1),
             max_poll_interval=members.max_poll,
