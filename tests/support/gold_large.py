@@ -336,7 +336,7 @@ class Restarts:
             "stopped": stopped,
             "stopped_after": int(stopped * then),
             "libraries": ["java"],
-            "headline": f"{told}, {moved} moved though {least} had to.",
+            "headline": f"{told}, {moved} moved; {least} moves were necessary.",
             "steps": [] if self.kept else ["group.instance.id: a name of each member's own"],
         }
         return arrow.rows_to_batch(ADVICE, [row])

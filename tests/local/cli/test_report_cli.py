@@ -53,30 +53,30 @@ SUMMARY = f"""\
 DEMO: simulated data, not a real cluster
 
 orders-app: 28 rebalances in 6 h, 8 of them one rolling deploy of 4 members; 380
-partitions stopped, 131 moved though 54 had to. Use cooperative-sticky and
-static membership with a session timeout of 45s: 2 rebalances instead of 28, 3
-stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
+partitions stopped, 131 moved; 54 moves were necessary. Use cooperative-sticky
+and static membership with a session timeout of 45s: 2 rebalances instead of 28,
+3 stopped instead of 380, 3 moved instead of 131. Most lag: 43 min, orders-0 at
 2026-11-15 06:40:35Z, 41 min after a rebalance. The change works for the
 members' clients: Java.
-  1. Give every process group.instance.id=ID (the Java client 2.3 or newer),
-     with an ID of its own that stays the same over restarts and deploys: the
-     name of a StatefulSet's pod or of a host, not that of a Deployment's pod.
-     Two processes with the same one shut each other out.
+  1. Give every process group.instance.id=ID (Java client 2.3 or newer), with an
+     ID of its own that stays the same over restarts and deploys: the name of a
+     StatefulSet's pod or of a host, not that of a Deployment's pod. Two
+     processes with the same ID fence each other.
   2. Set session.timeout.ms=45000. The session must not be above the broker's
      group.max.session.timeout.ms, 1800000 if not set.
-  3. Mind: a static member keeps its partitions while it restarts; nobody reads
-     them until it is back, or for 45s if it never is (rota simulate shows how
-     long partitions stand still). To scale down, remove it with the admin
-     client, do not wait.
-  4. Make sure of the Java client 2.4 or newer.
-  5. Leave out the next step if all members are Java's of 3.0 or newer and never
-     set the list: their default list has both.
+  3. Note: a static member keeps its partitions while it restarts; nobody reads
+     them until it is back, or for 45s if it does not come back (rota simulate
+     shows how long partitions are stopped). To scale down, remove the member
+     with the admin client instead of waiting.
+  4. Check that every member runs Java client 2.4 or newer.
+  5. Skip the next step if all members run Java client 3.0 or newer and do not
+     set the list: the default list has both.
   6. Restart the members one after the other with
      {BOTH}:
-     the group goes on with range until all have it.
+     the group continues with range until all members have it.
   7. Restart them one after the other again with
      {COOPERATIVE}:
-     the group turns cooperative.
+     the group becomes cooperative.
 
 #  group                         rebalances  stopped    moved   needed      lag
    verdict

@@ -182,7 +182,7 @@ def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
     assert connect.lag is None
     assert connect.status is None
     assert connect.first_line == (
-        "connect-sink: 3 rebalances. What moved is not known: its members are not consumers "
+        "connect-sink: 3 rebalances. The moves are not known: its members are not consumers "
         "(connect)."
     )
 

@@ -37,7 +37,7 @@ JAVA = Written(
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor",
     "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor,"
     "org.apache.kafka.clients.consumer.RangeAssignor",
-    "group.instance.id=ID (the Java client 2.3 or newer)",
+    "group.instance.id=ID (Java client 2.3 or newer)",
     "session.timeout.ms=45000",
     "session.timeout.ms=600000",
 )

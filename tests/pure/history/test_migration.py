@@ -23,30 +23,29 @@ def can(used: str, wanted: str, *names: str | None) -> bool:
 IDS = (
     "Give every process {}, with an ID of its own that stays the same over restarts and deploys: "
     "the name of a StatefulSet's pod or of a host, not that of a Deployment's pod. Two processes "
-    "with the same one shut each other out."
+    "with the same ID fence each other."
 )
 AT_MOST = (
     "The session must not be above the broker's group.max.session.timeout.ms, 1800000 if not set."
 )
 SESSION = f"Set {{}}. {AT_MOST}"
-MIND = (
-    "Mind: a static member keeps its partitions while it restarts; nobody reads them until it is "
-    "back, or for {} if it never is (rota simulate shows how long partitions stand still). To "
-    "scale down, remove it with the admin client, do not wait."
+NOTE = (
+    "Note: a static member keeps its partitions while it restarts; nobody reads them until it is "
+    "back, or for {} if it does not come back (rota simulate shows how long partitions are "
+    "stopped). To scale down, remove the member with the admin client instead of waiting."
 )
 FIRST = (
-    "Restart the members one after the other with {}: the group goes on with range until all have "
-    "it."
+    "Restart the members one after the other with {}: the group continues with range until all "
+    "members have it."
 )
 AGAIN = "Restart them one after the other again with {}"
-TURNS = f"{AGAIN}: the group turns cooperative."
+TURNS = f"{AGAIN}: the group becomes cooperative."
 STOP = (
-    "Stop all members: {} cannot have eager and cooperative strategies in one list, so there is "
-    "no way from one to the other while the group runs."
+    "Stop all members: {} cannot have eager and cooperative strategies in one list, so the "
+    "group cannot change over while it runs."
 )
 BY_DEFAULT = (
-    "Leave out the next step if all members are {} and never set the list: their default list has "
-    "both."
+    "Skip the next step if all members run {} and do not set the list: the default list has both."
 )
 CLASSES = "org.apache.kafka.clients.consumer"
 LIST = "partition.assignment.strategy"
@@ -56,6 +55,7 @@ WITHOUT = (
     f", and without {LIST}, session.timeout.ms and heartbeat.interval.ms, which are then the "
     "broker's"
 )
+BROKERS = "Check that the brokers run Kafka 4.0 or newer, and every member"
 CHANGES = "Restart the members one after the other with {}. The group changes over while it runs."
 
 
@@ -65,8 +65,8 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
         (
             client_settings.JAVA,
             [
-                "Make sure of the Java client 2.4 or newer.",
-                BY_DEFAULT.format("Java's of 3.0 or newer"),
+                "Check that every member runs Java client 2.4 or newer.",
+                BY_DEFAULT.format("Java client 3.0 or newer"),
                 FIRST.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor,{CLASSES}.RangeAssignor"),
                 TURNS.format(f"{LIST}={CLASSES}.CooperativeStickyAssignor"),
             ],
@@ -74,7 +74,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
         (
             client_settings.ROTA,
             [
-                BY_DEFAULT.format("Rota's"),
+                BY_DEFAULT.format("Rota"),
                 FIRST.format(f"{LIST}=cooperative-sticky,range"),
                 TURNS.format(f"{LIST}=cooperative-sticky"),
             ],
@@ -89,7 +89,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
         (
             client_settings.LIBRDKAFKA,
             [
-                "Make sure of librdkafka 1.6 or newer.",
+                "Check that every member runs librdkafka 1.6 or newer.",
                 STOP.format("librdkafka"),
                 f"Start them with {LIST}=cooperative-sticky.",
             ],
@@ -97,7 +97,7 @@ CHANGES = "Restart the members one after the other with {}. The group changes ov
         (
             client_settings.KAFKA_PYTHON,
             [
-                "Make sure of kafka-python 3.0 or newer.",
+                "Check that every member runs kafka-python 3.0 or newer.",
                 STOP.format("kafka-python"),
                 f"Start them with {PYTHON}="
                 "[kafka.coordinator.assignors.cooperative_sticky.CooperativeStickyAssignor].",
@@ -113,7 +113,7 @@ def test_one_that_refuses_stops_them_all() -> None:
     assert steps(
         "range", "cooperative-sticky", client_settings.JAVA, client_settings.LIBRDKAFKA, None
     ) == [
-        "Make sure of the Java client 2.4 or newer and librdkafka 1.6 or newer.",
+        "Check that every member runs Java client 2.4 or newer, or librdkafka 1.6 or newer.",
         STOP.format("librdkafka"),
         f"Start them with this. Java and unknown (as Java): {LIST}="
         f"{CLASSES}.CooperativeStickyAssignor; librdkafka: {LIST}=cooperative-sticky.",
@@ -169,7 +169,7 @@ def test_two_eager_strategies_go_side_by_side_everywhere(name: str, both: str, a
     [
         (
             client_settings.JAVA,
-            "group.instance.id=ID (the Java client 2.3 or newer)",
+            "group.instance.id=ID (Java client 2.3 or newer)",
             "session.timeout.ms=120000",
         ),
         (
@@ -209,11 +209,11 @@ def test_static_members_need_ids_that_last_and_a_session(
     assert steps("range", "range, static 2min", name) == [
         IDS.format(static),
         SESSION.format(session),
-        MIND.format("2min"),
+        NOTE.format("2min"),
     ]
     assert steps("range, static 12s", "range, static 2min", name) == [
         SESSION.format(session),
-        MIND.format("2min"),
+        NOTE.format("2min"),
     ]
     removed = static.partition(" (")[0]
     assert steps("range, static 12s", "range", name) == [
@@ -231,14 +231,14 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
     )
     assert steps("range", "sticky, static 45s", *names) == [
         IDS.format("this") + " franz-go: kgo.InstanceID(ID); Java and unknown (as Java): "
-        "group.instance.id=ID (the Java client 2.3 or newer); "
+        "group.instance.id=ID (Java client 2.3 or newer); "
         "kafka-python: group_instance_id=ID (kafka-python 2.3 or newer); "
         "sarama: config.Consumer.Group.InstanceId = ID "
         "(it asks for a config.Version of sarama.V2_3_0_0 or newer).",
         SESSION.format("this") + " franz-go: kgo.SessionTimeout(45*time.Second); Java and unknown "
         "(as Java): session.timeout.ms=45000; kafka-python: session_timeout_ms=45000; "
         "sarama: config.Consumer.Group.Session.Timeout = 45 * time.Second.",
-        MIND.format("45s"),
+        NOTE.format("45s"),
         FIRST.format("this") + " franz-go: kgo.Balancers(kgo.StickyBalancer(), "
         f"kgo.RangeBalancer()); Java and unknown (as Java): {LIST}={CLASSES}.StickyAssignor,"
         f"{CLASSES}.RangeAssignor; kafka-python: {PYTHON}="
@@ -259,7 +259,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             client_settings.JAVA,
             "KIP-848 uniform",
             [
-                "Make sure of brokers of Kafka 4.0 or newer, and of the Java client 4.0 or newer.",
+                f"{BROKERS} Java client 4.0 or newer.",
                 CHANGES.format(f"group.protocol=consumer{WITHOUT}"),
             ],
         ),
@@ -267,7 +267,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             client_settings.LIBRDKAFKA,
             "KIP-848 range",
             [
-                "Make sure of brokers of Kafka 4.0 or newer, and of librdkafka 2.12 or newer.",
+                f"{BROKERS} librdkafka 2.12 or newer.",
                 CHANGES.format(f"group.protocol=consumer and group.remote.assignor=range{WITHOUT}"),
             ],
         ),
@@ -275,8 +275,7 @@ def test_a_group_of_many_libraries_has_a_line_for_each() -> None:
             client_settings.FRANZ_GO,
             "KIP-848 uniform",
             [
-                "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
-                "recommends Kafka 4.3).",
+                f"{BROKERS} franz-go 1.22 or newer (which recommends Kafka 4.3).",
                 CHANGES.format("kgo.ServerSideBalancer() and kgo.Balancers(kgo.StickyBalancer())"),
             ],
         ),
@@ -291,8 +290,8 @@ def test_the_brokers_protocol_needs_new_brokers_and_clients(
 def test_the_brokers_protocol_for_many_names_each_client() -> None:
     names = (client_settings.JAVA, client_settings.FRANZ_GO, client_settings.LIBRDKAFKA)
     assert steps("range", "KIP-848 range", *names) == [
-        "Make sure of brokers of Kafka 4.0 or newer, and of franz-go 1.22 or newer (which "
-        "recommends Kafka 4.3), the Java client 4.0 or newer and librdkafka 2.12 or newer.",
+        f"{BROKERS} franz-go 1.22 or newer (which recommends Kafka 4.3), or Java client 4.0 or "
+        "newer, or librdkafka 2.12 or newer.",
         CHANGES.format("this")
         + " franz-go: kgo.ServerSideBalancer() and kgo.Balancers(kgo.RangeBalancer()); "
         "Java and librdkafka: group.protocol=consumer and group.remote.assignor=range"
@@ -307,7 +306,7 @@ def test_its_session_timeout_is_the_brokers() -> None:
         "groups), after raising the broker's group.consumer.max.session.timeout.ms, 60000 if not "
         "set."
     )
-    assert mind == MIND.format("5min")
+    assert mind == NOTE.format("5min")
     _, session, *_ = steps("range", "KIP-848 uniform, static 45s", client_settings.FRANZ_GO)
     assert session == (
         "Set consumer.session.timeout.ms=45000 for the group (kafka-configs --entity-type groups)."
@@ -347,9 +346,9 @@ def test_another_strategy_of_the_brokers_and_back_to_members(
 @pytest.mark.parametrize("used", ["KIP-848 uniform", "KIP-848 range, static 10min"])
 def test_a_session_comes_with_the_protocol_that_takes_it(used: str) -> None:
     *ids, mind, restart = steps(used, "sticky, static 10min", client_settings.JAVA)
-    given = "group.instance.id=ID (the Java client 2.3 or newer)"
+    given = "group.instance.id=ID (Java client 2.3 or newer)"
     assert ids == ([] if "static" in used else [IDS.format(given)])
-    assert mind == MIND.format("10min")
+    assert mind == NOTE.format("10min")
     assert restart == (
         "Restart the members one after the other with group.protocol=classic and "
         f"{LIST}={CLASSES}.StickyAssignor and session.timeout.ms=600000, and without "
@@ -375,7 +374,7 @@ def test_libraries_that_have_no_way_are_named() -> None:
         f"{restart} sarama: no such setting."
     ]
     assert steps("range", "KIP-848 uniform", client_settings.SARAMA) == [
-        "Make sure of brokers of Kafka 4.0 or newer.",
+        "Check that the brokers run Kafka 4.0 or newer.",
         f"{restart} The group changes over while it runs. sarama: no such setting.",
     ]
     assert steps("KIP-848 uniform", "range", client_settings.JAVA, client_settings.AIOKAFKA) == [
@@ -388,7 +387,7 @@ def test_libraries_that_have_no_way_are_named() -> None:
 def test_a_migration_that_was_left_half_way_is_finished_in_one_restart() -> None:
     assert steps("cooperative-sticky, eager", "cooperative-sticky", client_settings.JAVA) == [
         f"Restart the members one after the other with {LIST}={CLASSES}.CooperativeStickyAssignor: "
-        "the group turns cooperative."
+        "the group becomes cooperative."
     ]
 
 

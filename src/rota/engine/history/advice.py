@@ -38,7 +38,6 @@ from rota.engine.history.facts import (
     WhatIf,
 )
 from rota.engine.history.policies import (
-    CONSUMER_PROTOCOL_TYPE,
     OTHER_SOLVER,
     GroupPolicy,
     MembershipType,
@@ -49,6 +48,7 @@ from rota.engine.history.policies import (
     parse_last_used,
     parse_policy,
 )
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 #: ``group.consumer.max.session.timeout.ms``.
 MAX_CONSUMER_SESSION_TIMEOUT = 60_000
@@ -126,7 +126,7 @@ def _static_steps(
         yield format_step(
             "Give every process {}, with an ID of its own that stays the same over restarts and "
             "deploys: the name of a StatefulSet's pod or of a host, not that of a Deployment's "
-            "pod. Two processes with the same one shut each other out.",
+            "pod. Two processes with the same ID fence each other.",
             libraries,
             ClientLibrary.group_instance_id,
         )
@@ -148,10 +148,10 @@ def _static_steps(
             f"Set {{}}. {_SESSION_LIMIT_HINT}", libraries, lambda one: one.session_setting(session)
         )
     yield (
-        "Mind: a static member keeps its partitions while it restarts; nobody reads them until "
-        f"it is back, or for {format_timeout(session)} if it never is (rota simulate shows "
-        "how long "
-        "partitions stand still). To scale down, remove it with the admin client, do not wait."
+        "Note: a static member keeps its partitions while it restarts; nobody reads them until "
+        f"it is back, or for {format_timeout(session)} if it does not come back (rota simulate "
+        "shows how long partitions are stopped). To scale down, remove the member with the admin "
+        "client instead of waiting."
     )
 
 
@@ -182,7 +182,7 @@ def _strategy_steps(
             lambda one: one.classic_protocol_setting(wanted.strategy, session),
         )
         return
-    if used.strategy == wanted.strategy:  # an eager one stands beside it
+    if used.strategy == wanted.strategy:  # the list has an eager strategy too
         yield format_step(
             f"{restart}{switch}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
         )
@@ -190,12 +190,12 @@ def _strategy_steps(
     crosses = wanted.protocol is not used.protocol
     since = [one.cooperative for one in libraries if one.cooperative]
     if wanted.strategy == COOPERATIVE_STICKY and since:
-        yield f"Make sure of {join_names(since)}."
+        yield f"Check that every member runs {', or '.join(dict.fromkeys(since))}."
     refusing = [one.name for one in libraries if not one.mixes]
     if crosses and refusing:
         yield (
             f"Stop all members: {join_names(refusing)} cannot have eager and cooperative "
-            "strategies in one list, so there is no way from one to the other while the group runs."
+            "strategies in one list, so the group cannot change over while it runs."
         )
         yield format_step(
             "Start them with {}.", libraries, lambda one: one.strategy_setting(wanted.strategy)
@@ -204,12 +204,11 @@ def _strategy_steps(
     both = [one.both for one in libraries]
     if crosses and used.strategy == "range" and all(both):
         yield (
-            f"Leave out the next step if all members are {join_names(both)} and never set the "
-            "list: "
-            "their default list has both."
+            f"Skip the next step if all members run {join_names(both)} and do not set the list: "
+            "the default list has both."
         )
     yield format_step(
-        f"{restart}: the group goes on with {used.strategy} until all have it.",
+        f"{restart}: the group continues with {used.strategy} until all members have it.",
         libraries,
         lambda one: one.strategy_setting(wanted.strategy, used.strategy),
     )
@@ -224,8 +223,8 @@ def _consumer_protocol_steps(
     wanted: GroupPolicy, libraries: Sequence[ClientLibrary]
 ) -> Iterator[str]:
     clients = [one.consumer_protocol.client for one in libraries if one.consumer_protocol]
-    also = f", and of {join_names(clients)}" if clients else ""
-    yield f"Make sure of brokers of Kafka {MIN_BROKER_VERSION} or newer{also}."
+    runs = f", and every member {', or '.join(dict.fromkeys(clients))}" if clients else ""
+    yield f"Check that the brokers run Kafka {MIN_BROKER_VERSION} or newer{runs}."
     yield format_step(
         "Restart the members one after the other with {}. The group changes over while it runs.",
         libraries,
@@ -235,13 +234,13 @@ def _consumer_protocol_steps(
 
 CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
 
-#: A policy that does more harm than the best by up to this share of what there was is as good.
+#: Policies whose harm exceeds the least by up to this share of the actual harm count as equal.
 NEAR_BEST_SHARE = 0.01
 
 #: A change has to save this share of the damage ...
 MIN_SAVED_SHARE = 0.1
 
-#: ... and at least so many partitions; for less no larger change is advised than need be.
+#: ... and at least this number of partitions.
 MIN_SAVED_PARTITIONS = 10
 
 
@@ -255,9 +254,9 @@ class PolicyTotal:
     moved_min: int = 0
     stopped: int = 0
     needless: int = 0
-    #: Members without anything to do, after all rebalances together.
+    #: Members without partitions, summed over all rebalances.
     idle: int = 0
-    #: Largest load less smallest, likewise.
+    #: Largest load minus smallest, summed likewise.
     spread: int = 0
 
     @property
@@ -340,7 +339,7 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
     group, number = generations[0].group, len(steps)
     strategy = generations[-1].strategy or "none"
     kinds = {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}
-    why = "not all of its members' bytes could be read"
+    why = "the data of some members could not be decoded"
     if kinds:
         why = f"its members are not consumers ({', '.join(sorted(kinds))})"
     return Advice(
@@ -357,7 +356,7 @@ def _advise_unreadable(generations: Sequence[Generation], steps: Sequence[Rebala
         stopped=None,
         stopped_after=None,
         libraries=_last_libraries(generations),
-        headline=f"{group}: {_format_count(number, 'rebalance')}. What moved is not known: {why}.",
+        headline=f"{group}: {_format_count(number, 'rebalance')}. The moves are not known: {why}.",
         steps=(),
     )
 
@@ -463,9 +462,9 @@ class _AdviceCase:
             text += f" ({', '.join(known)})"
         text += f"; {_format_count(used.stopped, 'partition')} stopped, {used.moved} moved"
         if used.moved:
-            needless = used.needless
-            had = "none had to" if needless == used.moved else f"{used.moved - needless} had to"
-            text += f" though {had}" if needless else ", all of which had to"
+            needed = used.moved - used.needless
+            moves = "move was" if needed == 1 else "moves were"
+            text += f"; {'all' if needed == used.moved else needed} {moves} necessary"
         return text
 
     def _deployed(self, name: str) -> int:
@@ -484,9 +483,9 @@ class _AdviceCase:
                     f"{self._saved(best)}."
                 )
             case "keep":
-                return f"Keep {self._policy.label}: nothing that would be much better was found."
+                return f"Keep {self._policy.label}: no other policy is much better."
             case _:
-                return f"Its strategy, {self._policy.strategy}, is not one that Rota knows."
+                return f"Rota does not know its strategy, {self._policy.strategy}."
 
     def _saved(self, best: PolicyTotal) -> str:
         pairs = (
@@ -504,18 +503,16 @@ class _AdviceCase:
                 CLIENT_LIBRARIES[UNKNOWN_LIBRARY]
             ]
             text = (
-                f"{_format_count(self._slow, 'rebalance')} came of slow polls, which no "
-                "policy mends: "
+                f"Slow polls caused {_format_count(self._slow, 'rebalance')}, which no policy "
+                "prevents: {}."
             )
-            steps.append(
-                format_step(text + "{}.", late, lambda one: one.slow_poll_hint, several="do this")
-            )
+            steps.append(format_step(text, late, lambda one: one.slow_poll_hint, several="do this"))
         if self._silent:
             steps.append(
-                f"{_format_count(self._silent, 'rebalance')} came of members that fell "
-                "silent, which no "
-                "policy mends: look for crashes, long pauses of the process or a lost network then "
-                "(gold/rebalances names them)."
+                "Members that stopped sending heartbeats caused "
+                f"{_format_count(self._silent, 'rebalance')}, which no policy prevents: look for "
+                "crashes, long pauses of the process or network failures at those times "
+                "(gold/rebalances lists them)."
             )
         if verdict == CHANGE:
             if UNKNOWN_LIBRARY in self.libraries:
@@ -523,15 +520,15 @@ class _AdviceCase:
             steps += list_migration_steps(self._policy, parse_policy(best.policy), self._able)
             if self._policy.solver == OTHER_SOLVER:
                 steps.append(
-                    f"What {self._policy.strategy} gave here is neither Rota's nor Java's "
-                    "placement: what the change saves is an estimate."
+                    f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: "
+                    "the saving is an estimate."
                 )
         return tuple(steps)
 
 
 def _unknown_library_step(libraries: Sequence[str]) -> str:
     some, theirs = (" of some members", " for them") if len(libraries) > 1 else ("", "")
-    return f"The client library{some} could not be told: settings are named as in Java{theirs}."
+    return f"The client library{some} is unknown: settings are named as in Java{theirs}."
 
 
 def _describe_change(used: GroupPolicy, wanted: GroupPolicy) -> str:

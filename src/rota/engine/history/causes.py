@@ -84,16 +84,16 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 LATEST_TIME = np.iinfo(np.int64).max
 
-#: Commits so close to each other are one.
+#: Commits that are this close count as one.
 SAME_COMMIT_GAP = 10
 
-#: So many times in a row it must have been the same, to speak of a rhythm.
+#: Number of equal gaps that make a rhythm.
 MIN_RHYTHM_GAPS = 4
 
 #: By how much the longest time between two commits may exceed the shortest.
 MAX_RHYTHM_RATIO = 1.25
 
-#: No more of a partition's commits are looked at for a rhythm.
+#: Number of a partition's last commits that are checked for a rhythm.
 MAX_RHYTHM_COMMITS = 64
 
 #: A commit that comes before this share of the shortest time is out of the rhythm.
@@ -174,16 +174,16 @@ def select_commits(
     return order[kept]
 
 
-#: How far a line may seem to be from the entry that it belongs to.
+#: Largest difference between the times of a line and its journal entry.
 LOG_TIME_SLACK = 1_000
 
-#: A line with a step's number that is so much older is of a former life of the group.
+#: A line with the same generation that is this much older is of a former life of the group.
 FORMER_LIFE_AGE = 10_000
 
 #: How long after its last commit a client that is closed leaves.
 MAX_CLOSE_DELAY = 250
 
-#: So many further reasons are told.
+#: Number of further reasons in an explanation.
 MAX_FURTHER_REASONS = 5
 
 NO_REASON = "not provided"
@@ -233,9 +233,9 @@ class _LogEvidence:
     step: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Which lines called the members to join, or raised the epoch: at least one.
+    #: Positions of the lines that call to join, or raise the epoch; at least one.
     calls: tuple[int, ...]
-    #: None where the generation before is none, or not known.
+    #: None if there is no known generation before.
     change: GenerationDiff | None
 
     @property
@@ -414,18 +414,18 @@ def _consumer_leave_cause(
     # where nobody commits, that it did not says nothing
     is_quiet = is_quiet and find_last_commit(evidence.commits, member.assigned) is not None
     if is_back and is_quiet:
-        return RebalanceCause.SLOW_POLL, None, f"{text} It came back under the same id."
+        return RebalanceCause.SLOW_POLL, None, f"{text} It came back under the same member id."
     if is_back:  # or it had unsubscribed
         return (
             RebalanceCause.UNKNOWN,
             RebalanceCause.SLOW_POLL,
-            f"{text} It came back under the same id.",
+            f"{text} It came back under the same member id.",
         )
     if is_quiet:
         return (
             RebalanceCause.UNKNOWN,
             RebalanceCause.SLOW_POLL,
-            f"{text} It had not committed for long.",
+            f"{text} It had not committed for a long time.",
         )
     return RebalanceCause.LEFT, None, text
 
@@ -603,11 +603,11 @@ class _JournalCase:
         if generation_distance(self.first.generation, self.before.generation) != 1:
             return "generations in between were not saved"
         if self.diff.is_round_due:
-            return "another round was to follow anyway"
+            return "another cooperative round was due"
         if self.diff.lost_members:
             return (
-                f"{_describe_members(self.diff.lost_members, 'had lost what it had')}, and "
-                "may have been first"
+                f"{_describe_members(self.diff.lost_members, 'had lost its partitions')}, and "
+                "may have been the cause"
             )
         return None
 
@@ -615,7 +615,7 @@ class _JournalCase:
 def _cause_without_before(step: Rebalance) -> _InferredCause:
     if step.known_before:
         return RebalanceCause.JOINED, None, "the group was empty before"
-    return RebalanceCause.UNKNOWN, None, "the generation before is not in the evidence"
+    return RebalanceCause.UNKNOWN, None, "the journal does not have the generation before"
 
 
 def _journal_cause(case: _JournalCase) -> _InferredCause:
@@ -628,7 +628,7 @@ def _journal_cause(case: _JournalCase) -> _InferredCause:
     elif not diff.joined and not diff.returned_static:
         cause, reason = _departure_cause(case)
     elif diff.gone or diff.returned_static:
-        reason = "members came and went in one rebalance"
+        reason = "members joined and left in one rebalance"
     else:
         cause, reason = _join_cause(case)
     return (cause, None, reason) if cause else (RebalanceCause.UNKNOWN, _guess_cause(case), reason)
@@ -638,23 +638,23 @@ def _join_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members joined and none left."""
     diff, who = case.diff, _describe_members(case.diff.joined, "joined")
     if not diff.same_work:
-        return None, f"{who}, and more has changed"
+        return None, f"{who}, and more changed"
     return RebalanceCause.JOINED, who
 
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """No member joined or left."""
     diff = case.diff
-    reason = "nothing differs from the generation before"
+    reason = "nothing changed since the generation before"
     cause = None
     if not diff.readable:
-        reason = "the same members; what they asked for cannot be read"
+        reason = "the same members; their subscriptions cannot be decoded"
     elif diff.resubscribed or diff.new_topics:
-        who = _describe_members(diff.resubscribed, "asked for other topics")
+        who = _describe_members(diff.resubscribed, "subscribed to other topics")
         reason = who or f"new topics: {', '.join(diff.new_topics)}"
         cause = RebalanceCause.SUBSCRIPTION
         if diff.grown or diff.strategy:
-            cause, reason = None, f"{reason}, and more has changed"
+            cause, reason = None, f"{reason}, and more changed"
     elif diff.grown:
         reason = f"more partitions: {', '.join(diff.grown)}"
         cause = None if diff.was_owned_before else RebalanceCause.PARTITIONS
@@ -670,9 +670,9 @@ def _departure_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     """Members left and none joined."""
     diff, who = case.diff, _describe_members(case.diff.gone, "gone")
     if not diff.same_work:
-        return None, f"{who}, and more has changed"
+        return None, f"{who}, and more changed"
     if GroupType.CONSUMER in (case.before.kind, case.first.kind):
-        return None, f"{who}: by itself or put out"
+        return None, f"{who}: it left or was removed"
     if all(_was_active(case, member) for member in diff.gone):
         return RebalanceCause.LEFT, f"{who}, soon after a commit"
     return None, f"{who}, some time after its last commit"
@@ -687,9 +687,8 @@ def _was_active(case: _JournalCase, member: GenerationMember) -> bool:
     if session is None or poll is None or committed is None:
         return False
     if member.group_instance_id is not None or member.library in NO_POLL_LIMIT_LIBRARIES:
-        return (
-            case.until - committed < session * FRESH_COMMIT_SHARE
-        )  # such do not leave for polling too late
+        # such members do not leave because they polled too late
+        return case.until - committed < session * FRESH_COMMIT_SHARE
     if case.until - committed >= min(session, poll) * FRESH_COMMIT_SHARE:
         return False
     if case.until - _joined_time(case.before) < poll * YOUNG_MEMBER_SHARE:

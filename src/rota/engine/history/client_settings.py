@@ -68,7 +68,7 @@ ROTA = "rota"
 #: Libraries without a limit on the time between polls: their members do not leave because of it.
 NO_POLL_LIMIT_LIBRARIES = frozenset((SARAMA, FRANZ_GO, KAFKA_GO, KAFKAJS, RUBY_KAFKA, BROD))
 
-#: The client ids that libraries give themselves. Java's names its group: see :func:`_is_javas`.
+#: Default client ids. Java's contains the group: see :func:`_is_java_client_id`.
 _CLIENT_IDS = (
     (re.compile(r"rdkafka(?:$|#)"), LIBRDKAFKA),
     (re.compile(r"kafka-python-\d"), KAFKA_PYTHON),
@@ -102,15 +102,19 @@ class LibrarySigns(NamedTuple):
 
     @classmethod
     def from_saved_member(
-        cls, group: str, strategy: str, saved: GroupMetadataMember, told: Subscription | None
+        cls,
+        group: str,
+        strategy: str,
+        saved: GroupMetadataMember,
+        subscription: Subscription | None,
     ) -> LibrarySigns:
         return cls(
             group=group,
             client_id=saved.client_id,
             group_instance_id=saved.group_instance_id,
             strategy=strategy,
-            version=None if told is None else int.from_bytes(saved.subscription[:2], "big"),
-            user_data=None if told is None else told.user_data,
+            version=None if subscription is None else int.from_bytes(saved.subscription[:2], "big"),
+            user_data=None if subscription is None else subscription.user_data,
         )
 
 
@@ -170,13 +174,12 @@ UNKNOWN_LIBRARY = "unknown"
 #: Where the value goes in a setting.
 VALUE_PLACEHOLDER = "..."
 
-#: What is said of a library that cannot do what the others are told.
 NO_SUCH_SETTING = "no such setting"
 
-#: The version of the brokers' from which on KIP-848 is ready for use.
+#: The first broker version with KIP-848 ready for use.
 MIN_BROKER_VERSION = "4.0"
 
-#: ``max.poll.interval.ms`` where nobody sets it.
+#: The default of ``max.poll.interval.ms``.
 DEFAULT_POLL_INTERVAL = 300_000
 
 #: ``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise.
@@ -247,14 +250,14 @@ def _aiokafka_session_needs(session: int) -> str:
 class ConsumerProtocolSettings:
     """The settings with which a library uses the consumer protocol (KIP-848)."""
 
-    #: The version from which on it has it.
+    #: The first version that supports it.
     client: str
     join_setting: str = "group.protocol=consumer"
-    #: With the settings of the members' own in the place of the dots.
+    #: The dots stand for the classic protocol's settings.
     leave_setting: str = "group.protocol=classic and ..., and without group.remote.assignor"
-    #: How it asks for a strategy of the broker's.
+    #: The setting for each server-side strategy.
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
-    #: It has to name ``uniform``, too.
+    #: Whether even the default, ``uniform``, must be set.
     asks_always: bool = False
     without: str = f", and without {_BROKER_SETTINGS}, which are then the broker's"
 
@@ -268,9 +271,9 @@ class ClientLibrary:
     """The abilities of a client library, and the syntax of its settings."""
 
     name: str
-    #: Those that it may be advised to take; empty: its strategies are its own.
+    #: Strategies that may be advised; empty if the library has only its own.
     strategies: frozenset[str] = frozenset()
-    #: How it calls the strategies that its members may have.
+    #: The library's names for strategies.
     names: Mapping[str, str] = field(default_factory=lambda: _PLAIN_NAMES)
     strategy: str = "partition.assignment.strategy=..."
     #: Between the strategies of a list.
@@ -278,20 +281,20 @@ class ClientLibrary:
     #: None: it has no static members.
     static: str | None = "group.instance.id=ID"
     static_needs: str = ""
-    #: None: no step of Rota's names it.
+    #: None if no step names it.
     session: str | None = "session.timeout.ms=..."
-    #: What a session of so many milliseconds asks for beside itself.
+    #: Other settings that a session timeout of these milliseconds requires.
     session_needs: Callable[[int], str] = lambda _: ""
     duration: Callable[[int], str] = str
-    #: What helps against slow polls; None: it does not know them.
+    #: What helps against slow polls; None if the library has no poll limit.
     slow_poll_hint: str | None = None
-    #: None: it does not know KIP-848.
+    #: None if it does not support KIP-848.
     consumer_protocol: ConsumerProtocolSettings | None = None
-    #: The version from which on it has cooperative-sticky; None: from the first that matters.
+    #: The first version with cooperative-sticky; None if every relevant version has it.
     cooperative: str | None = None
-    #: It takes eager and cooperative strategies in one list.
+    #: Whether one list may have eager and cooperative strategies.
     mixes: bool = False
-    #: The members whose list has range and cooperative-sticky if nobody sets it.
+    #: The versions whose default list has range and cooperative-sticky.
     both: str | None = None
 
     def strategy_setting(self, *strategies: str) -> str:
@@ -308,22 +311,18 @@ class ClientLibrary:
         return setting + self.session_needs(milliseconds)
 
     def consumer_protocol_setting(self, strategy: str) -> str | None:
-        return (
-            None
-            if self.consumer_protocol is None
-            else self.consumer_protocol.settings_for(strategy) + self.consumer_protocol.without
-        )
+        if self.consumer_protocol is None:
+            return None
+        return self.consumer_protocol.settings_for(strategy) + self.consumer_protocol.without
 
     def classic_protocol_setting(self, strategy: str, session: int | None = None) -> str:
         """Returns the settings that take a member back to the classic protocol."""
-        told = self.strategy_setting(strategy)
+        setting = self.strategy_setting(strategy)
         if session is not None:
-            told = join_names((told, self.session_setting(session)))
-        return (
-            told
-            if self.consumer_protocol is None
-            else self.consumer_protocol.leave_setting.replace(VALUE_PLACEHOLDER, told)
-        )
+            setting = join_names((setting, self.session_setting(session)))
+        if self.consumer_protocol is None:
+            return setting
+        return self.consumer_protocol.leave_setting.replace(VALUE_PLACEHOLDER, setting)
 
     def assignor_setting(self, strategy: str) -> str | None:
         return None if self.consumer_protocol is None else self.consumer_protocol.assignor[strategy]
@@ -351,12 +350,12 @@ _JAVA = ClientLibrary(
             COOPERATIVE_STICKY: "CooperativeStickyAssignor",
         },
     ),
-    static_needs=" (the Java client 2.3 or newer)",
+    static_needs=" (Java client 2.3 or newer)",
     slow_poll_hint=_JAVA_SLOW_POLL_HINT,
-    consumer_protocol=ConsumerProtocolSettings(client="the Java client 4.0 or newer"),
-    cooperative="the Java client 2.4 or newer",
+    consumer_protocol=ConsumerProtocolSettings(client="Java client 4.0 or newer"),
+    cooperative="Java client 2.4 or newer",
     mixes=True,
-    both="Java's of 3.0 or newer",
+    both="Java client 3.0 or newer",
 )
 
 _PYTHON_CLASSES = MappingProxyType(
@@ -489,7 +488,7 @@ CLIENT_LIBRARIES: Mapping[str, ClientLibrary] = MappingProxyType(
             strategies=CLASSIC_STRATEGIES,
             slow_poll_hint=_JAVA_SLOW_POLL_HINT,
             mixes=True,
-            both="Rota's",
+            both="Rota",
         ),
     }
 )
@@ -507,17 +506,15 @@ def format_step(
     setting: Callable[[ClientLibrary], str | None],
     several: str = "this",
 ) -> str:
-    """A sentence with what to set in the place of ``{}``.
-
-    Where libraries do not write it alike, or one has no such setting, it says ``several``, and each
-    one's line comes behind it.
+    """Puts the setting into the sentence in place of ``{}``. If the libraries' settings differ, the
+    sentence says ``several``, and each library's setting follows.
     """
     lines: dict[str, list[str]] = {}
     for one in libraries:
         lines.setdefault(setting(one) or NO_SUCH_SETTING, []).append(one.name)
     if len(lines) == 1 and NO_SUCH_SETTING not in lines:
         return text.format(*lines)
-    each = "; ".join(f"{join_names(names)}: {said}" for said, names in lines.items())
+    each = "; ".join(f"{join_names(names)}: {line}" for line, names in lines.items())
     return f"{text.format(several)} {each}."
 
 

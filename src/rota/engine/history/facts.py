@@ -307,24 +307,7 @@ class AdvisedOwnership:
     until: int | None
 
 
-# Who went and came back: restarts, found in the changes of a group's membership.
-#
-# A static member is known by its static id. A dynamic one comes back as a stranger; it is taken for
-# the one that went if the client id and the host say so, or the client id alone, and no other
-# member could be meant. Deployments often change both. Where strangers come one after the other for
-# members that go one after the other, as in a rolling deploy, each is taken for the one that went
-# before it.
-
 MINUTE = 60_000
-
-
-# Policies: what an operator could choose for a group, and what was chosen.
-#
-# A policy has a name that people read and programs may parse: ``range``, ``cooperative-sticky,
-# static 45s``, ``KIP-848 uniform``. Only a policy that was used may be more: ``sticky (exact)``
-# where Rota's own solver placed, ``range (other)`` where neither Rota's strategy of that name nor
-# Java's did, ``cooperative-sticky, eager`` while an eager strategy stands beside it in the members'
-# lists, ``partly static``, or several, as in ``range, then cooperative-sticky``.
 
 SERVER_STRATEGIES = ("uniform", "range")
 

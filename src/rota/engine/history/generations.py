@@ -68,6 +68,7 @@ from rota.engine.model.journal_entry import (
     UnparsedEntry,
 )
 from rota.engine.model.member import OwnedPartitions, Subscription
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.topic import Partitions
 from rota.errors import FormatError
 
@@ -261,10 +262,7 @@ def member_key(member: GenerationMember) -> str:
     return member.group_instance_id or member.member_id
 
 
-#: The protocol type whose bytes are subscriptions and assignments.
-CONSUMER_PROTOCOL_TYPE = "consumer"
-
-#: So many members' libraries are remembered.
+#: Number of members whose libraries are cached.
 LIBRARY_CACHE_SIZE = 10_000
 
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"

@@ -28,10 +28,8 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import observed_protocol
 from rota.engine.history.restarts import DEFAULT_SESSION_TIMEOUT, MAX_SESSION_TIMEOUT, MemberRestart
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.errors import InputError
-
-#: The protocol type of groups of consumers; others (Connect's) assign no partitions.
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 #: Session timeouts that a person would set.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)

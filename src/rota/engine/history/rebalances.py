@@ -22,6 +22,7 @@ import numpy as np
 
 from rota.engine.assignors.problem import count_moves
 from rota.engine.history.facts import (
+    COOPERATIVE_STICKY,
     Generation,
     GenerationMark,
     GenerationMember,
@@ -32,7 +33,6 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.generations import generation_distance, member_key
 from rota.engine.history.snapshot import (
-    COOPERATIVE_STICKY,
     HistoryIndex,
     ProblemCache,
     SnapshotMember,
@@ -44,6 +44,7 @@ from rota.engine.history.snapshot import (
     update_counts,
 )
 from rota.engine.model.member import UNASSIGNED
+from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.topic import IntArray
 
 #: Strategies whose members give everything up before they join.
@@ -176,10 +177,10 @@ def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     """
     if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
         return False
-    given = _assigned_partitions(generation)
+    given = _assigned_pairs(generation)
     wanted = _requested_topics(generation)
     still_there = {member_key(member) for member in following.members}
-    taken = {
+    revoked = {
         (topic, partition)
         for member in generation.members
         if member_key(member) in still_there
@@ -187,24 +188,12 @@ def is_same_rebalance(generation: Generation, following: Generation) -> bool:
         if topic in wanted
         for partition in numbers
     } - given
-    return bool(taken) and not taken.isdisjoint(_assigned_partitions(following))
+    return not revoked.isdisjoint(_assigned_pairs(following))
 
 
 def _requested_topics(generation: Generation) -> frozenset[str]:
     return frozenset().union(*{member.topics for member in generation.members})
 
-
-def _assigned_partitions(generation: Generation) -> set[tuple[str, int]]:
-    return {
-        (topic, partition)
-        for member in generation.members
-        for topic, numbers in member.assigned.items()
-        for partition in numbers
-    }
-
-
-#: The protocol type whose subscriptions and assignments are about partitions.
-CONSUMER_PROTOCOL_TYPE = "consumer"
 
 #: Strategies that do not ask members what they had.
 STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
@@ -365,8 +354,6 @@ def _is_readable_generation(generation: Generation) -> bool:
 
 EAGER_PROTOCOL, COOPERATIVE_PROTOCOL, CONSUMER_PROTOCOL = "eager", "cooperative", "consumer"
 
-BUILT_IN_EAGER = frozenset({"range", "roundrobin", "sticky"})
-
 
 def compute_cost(step: Rebalance, problems: ProblemCache | None = None) -> RebalanceCost:
     """Computes the cost of a rebalance; one that began from nothing, or from an unknown generation,
@@ -408,7 +395,7 @@ def _movable_owners(after: Generation, previous: IntArray, now: IntArray) -> Int
     """Previous owners of what can have moved: under the eager protocol nothing is on its way, so
     what nobody is given is not there to be given.
     """
-    if after.kind is GroupType.CLASSIC and after.strategy not in BUILT_IN_EAGER:
+    if after.kind is GroupType.CLASSIC and after.strategy not in EAGER_STRATEGIES:
         return previous
     return np.where(now == UNASSIGNED, np.int32(UNASSIGNED), previous)
 
@@ -475,7 +462,7 @@ def gave_up_everything(before: Generation, after: Generation, new: GenerationMem
     """
     if after.kind is GroupType.CONSUMER:
         return False
-    if after.strategy in BUILT_IN_EAGER:
+    if after.strategy in EAGER_STRATEGIES:
         return True
     if new.owned or after.strategy != COOPERATIVE_STICKY:
         return not new.owned
@@ -493,7 +480,7 @@ def observed_protocol(step: Rebalance) -> str | None:
     after = step.after
     if after.kind is GroupType.CONSUMER:
         return CONSUMER_PROTOCOL
-    if after.strategy in BUILT_IN_EAGER:
+    if after.strategy in EAGER_STRATEGIES:
         return EAGER_PROTOCOL
     behaved = {
         gave_up_everything(before, now, member)

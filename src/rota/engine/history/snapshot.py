@@ -18,11 +18,15 @@ import numpy.typing as npt
 from rota.engine.assignors.exact.solver import FewestMoves
 from rota.engine.assignors.problem import Claims, Problem
 from rota.engine.formats.hashing import java_sort_key
-from rota.engine.history.facts import Generation, GenerationMember, GroupType, PartitionsByTopic
+from rota.engine.history.facts import (
+    COOPERATIVE_STICKY,
+    Generation,
+    GenerationMember,
+    GroupType,
+    PartitionsByTopic,
+)
 from rota.engine.model.member import UNASSIGNED, Subscription
 from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
-
-COOPERATIVE_STICKY = "cooperative-sticky"
 
 
 def member_identity(member: GenerationMember) -> str:

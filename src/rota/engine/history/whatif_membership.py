@@ -8,7 +8,7 @@ causes a rebalance when the session expires, and another if it comes back later.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -381,7 +381,3 @@ class _StaticMembership:
         if snapshot is not None:
             self._snapshot = snapshot
             self._starts_life = False
-
-
-def only_happening(rebalances: Iterable[WhatIfRebalance]) -> Iterator[WhatIfRebalance]:
-    return (rebalance for rebalance in rebalances if rebalance.snapshot is not None)
