@@ -241,11 +241,14 @@ BAD = {
         event('at = "1m"\ncrash = "billing-3"\n[[events]]\nat = "2m"\njoin = "billing-3"'),
         "line 27: events[0].crash: no such member: 'billing-3'",
     ),
-    "nothing happens": (event('at = "1m"'), "line 25: events[0]: one of join, leave, crash"),
+    "nothing happens": (
+        event('at = "1m"'),
+        "line 25: events[0]: an event needs one of join, leave, crash",
+    ),
     "two things at once": (
         event('at = "1m"\ncrash = "audit"\nleave = "audit"'),
-        "line 25: events[0]: one of join, leave, crash, stall, pause, slow, restart, deploy, "
-        "subscribe, partitions, coordinator_down is needed; not both leave and crash",
+        "line 25: events[0]: an event needs one of join, leave, crash, stall, pause, slow, restart, deploy, "
+        "subscribe, partitions, coordinator_down; not both leave and crash",
     ),
     "what belongs to another event": (
         event('at = "1m"\ncrash = "audit"\ndown = "5s"'),
@@ -299,7 +302,7 @@ BAD = {
     "a number of 5,000 digits": (f"duration = {'9' * 5_000}", "bad.toml: not a scenario: a number"),
     "a number of 5,000 digits for a text": (
         GOOD.replace('"billing"\nduration', f"0x{'f' * 4_500}\nduration"),
-        "line 2: group: must be a text, not so large a number",
+        "line 2: group: must be a text, not such a large number",
     ),
     "a key in a table of an event": (
         event('at = "1m"\n[events.partitions]\norders = 14\n"pay\\u006dents" = "9"'),
@@ -367,7 +370,7 @@ def test_a_mistake_in_a_mapping_is_named_by_key() -> None:
         ({3: 4}, r"^scenario: keys must be texts, not 3$"),
         ({"members": [{"name": "a", None: 1}]}, r"members\[0\]: keys must be texts, not None"),
         ({"topics": {"t\ud800": 1}}, r"topics\.'t\\ud800': has no UTF-8 form"),
-        ({"members": [{"name": "a", "count": -(10**5_000)}]}, r"not so large a number"),
+        ({"members": [{"name": "a", "count": -(10**5_000)}]}, r"not such a large number"),
     ],
     ids=["a topic", "at the top", "of a member", "no UTF-8", "digits"],
 )

@@ -288,7 +288,7 @@ def test_text_mapping_and_scenario_are_taken() -> None:
     "given", ["examples/crash.toml", Path("examples/crash.toml"), b"duration"], ids=type
 )
 def test_a_path_is_no_scenario(given: Any) -> None:
-    with pytest.raises(InputError, match="^scenario: the text of a scenario.* read first"):
+    with pytest.raises(InputError, match="^scenario: pass the text of a scenario.* read first"):
         rota.simulate(given)
 
 

@@ -4,8 +4,8 @@ Start with :func:`explain_rebalance`. Where the broker's log has lines about a r
 states the cause; else the cause is inferred from the journal. The two are never mixed: the journal
 does not correct a stated cause, and an inferred cause is not presented as stated.
 
-Stated by the log ----------------- The first call to join names the cause; what else happened in
-the same rebalance is reported beside it. A rebalance in which another strategy came into use is
+**Stated by the log.** The first call to join names the cause; what else happened in the same
+rebalance is reported beside it. A rebalance in which another strategy came into use is
 still one of a member that joined or left, if the log says so; "strategy changed" is the cause only
 where a member that was already there came with other strategies.
 
@@ -21,9 +21,9 @@ Some lines leave a cause open, and the generations decide:
   left, was closed; one that comes back to a consumer group under the same id was not closed. Where
   that decides nothing, the cause is unknown.
 
-Inferred from the journal ------------------------- The journal has no reasons. What it proves, or
-all but proves, is a cause; where two causes would have left the same entries the cause is unknown,
-and the better guess is reported as a guess. Known causes are
+**Inferred from the journal.** The journal has no reasons. What it proves, or all but proves, is a
+cause; where two causes would have left the same entries the cause is unknown, and the better guess
+is reported as a guess. Known causes are
 
 - **joined**: members came to an empty group, or came while nothing else differs;
 - **subscription changed**, **partitions added**: the same members, and that is what differs;

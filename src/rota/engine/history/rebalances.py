@@ -3,13 +3,14 @@ each one cost.
 
 The cost of a rebalance:
 
-``moved`` partitions whose owner is still a member that subscribes to their topic, and that now have
-another owner or none yet. A partition that a cooperative round took away will be given to someone,
-also where the evidence ends before that. A static member is known by its static id. ``moved_min``
-the smallest number of moves of any assignment with the best balance ``orphaned`` partitions whose
-owner is gone ``stopped`` partitions that a remaining member had to give up: under the eager
-protocol everything it had, under the others only what it did not keep. The rounds of a cooperative
-rebalance add up.
+- ``moved``: partitions that have another owner, or none yet, although the old owner is still a
+  member and subscribes to their topic. A partition that a cooperative round revoked counts even if
+  the journal ends before it is assigned. A static member is known by its static id.
+- ``moved_min``: the smallest number of moves of any assignment with the best balance
+- ``orphaned``: partitions whose owner is gone
+- ``stopped``: partitions that a remaining member had to give up: under the eager protocol all its
+  partitions, under the others only those it did not keep. The rounds of a cooperative rebalance
+  add up.
 """
 
 from __future__ import annotations

@@ -13,21 +13,26 @@ A time in text has no zone; the caller passes the zone.
 
 A message becomes a :class:`LogLine`. Its ``what`` is one of
 
-======================== =====================================================================
-``preparing`` members are called to join; ``generation`` is the one before ``stabilized`` all have
-joined ``generation`` ``assigned`` the leader's assignment for ``generation`` arrived ``emptied``
-the last member is gone, with ``generation`` ``left`` a member left by a request; ``client_reason``
-is its own ``absent`` a static member of a consumer group left for a while ``failed`` a member was
-silent past its session ``fenced`` a consumer group's member was removed; ``reason`` says why
-``dropped`` members that did not join in time were removed ``joining`` a member was given an id, or
-comes with the one it was given ``joined`` a member is new in a consumer group ``replaced`` a static
-member's new process took its place ``epoch`` a consumer group's epoch was raised to ``generation``
-``target`` the target of epoch ``generation`` was computed ``subscribed`` a member of a consumer
-group changed its topics or its pattern ``scanned`` the topics were matched against a pattern
-``converted`` classic became consumer, or the other way round ``deleted`` the group was deleted (one
-line may name several) ``loaded``, ``unloaded`` a broker loaded or unloaded the group ``noted`` any
-other message ========================
-=====================================================================
+- ``preparing``: members are asked to join; ``generation`` is the one before
+- ``stabilized``: all members have joined ``generation``
+- ``assigned``: the leader's assignment for ``generation`` arrived
+- ``emptied``: the last member is gone, with ``generation``
+- ``left``: a member left by a request; ``client_reason`` is its own
+- ``absent``: a static member of a consumer group left temporarily
+- ``failed``: a member's session expired
+- ``fenced``: a consumer group's member was removed; ``reason`` says why
+- ``dropped``: members that did not join in time were removed
+- ``joining``: a member received an id, or joins with it
+- ``joined``: a member is new in a consumer group
+- ``replaced``: a static member's new process took its place
+- ``epoch``: a consumer group's epoch was raised to ``generation``
+- ``target``: the target of epoch ``generation`` was computed
+- ``subscribed``: a member of a consumer group changed its topics or its pattern
+- ``scanned``: the topics were matched against a pattern
+- ``converted``: a classic group became a consumer group, or the reverse
+- ``deleted``: the group was deleted (one line may name several)
+- ``loaded``, ``unloaded``: a broker loaded or unloaded the group
+- ``noted``: any other message
 
 Names of groups and members may contain any character, even words of the message itself. So the
 fixed words are searched from the right, and ids are found by the UUID that a broker puts at their

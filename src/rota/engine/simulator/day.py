@@ -28,10 +28,6 @@ from rota.engine.simulator.trace import (
     list_log_lines,
 )
 
-# An online shop's cluster: its topics, its groups, and what befalls them in a day.
-#
-# The cast of the demo. :mod:`rota.engine.simulator.day` plays it.
-
 #: As in a scenario file.
 EventTable: TypeAlias = Mapping[str, object]
 

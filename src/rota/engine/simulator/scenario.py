@@ -114,10 +114,10 @@ _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\
 
 _BARE_KEY = re.compile(r"[\w-]+")
 
-#: In bits: beyond that nobody wants to read it.
+#: Larger numbers are not shown in messages.
 MAX_NUMBER_BITS = 64
 
-#: Of a name: it gets more put to it, a number for one, and must still fit Kafka's strings.
+#: A name gets a suffix, and must still fit into Kafka's strings.
 MAX_NAME_BYTES = 30_000
 
 
@@ -294,7 +294,7 @@ def _describe_value(value: object) -> str:
     if isinstance(value, str):
         return quote_shortened(value)
     if isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
-        return "so large a number"  # repr refuses thousands of digits
+        return "such a large number"  # repr refuses thousands of digits
     return repr(value)
 
 
@@ -310,7 +310,7 @@ class MemberSpec:
     #: None: the scenario's.
     strategy: StrategyList | None
     joins: int
-    #: How long after each other they join.
+    #: The time between two joins.
     join_interval: int
     session: int
     heartbeat: int
@@ -319,7 +319,7 @@ class MemberSpec:
     listener: int
     auto_commit: bool
     commit_interval: int = 5_000
-    #: Records a second that one can handle; None: all there are.
+    #: Records per second that a member can handle; None means no limit.
     capacity: int | None = None
     #: Kafka's default, the same in every process; may also name the member, as ``{name}``, and
     #: what differs from start to start, as ``{start}``.
@@ -327,89 +327,73 @@ class MemberSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinEvent:
-    """Starts new members, or members that ended."""
-
+class _MemberEvent:
     at: int
     names: tuple[str, ...]
-    #: For each name: what it is configured like.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinEvent(_MemberEvent):
+    """Starts new members, or members that ended."""
+
+    #: The settings of each name.
     specs: Mapping[str, MemberSpec]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveEvent:
+class LeaveEvent(_MemberEvent):
     """Members close their consumers."""
 
-    at: int
-    names: tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrashEvent:
+class CrashEvent(_MemberEvent):
     """Members end without a LeaveGroup."""
 
-    at: int
-    names: tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StallEvent:
+class StallEvent(_MemberEvent):
     """Applications stay outside of poll."""
 
-    at: int
-    names: tuple[str, ...]
     time: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseEvent:
+class PauseEvent(_MemberEvent):
     """Processes are frozen."""
 
-    at: int
-    names: tuple[str, ...]
     time: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowDownEvent:
+class SlowDownEvent(_MemberEvent):
     """Applications take longer between polls, for a time or to the end."""
 
-    at: int
-    names: tuple[str, ...]
     processing: int
     time: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartEvent:
+class RestartEvent(_MemberEvent):
     """Members close and start again."""
 
-    at: int
-    names: tuple[str, ...]
     downtime: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeployEvent:
+class DeployEvent(_MemberEvent):
     """Members are replaced one after another."""
 
-    at: int
-    names: tuple[str, ...]
     downtime: int
     interval: int
-    #: The new one is started before the old one is told to go.
+    #: Starts the new process before the old one closes.
     surge: bool
-    #: What the new ones are configured with; None: as the old ones.
+    #: Settings of the new processes; None keeps the old ones.
     strategy: StrategyList | None
     static: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeEvent:
+class SubscribeEvent(_MemberEvent):
     """Members subscribe to other topics."""
 
-    at: int
-    names: tuple[str, ...]
     topics: tuple[str, ...]
 
 
@@ -444,16 +428,10 @@ ScenarioEvent: TypeAlias = (
 )
 
 
-# Scenarios: a group, its topics, and what happens to them when, as a person writes it down.
-#
-# The file is TOML; `docs/how-to/simulate.md` describes it. Everything is checked while it is read,
-# so that a mistake is named by its line and key before anything runs.
-
 DEFAULT_GROUP_CONFIG = GroupConfig()
 
 SECOND = 1_000
 
-#: Beyond this a number in a scenario is a slip.
 MAX_MEMBERS = 10_000
 
 
@@ -468,7 +446,7 @@ class Scenario:
     members: tuple[MemberSpec, ...]
     events: tuple[ScenarioEvent, ...]
     strategy: StrategyList = DEFAULT_STRATEGIES
-    #: Each process's heartbeats are this much late at most, each time by the same.
+    #: The largest delay of a process's heartbeats; it is constant for a process.
     heartbeat_drift: int = 20
     latency: int = 2
     jitter: int = 1
@@ -479,11 +457,11 @@ class Scenario:
 
 
 def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -> Scenario:
-    """A scenario out of TOML text, or out of the same as a mapping.
+    """Reads a scenario from TOML text, or from the same as a mapping.
 
-    ``source`` is named in errors.
+    ``source`` is the name in errors.
 
-    :raises InputError: something is wrong; line and key are named
+    :raises InputError: the scenario is wrong; the message names line and key
     """
     if isinstance(given, str):
         if "\n" not in given and given.endswith(".toml"):
@@ -499,12 +477,12 @@ def read_scenario(given: str | Mapping[str, object], source: str = "scenario") -
 
 def _not_a_text_error(source: str, given: str) -> InputError:
     return InputError(
-        f"{source}: the text of a scenario is needed, or the same as a mapping, not {given}; "
+        f"{source}: pass the text of a scenario, or the same as a mapping, not {given}; "
         "a file must be read first"
     )
 
 
-#: What can happen, and what can be said of it beside ``at``.
+#: The events, and their keys beside ``at``.
 EVENT_KEYS = {
     "join": ("like",),
     "leave": (),
@@ -541,9 +519,9 @@ class _ScenarioReader:
 
     top: ScenarioTable
     duration: int = 0
-    #: All topics that there ever are; while events are read, their counts so far.
+    #: All topics of the scenario; while events are read, their counts so far.
     topics: dict[str, int] = field(default_factory=dict)
-    #: Those that there are from the start.
+    #: The topics at the start.
     first: dict[str, int] = field(default_factory=dict)
     known: dict[str, MemberSpec] = field(default_factory=dict)
     families: dict[str, list[str]] = field(default_factory=dict)
@@ -553,7 +531,7 @@ class _ScenarioReader:
         top.reject_unknown_keys((*TOP_KEYS, *TOP_TABLES))
         first = self.first = self._counts(top.table("topics"))
         if not first:
-            raise top.error("topics" if "topics" in top else None, "no topics: [topics] is needed")
+            raise top.error("topics" if "topics" in top else None, "no topics: add [topics]")
         for event in top.tables("events"):
             if "partitions" in event:
                 self._counts(event.table("partitions"))
@@ -563,7 +541,7 @@ class _ScenarioReader:
         network.reject_unknown_keys(("latency", "jitter", "append"))
         members = tuple(self._members(table) for table in top.tables("members"))
         if not members:
-            raise top.error(None, "no members: [[members]] is needed")
+            raise top.error(None, "no members: add [[members]]")
         self.topics = dict(first)
         return Scenario(
             name=top.source.name,
@@ -665,8 +643,8 @@ class _ScenarioReader:
         kinds = [key for key in EVENT_KEYS if key in table]
         table.reject_unknown_keys(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
         if len(kinds) != 1:
-            said = f"not both {kinds[0]} and {kinds[1]}" if kinds else "none is given"
-            raise table.error(None, f"one of {', '.join(EVENT_KEYS)} is needed; {said}")
+            problem = f"not both {kinds[0]} and {kinds[1]}" if kinds else "there is none"
+            raise table.error(None, f"an event needs one of {', '.join(EVENT_KEYS)}; {problem}")
         kind = kinds[0]
         table.reject_unknown_keys(("at", kind, *EVENT_KEYS[kind]))
         at = self._moment(table, "at")
@@ -711,8 +689,8 @@ class _ScenarioReader:
             if members is None:
                 raise table.error(
                     "join",
-                    f'{quote_shortened(name)} is new: like = "..." must name one it is '
-                    "configured as",
+                    f'{quote_shortened(name)} is new: like = "..." must name the member whose '
+                    "settings it has",
                 )
             found[name] = self.known[name] = members
             self.families.setdefault(members.name, list(members.names)).append(name)

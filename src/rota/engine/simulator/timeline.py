@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -20,15 +21,13 @@ from rota.engine.member.events import ListenerMethod
 from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
-#: What puts a member to sleep, and what wakes it.
-WAKE_EVENT_OF = {
-    TraceEventType.PAUSED: TraceEventType.RESUMED,
-    TraceEventType.STALLED: TraceEventType.WOKEN,
+#: Events that wake a process, and the event that put it to sleep.
+SLEEP_EVENT_OF = {
+    TraceEventType.RESUMED: TraceEventType.PAUSED,
+    TraceEventType.WOKEN: TraceEventType.STALLED,
 }
 
-SLEEP_EVENT_OF = {woken: asleep for asleep, woken in WAKE_EVENT_OF.items()}
-
-#: What changes what is to be read.
+#: Events that change which partitions should be read.
 SUBSCRIPTION_EVENTS = frozenset(
     {TraceEventType.STARTED, TraceEventType.SUBSCRIBED, TraceEventType.TOPICS}
 )
@@ -43,7 +42,7 @@ class PartitionStop(NamedTuple):
     partition: TopicPartition
     since: int
     until: int
-    #: False where it still stood at the end.
+    #: False if the simulation ended first.
     ended: bool
     #: The process that read it before; empty if none did.
     owner: str = ""
@@ -56,7 +55,7 @@ class PartitionStop(NamedTuple):
 class StopReport(NamedTuple):
     #: In the order in which they ended.
     stops: tuple[PartitionStop, ...]
-    #: What nobody ever read, though somebody was to.
+    #: Partitions that a member subscribed to and nobody ever read.
     unread: tuple[TopicPartition, ...]
     #: Topics that no member subscribed to.
     unwanted: tuple[str, ...]
@@ -68,9 +67,9 @@ class _WantedPartitions:
     def __init__(self, topics: Mapping[str, int]) -> None:
         self.partitions: frozenset[TopicPartition] = frozenset()
         self._counts = dict(topics)
-        self._wishes: dict[str, SubscribedTopics] = {}
-        #: How many processes have each wish.
-        self._wishers: dict[SubscribedTopics, int] = {}
+        self._subscriptions: dict[str, SubscribedTopics] = {}
+        #: The number of processes with each subscription.
+        self._subscribers: Counter[SubscribedTopics] = Counter()
         self._topics: dict[str, int] = {}
         self._ever: set[str] = set()
 
@@ -81,12 +80,12 @@ class _WantedPartitions:
             self._counts = dict(record.detail)
         else:
             topics, pattern = record.detail
-            if not self._wish(record.subject, (topics, pattern)):
+            if not self._subscribe(record.subject, (topics, pattern)):
                 return False
         wanted = {
             topic: count
             for topic, count in self._counts.items()
-            if any(_matches_topic(topic, wish) for wish in self._wishers)
+            if any(_matches_topic(topic, one) for one in self._subscribers)
         }
         self._ever.update(wanted)
         if wanted == self._topics:
@@ -95,19 +94,19 @@ class _WantedPartitions:
         self.partitions = _list_partitions(wanted)
         return True
 
-    def _wish(self, name: str, wish: SubscribedTopics) -> bool:
-        """A process subscribes; true if nobody did to the same, or nobody does any more."""
-        before = self._wishes.get(name)
-        self._wishes[name] = wish
-        if before == wish:
+    def _subscribe(self, name: str, subscription: SubscribedTopics) -> bool:
+        """Returns whether a subscription is new in the group or no longer in it."""
+        before = self._subscriptions.get(name)
+        self._subscriptions[name] = subscription
+        if before == subscription:
             return False
-        self._wishers[wish] = self._wishers.get(wish, 0) + 1
+        self._subscribers[subscription] += 1
         if before is not None:
-            self._wishers[before] -= 1
-            if not self._wishers[before]:
-                del self._wishers[before]
+            self._subscribers[before] -= 1
+            if not self._subscribers[before]:
+                del self._subscribers[before]
                 return True
-        return self._wishers[wish] == 1
+        return self._subscribers[subscription] == 1
 
     def unwanted(self) -> tuple[str, ...]:
         """Returns the topics that nobody ever subscribed to."""
@@ -117,8 +116,8 @@ class _WantedPartitions:
         return _list_partitions(self._counts)
 
 
-def _matches_topic(topic: str, wish: SubscribedTopics) -> bool:
-    topics, pattern = wish
+def _matches_topic(topic: str, subscription: SubscribedTopics) -> bool:
+    topics, pattern = subscription
     return topic in topics if pattern is None else re.fullmatch(pattern, topic) is not None
 
 
@@ -132,7 +131,7 @@ class _StopFinder:
     def __init__(self, topics: Mapping[str, int], opened: int | None) -> None:
         self.stops: list[PartitionStop] = []
         self._wanted = _WantedPartitions(topics)
-        #: When the group had begun; None from the start on.
+        #: The end of the group's first rebalance; None once it has passed.
         self._opened = opened
         self._first_start: int | None = None
         self._owned: dict[str, frozenset[TopicPartition]] = {}
@@ -140,7 +139,7 @@ class _StopFinder:
         self._reading: dict[str, frozenset[TopicPartition]] = {}
         self._readers: dict[TopicPartition, int] = {}
         self._since: dict[TopicPartition, int] = {}
-        #: Who read it, or does.
+        #: The last process that read each partition.
         self._last: dict[TopicPartition, str] = {}
 
     def read_record(self, record: TraceRecord) -> None:
@@ -218,7 +217,7 @@ class _StopFinder:
     def end(self, now: int) -> StopReport:
         self.open()
         if not self._last and not self._wanted.partitions and self._first_start is not None:
-            # a group that has nothing to read, as by a wrong pattern, is no success
+            # a group that reads nothing, because of a wrong pattern, is not a success
             self._since = dict.fromkeys(self._wanted.everything(), self._first_start)
         unread = tuple(sorted(self._since.keys() - self._last.keys()))
         for partition in sorted(self._since):
@@ -240,22 +239,21 @@ def find_stops(
     :param topics: the partition counts at the start
     :param opened: when the group's first rebalance was over; None if none ever was
     """
-    readers = _StopFinder(topics, opened)
+    finder = _StopFinder(topics, opened)
     for record in trace:
-        readers.read_record(record)
-    return readers.end(end)
+        finder.read_record(record)
+    return finder.end(end)
 
 
 class ProcessState(enum.Enum):
     """The state of a process; later values are more important to show."""
 
-    #: It has partitions.
     READING = "reading"
-    #: It is part of a generation, and has nothing.
+    #: It is a member without partitions.
     IDLE = "idle"
-    #: It waits for its part.
+    #: It waits for its assignment.
     JOINING = "joining"
-    #: It is frozen, or stuck outside of poll.
+    #: It is frozen, or stays outside of poll.
     ASLEEP = "asleep"
     GONE = "gone"
 
@@ -330,7 +328,7 @@ def build_process_timelines(
     for record in trace:
         if record.type is TraceEventType.STARTED:
             found.setdefault(record.subject, _ProcessTimeline())
-        lane = found.get(record.subject)
-        if lane is not None:
-            lane.read_record(record)
-    return {name: tuple(lane.changes) for name, lane in found.items()}
+        timeline = found.get(record.subject)
+        if timeline is not None:
+            timeline.read_record(record)
+    return {name: tuple(timeline.changes) for name, timeline in found.items()}

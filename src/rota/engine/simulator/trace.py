@@ -11,11 +11,8 @@ from rota.engine.coordinator.kafka_log import GroupLog
 from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.model.response import JoinGroupResult
 
-# What a broker of Kafka 4.3 would have logged about a group, in its own words.
-#
-# Made of a world's trace: the coordinator's notes say what happened and why, and here it is worded
-# as Kafka's group coordinator words it, so that whatever reads a broker's log reads this one too.
-# The members stand for Java's consumers, so their reasons are put into the words of those.
+# The log lines are worded as those of Kafka 4.3, so that a reader of a broker's log reads them too.
+# The members stand for Java's consumers, so their reasons are Java's.
 
 
 class SimulatedLogLine(NamedTuple):
@@ -82,36 +79,36 @@ class TraceEventType(enum.StrEnum):
     CRASHED = "crashed"
     PAUSED = "paused"
     RESUMED = "resumed"
-    #: The application stays outside of poll: it is stuck, or its work will take too long.
+    #: The application stays outside of poll.
     STALLED = "stalled"
     #: It polls again.
     WOKEN = "woken"
     SLOWED = "slowed"
     SUBSCRIBED = "subscribed"
-    #: The cluster's topics have changed; who is empty, the detail has all counts.
+    #: The topics changed; the subject is empty, the detail has all counts.
     TOPICS = "topics"
     #: The process has a new member id.
     IDENTITY = "identity"
-    #: A request has reached the coordinator; heartbeats are left out.
+    #: A request reached the coordinator; without heartbeats.
     ASKED = "asked"
-    #: The coordinator has answered; heartbeats answered 0 are left out.
+    #: The coordinator responded; without successful heartbeats.
     ANSWERED = "answered"
-    #: The process has been told that no reply will come.
+    #: The connection closed before the response.
     FAILED = "failed"
     ASSIGNMENT = "assignment"
-    #: Nothing more is read of partitions that are about to be revoked.
+    #: The process stops reading partitions before they are revoked.
     WITHHELD = "withheld"
     LISTENER = "listener"
-    #: The process has been told the outcome of a commit.
+    #: The result of a commit.
     COMMIT = "commit"
     RAISED = "raised"
     #: A member's note.
     SAID = "said"
-    #: A note of the coordinator; who is the group.
+    #: A note of the coordinator; the subject is the group.
     NOTE = "note"
-    #: An entry was written; who is the group.
+    #: An entry was written; the subject is the group.
     JOURNAL = "journal"
-    #: The coordinator stopped, started to load, or has loaded; who is empty.
+    #: The coordinator stopped, started to load, or has loaded; the subject is empty.
     COORDINATOR = "coordinator"
 
 
