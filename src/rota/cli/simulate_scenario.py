@@ -183,13 +183,9 @@ def _print_json(value: object) -> None:
 
 
 SHOWN_REBALANCES = 30
-
 SHOWN_PARTITIONS = 3
-
 SHOWN_NOTES = 5
-
 SHOWN_EVENTS = 10
-
 REBALANCE_LEGEND = """\
 took: from the request to join until every member has its assignment
 rounds: the number of generations; a cooperative rebalance that moves partitions takes two
@@ -510,11 +506,8 @@ def _format_seconds(milliseconds: int) -> str:
 
 
 MIN_TIMELINE_WIDTH = 40
-
 MAX_NAME_LENGTH = 24
-
 SHOWN_ROWS = 40
-
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 STATE_MARKS = {

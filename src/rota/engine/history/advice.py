@@ -233,13 +233,10 @@ def _consumer_protocol_steps(
 
 
 CHANGE, KEEP, CANNOT_TELL = "change", "keep", "cannot tell"
-
 #: Policies whose harm exceeds the least by up to this share of the actual harm count as equal.
 NEAR_BEST_SHARE = 0.01
-
 #: A change has to save this share of the damage ...
 MIN_SAVED_SHARE = 0.1
-
 #: ... and at least this number of partitions.
 MIN_SAVED_PARTITIONS = 10
 

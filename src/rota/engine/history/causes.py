@@ -83,19 +83,14 @@ PartitionCodes: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 LATEST_TIME = np.iinfo(np.int64).max
-
 #: Commits that are this close count as one.
 SAME_COMMIT_GAP = 10
-
 #: Number of equal gaps that make a rhythm.
 MIN_RHYTHM_GAPS = 4
-
 #: By how much the longest time between two commits may exceed the shortest.
 MAX_RHYTHM_RATIO = 1.25
-
 #: Number of a partition's last commits that are checked for a rhythm.
 MAX_RHYTHM_COMMITS = 64
-
 #: A commit that comes before this share of the shortest time is out of the rhythm.
 EARLY_COMMIT_SHARE = 0.9
 
@@ -176,20 +171,14 @@ def select_commits(
 
 #: Largest difference between the times of a line and its journal entry.
 LOG_TIME_SLACK = 1_000
-
 #: A line with the same generation that is this much older is of a former life of the group.
 FORMER_LIFE_AGE = 10_000
-
 #: How long after its last commit a client that is closed leaves.
 MAX_CLOSE_DELAY = 250
-
 #: Number of further reasons in an explanation.
 MAX_FURTHER_REASONS = 5
-
 NO_REASON = "not provided"
-
 POLL_TIMEOUT_REASON = "poll timeout has expired"
-
 SECOND_ROUND_REASON = "need to revoke partitions"
 
 #: How a client's reason begins where it only asks again, and the reason that it had is lost.
@@ -547,12 +536,10 @@ def _client_reason_text(reason: str) -> str:
 #: whole: a commit in a transaction is no sign of life to the broker, so that the session may be
 #: older by a heartbeat, which is to be at most a third of it.
 FRESH_COMMIT_SHARE = 2 / 3
-
 #: A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
 #: that, for it may have asked to join well before the others did. A commit alone does not tell that
 #: it polled: there are applications that commit while they are slow.
 YOUNG_MEMBER_SHARE = 1 / 2
-
 #: Of a consumer group, for a guess: brokers allow less only if told to.
 MIN_CONSUMER_SESSION = 6_000
 

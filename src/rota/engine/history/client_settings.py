@@ -41,30 +41,18 @@ from rota.engine.model.member import Subscription
 from rota.errors import FormatError
 
 JAVA = "java"
-
 STREAMS = "kafka-streams"
-
 #: Confluent's clients for Python, Go, .NET and JavaScript, and Ruby's and PHP's rdkafka.
 LIBRDKAFKA = "librdkafka"
-
 KAFKA_PYTHON = "kafka-python"
-
 AIOKAFKA = "aiokafka"
-
 SARAMA = "sarama"
-
 FRANZ_GO = "franz-go"
-
 KAFKA_GO = "kafka-go"
-
 KAFKAJS = "kafkajs"
-
 RUBY_KAFKA = "ruby-kafka"
-
 BROD = "brod"
-
 ROTA = "rota"
-
 #: Libraries without a limit on the time between polls: their members do not leave because of it.
 NO_POLL_LIMIT_LIBRARIES = frozenset((SARAMA, FRANZ_GO, KAFKA_GO, KAFKAJS, RUBY_KAFKA, BROD))
 
@@ -85,7 +73,6 @@ _CLIENT_IDS = (
 
 #: Strategies that one library alone has; kafkajs's and brod's are those in use by default.
 _LIBRARY_OF_STRATEGY = {"stream": STREAMS, "RoundRobinAssigner": KAFKAJS, "roundrobin_v2": BROD}
-
 SHARED_STRATEGIES = frozenset({"range", "roundrobin", "cooperative-sticky"})
 
 
@@ -167,27 +154,19 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
-
 #: Stands for the members whose library cannot be told.
 UNKNOWN_LIBRARY = "unknown"
-
 #: Where the value goes in a setting.
 VALUE_PLACEHOLDER = "..."
-
 NO_SUCH_SETTING = "no such setting"
-
 #: The first broker version with KIP-848 ready for use.
 MIN_BROKER_VERSION = "4.0"
-
 #: The default of ``max.poll.interval.ms``.
 DEFAULT_POLL_INTERVAL = 300_000
-
 #: ``request_timeout_ms`` and ``connections_max_idle_ms`` of kafka-python 2, likewise.
 KAFKA_PYTHON_REQUEST_TIMEOUT, KAFKA_PYTHON_MAX_IDLE = 305_000, 540_000
-
 #: ``session_timeout_ms`` of aiokafka, likewise, and so its ``rebalance_timeout_ms``.
 AIOKAFKA_SESSION_TIMEOUT = 10_000
-
 _PLAIN_NAMES = MappingProxyType({name: name for name in CLASSIC_STRATEGIES})
 
 _REMOTE_ASSIGNORS = MappingProxyType(
@@ -195,7 +174,6 @@ _REMOTE_ASSIGNORS = MappingProxyType(
 )
 
 _BROKER_SETTINGS = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
-
 _SLOW_POLL_HINT = "raise {} above the longest time between two polls"
 
 

@@ -308,7 +308,5 @@ class AdvisedOwnership:
 
 
 MINUTE = 60_000
-
 SERVER_STRATEGIES = ("uniform", "range")
-
 COOPERATIVE_STICKY = "cooperative-sticky"

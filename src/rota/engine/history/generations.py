@@ -264,7 +264,6 @@ def member_key(member: GenerationMember) -> str:
 
 #: Number of members whose libraries are cached.
 LIBRARY_CACHE_SIZE = 10_000
-
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
 
 
@@ -478,7 +477,6 @@ def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMembe
 
 #: The epoch of a static member that left and may come back.
 STATIC_LEAVE_EPOCH = -2
-
 NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 
 

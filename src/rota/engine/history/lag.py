@@ -30,9 +30,7 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 #: How long after its last sample a partition's end still counts as known, in milliseconds.
 MAX_SAMPLE_AGE = 60_000
-
 _NO_CEILING = np.iinfo(np.int64).max
-
 #: Products beyond this do not fit into 64 bits.
 _MAX_EXACT_PRODUCT = float(1 << 62)
 

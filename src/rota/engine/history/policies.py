@@ -33,13 +33,10 @@ from rota.errors import InputError
 
 #: Session timeouts that a person would set.
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
-
 #: ``group.consumer.min.session.timeout.ms``: that of KIP-848's groups is the broker's to say.
 MIN_CONSUMER_SESSION_TIMEOUT = 45_000
-
 #: The share of restarts for which a session timeout should be long enough.
 COVERED_RESTART_SHARE = 0.9
-
 #: Solvers: Java's, Rota's own, and one that neither is.
 KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
 

@@ -50,7 +50,6 @@ from rota.engine.model.topic import IntArray
 
 #: Strategies whose members give everything up before they join.
 EAGER_STRATEGIES = frozenset({"range", "roundrobin", "sticky"})
-
 #: The highest number of a new group's first generation; of consumer groups 1 before Kafka 4.1.
 FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
 

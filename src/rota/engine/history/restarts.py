@@ -36,10 +36,8 @@ from rota.engine.history.rebalances import diff_generations
 
 #: ``group.max.session.timeout.ms``: no session may be longer.
 MAX_SESSION_TIMEOUT = 30 * MINUTE
-
 #: A stranger that comes later than this is no restart.
 MAX_DEPLOY_GAP = 5 * MINUTE
-
 #: The session timeout where none is known: Kafka's default, of both protocols.
 DEFAULT_SESSION_TIMEOUT = 45_000
 
@@ -238,11 +236,8 @@ def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart
 
 #: The longest time from one step of a rollout to the next.
 MAX_ROLLOUT_GAP = 10 * 60_000
-
 MIN_REPLACEMENTS = 3
-
 ENOUGH_REPLACEMENTS = 10
-
 #: The smallest group of which a rollout can be told.
 MIN_ROLLOUT_GROUP = 2
 

@@ -221,7 +221,6 @@ def sample_classic_group(found: DescribedGroup) -> GroupSample:
 
 #: States in which a classic group's members and their partitions belong together.
 REST_STATES = frozenset({"Stable", "Empty"})
-
 #: The state of a consumer group whose target is not of its epoch yet.
 ASSIGNING_STATE = "Assigning"
 

@@ -49,19 +49,12 @@ from rota.engine.history.facts import LogLine
 
 #: What a generation or an epoch can be.
 _GENERATION_RANGE = range(-(2**31), 2**31)
-
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-
 _GROUP = r"(?P<group>.*)"
-
 _MEMBER = rf"(?P<member>.*?{_UUID}|.*?)"
-
 _GENERATION = r"(?P<generation>-?[0-9]{1,10})"
-
 _PARTITION = r"(?: \([^()\s]+-\d+\))?"
-
 _LEAVE = r"through explicit `LeaveGroup`(?: request)?(?:; client reason: (?P<client_reason>.*))?"
-
 _STATE = r"in (?:state \w+|\w+ state)\."
 
 # What a sentence begins with, what it says, and the rest of it. The first that fits is taken.
@@ -401,15 +394,11 @@ def _find_member_in_reason(reason: str) -> str | None:
 
 
 MINUTE = 60_000
-
 DAY = 24 * 60 * MINUTE
-
 #: The end of the year 9999: what is later is no time.
 MAX_LOG_TIME = 253_402_300_799_999
-
 #: A longer line is not looked into: it is nothing that a coordinator says.
 MAX_LINE_LENGTH = 1 << 15
-
 _FRACTION_DIGITS = 3
 
 
@@ -429,13 +418,9 @@ _COORDINATOR_PREFIX = re.compile(
 )
 
 _LOGGER_SUFFIX = re.compile(r" \(((?:[\w$]+\.)+[\w$]+)\)(?: \[[^\[\]]*\])?\s*$")
-
 _LEVEL = re.compile(r"\]? *(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +")
-
 _GROUP_LOGGERS = ("kafka.coordinator.group.", "org.apache.kafka.coordinator.group.")
-
 _MESSAGE_KEYS = ("m", "message", "msg", "log")
-
 _TIME_KEYS = ("t", "timeMillis", "@timestamp", "timestamp", "time", "ts")
 
 

@@ -54,11 +54,8 @@ from rota.engine.history.lag import (
 
 #: The offset of a deletion.
 DELETED_OFFSET = -1
-
 _VERDICTS = (LagVerdict.OK, LagVerdict.WARN, LagVerdict.STALL, LagVerdict.STOP, LagVerdict.REWIND)
-
 _OK, _WARN, _STALL, _STOP, _REWIND = range(len(_VERDICTS))
-
 _MILD_VERDICTS = (LagVerdict.OK, LagVerdict.WARN)
 
 

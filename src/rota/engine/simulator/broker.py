@@ -243,7 +243,6 @@ def _is_commit_append(append: AppendEntries) -> bool:
 
 #: ``request.timeout.ms``: then a client gives a connection up.
 REQUEST_TIMEOUT = 30_000
-
 #: A join may take the rebalance timeout and this much more, as in Kafka's consumer.
 JOIN_TIMEOUT_MARGIN = 5_000
 

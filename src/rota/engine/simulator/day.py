@@ -8,7 +8,7 @@ The same seed gives the same day, to the byte.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from rota.engine.assignors.registry import DEFAULT_STRATEGIES
@@ -74,26 +74,21 @@ TOPIC_GROWTH: tuple[tuple[str, Mapping[str, int]], ...] = (
 )
 
 BROKER_COUNT = 3
-
 #: One of the brokers is restarted: when, which, and for how long its groups have no coordinator.
 BROKER_OUTAGE = ("4h32m", 2, "14s")
-
 DEFAULT_CLIENT_ID = "consumer-{group}-1"
-
 #: A pod of a deployment: another name at each start.
 POD_CLIENT_ID = "{name}-{start}"
-
 #: One of a stateful set: always the same name.
 STATEFUL_SET_CLIENT_ID = "{name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
     """A group and its events in the demo's day."""
 
     group: str
     strategy: Sequence[str]
-    _: KW_ONLY
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     count: int
@@ -117,382 +112,233 @@ RANGE, ROUNDROBIN, STICKY, COOPERATIVE = (
 )
 
 
-def _deploy_event(at: str, name: str, **more: object) -> EventTable:
-    return {"at": at, "deploy": name, "down": "8s", "between": "45s", **more}
+def _plan(
+    group: str,
+    strategy: Sequence[str],
+    topics: str,
+    count: int,
+    *events: EventTable,
+    **more: object,
+) -> GroupPlan:
+    """Makes a plan. ``topics`` are separated by spaces. An event names a member of the group by its
+    number; a deploy is of all members.
+    """
+    return GroupPlan(
+        group=group,
+        strategy=strategy,
+        topics=tuple(topics.split()),
+        count=count,
+        events=tuple(
+            {key: _member_names(group, key, value) for key, value in event.items()}
+            for event in events
+        ),
+        **more,  # type: ignore[arg-type]
+    )
 
 
-def _flapping_events(
-    name: str, first: int, last: int, step: int, stay: int
-) -> tuple[EventTable, ...]:
+def _member_names(group: str, key: str, value: object) -> object:
+    if key == "deploy":
+        return group
+    if type(value) is int:
+        return f"{group}-{value}"
+    return [f"{group}-{one}" for one in value] if isinstance(value, range) else value
+
+
+def _event(at: str, time: str | None = None, **table: object) -> EventTable:
+    return {"at": at, **table} if time is None else {"at": at, **table, "for": time}
+
+
+def _deploy(at: str, **more: object) -> EventTable:
+    return {"at": at, "deploy": True, "down": "8s", "between": "45s", **more}
+
+
+def _flapping(number: int, first: int, last: int, step: int, stay: int) -> Iterator[EventTable]:
     """An autoscaler adds a pod every ``step`` minutes and removes it ``stay`` minutes later."""
-    found: list[EventTable] = []
     for minute in range(first, last, step):
-        found += [{"at": f"{minute}m", "join": name}, {"at": f"{minute + stay}m", "leave": name}]
-    return tuple(found)
+        yield _event(f"{minute}m", join=number)
+        yield _event(f"{minute + stay}m", leave=number)
 
 
-def _crash_loop_events(name: str, first: int, times: int, step: int) -> tuple[EventTable, ...]:
+def _crash_loop(number: int, first: int, times: int, step: int) -> Iterator[EventTable]:
     """A member crashes soon after each start."""
-    found: list[EventTable] = []
     for minute in range(first, first + times * step, step):
-        found += [{"at": f"{minute}m", "crash": name}, {"at": f"{minute + 2}m", "join": name}]
-    return tuple(found)
+        yield _event(f"{minute}m", crash=number)
+        yield _event(f"{minute + 2}m", join=number)
 
 
-def _scaling_events(name: str, low: int, high: int, up: int, down: int) -> tuple[EventTable, ...]:
+def _scaling(low: int, high: int, up: int, down: int) -> Iterator[EventTable]:
     """Pods are added one by one in the morning and removed in the evening."""
-    names = [f"{name}-{number}" for number in range(low, high)]
-    grown = [{"at": f"{up + 4 * n}m", "join": one} for n, one in enumerate(names)]
-    shrunk = [{"at": f"{down + 6 * n}m", "leave": one} for n, one in enumerate(reversed(names))]
-    return (*grown, *shrunk)
+    for place, number in enumerate(range(low, high)):
+        yield _event(f"{up + 4 * place}m", join=number)
+    for place, number in enumerate(reversed(range(low, high))):
+        yield _event(f"{down + 6 * place}m", leave=number)
 
+
+NAMED: Mapping[str, str] = {"client_id": STATEFUL_SET_CLIENT_ID}
+UNNAMED: Mapping[str, str] = {"client_id": DEFAULT_CLIENT_ID}
 
 #: Every group of the cluster.
 GROUP_PLANS = (
     # deploys
-    GroupPlan(
-        "orders-billing",
-        RANGE,
-        topics=("orders", "payments"),
-        count=12,
-        events=(_deploy_event("10h", "orders-billing"),),
-    ),
-    GroupPlan(
-        "orders-fulfilment",
-        COOPERATIVE,
-        topics=("orders", "shipments"),
-        count=8,
-        events=(_deploy_event("14h5m", "orders-fulfilment", surge=True),),
-    ),
-    GroupPlan(
-        "web-analytics",
-        COOPERATIVE,
-        topics=("clicks",),
-        count=8,
-        events=(_deploy_event("18h30m", "web-analytics", down="20s"),),
-    ),
-    GroupPlan(
-        "geo-enrichment",
-        ROUNDROBIN,
-        topics=("positions",),
-        count=6,
-        events=(_deploy_event("9h10m", "geo-enrichment"), _deploy_event("16h", "geo-enrichment")),
-        client_id=STATEFUL_SET_CLIENT_ID,
-    ),
-    GroupPlan(
-        "feature-store",
-        STICKY,
-        topics=("clicks", "carts"),
-        count=6,
-        events=(_deploy_event("13h40m", "feature-store", down="30s", between="90s"),),
-    ),
-    GroupPlan(
-        "inventory-sync",
-        RANGE,
-        topics=("inventory",),
-        count=5,
-        events=(
-            _deploy_event("9h", "inventory-sync", strategy=["cooperative-sticky", "range"]),
-            _deploy_event("11h", "inventory-sync", strategy=["cooperative-sticky"]),
-        ),
-        client_id=STATEFUL_SET_CLIENT_ID,
+    _plan("orders-billing", RANGE, "orders payments", 12, _deploy("10h")),
+    _plan("orders-fulfilment", COOPERATIVE, "orders shipments", 8, _deploy("14h5m", surge=True)),
+    _plan("web-analytics", COOPERATIVE, "clicks", 8, _deploy("18h30m", down="20s")),
+    _plan("geo-enrichment", ROUNDROBIN, "positions", 6, _deploy("9h10m"), _deploy("16h"), **NAMED),
+    _plan("feature-store", STICKY, "clicks carts", 6, _deploy("13h40m", down="30s", between="90s")),
+    _plan(
+        *("inventory-sync", RANGE, "inventory", 5),
+        _deploy("9h", strategy=["cooperative-sticky", "range"]),
+        _deploy("11h", strategy=["cooperative-sticky"]),
+        **NAMED,
     ),
     # static members
-    GroupPlan(
-        "payments-ledger",
-        RANGE,
-        topics=("payments",),
-        count=6,
-        events=(
-            _deploy_event("10h30m", "payments-ledger", down="25s", between="60s"),
-            {"at": "15h45m", "restart": "payments-ledger-3", "down": "3m"},
-            {"at": "20h10m", "crash": "payments-ledger-1"},
-            {"at": "20h13m", "join": "payments-ledger-1"},
-        ),
+    _plan(
+        *("payments-ledger", RANGE, "payments", 6),
+        _deploy("10h30m", down="25s", between="60s"),
+        _event("15h45m", restart=3, down="3m"),
+        _event("20h10m", crash=1),
+        _event("20h13m", join=1),
         settings={"static": True, "session": "90s"},
-        client_id=STATEFUL_SET_CLIENT_ID,
+        **NAMED,
     ),
-    GroupPlan(
-        "customer-cache",
-        COOPERATIVE,
-        topics=("customers",),
-        count=3,
-        events=tuple(
-            {"at": f"{hour}h{5 * hour}m", "restart": f"customer-cache-{hour % 3}", "down": "12s"}
-            for hour in (2, 5, 7, 9)
-        ),
+    _plan(
+        *("customer-cache", COOPERATIVE, "customers", 3),
+        *(_event(f"{hour}h{5 * hour}m", restart=hour % 3, down="12s") for hour in (2, 5, 7, 9)),
         settings={"static": True},
-        client_id=STATEFUL_SET_CLIENT_ID,
+        **NAMED,
     ),
-    GroupPlan(
-        "seller-payouts",
-        ROUNDROBIN,
-        topics=("payments", "refunds"),
-        count=4,
-        events=(_deploy_event("12h50m", "seller-payouts", down="70s"),),
+    _plan(
+        *("seller-payouts", ROUNDROBIN, "payments refunds", 4),
+        _deploy("12h50m", down="70s"),
         settings={"static": True, "session": "60s"},
-        client_id=STATEFUL_SET_CLIENT_ID,
+        **NAMED,
     ),
     # crashes and slow members
-    GroupPlan(
-        "fraud-scoring",
-        STICKY,
-        topics=("payments", "orders"),
-        count=6,
-        events=(
-            {"at": "3h12m", "crash": "fraud-scoring-4"},
-            {"at": "3h20m", "join": "fraud-scoring-4"},
-            {"at": "16h40m", "stall": "fraud-scoring-2", "for": "8m"},
-            {"at": "17h25m", "stall": "fraud-scoring-2", "for": "7m"},
-        ),
+    _plan(
+        *("fraud-scoring", STICKY, "payments orders", 6),
+        _event("3h12m", crash=4),
+        _event("3h20m", join=4),
+        _event("16h40m", "8m", stall=2),
+        _event("17h25m", "7m", stall=2),
         capacity_percent=230,
     ),
-    GroupPlan(
-        "pricing-engine",
-        RANGE,
-        topics=("prices", "inventory"),
-        count=4,
-        events=tuple(
-            {"at": f"{minute}m", "stall": "pricing-engine-1", "for": "6m"}
-            for minute in range(17 * 60, 20 * 60, 24)
-        ),
-        client_id=DEFAULT_CLIENT_ID,
+    _plan(
+        *("pricing-engine", RANGE, "prices inventory", 4),
+        *(_event(f"{minute}m", "6m", stall=1) for minute in range(17 * 60, 20 * 60, 24)),
+        **UNNAMED,
     ),
-    GroupPlan(
-        "delivery-eta",
-        STICKY,
-        topics=("positions", "shipments"),
-        count=5,
-        events=(
-            {"at": "12h31m", "crash": ["delivery-eta-0", "delivery-eta-3"]},
-            {"at": "12h44m", "join": ["delivery-eta-0", "delivery-eta-3"]},
-        ),
+    _plan(
+        *("delivery-eta", STICKY, "positions shipments", 5),
+        _event("12h31m", crash=range(0, 4, 3)),
+        _event("12h44m", join=range(0, 4, 3)),
     ),
-    GroupPlan(
-        "loyalty-points",
-        RANGE,
-        topics=("orders",),
-        count=3,
-        events=_crash_loop_events("loyalty-points-2", 18 * 60, 6, 5),
+    _plan(
+        *("loyalty-points", RANGE, "orders", 3),
+        *_crash_loop(2, 18 * 60, 6, 5),
         settings={"session": "30s"},
     ),
-    GroupPlan(
-        "chat-moderation",
-        COOPERATIVE,
-        topics=("chat",),
-        count=3,
-        events=tuple(
-            {"at": f"{minute}m", "pause": "chat-moderation-0", "for": "62s"}
-            for minute in (9 * 60 + 3, 14 * 60 + 51, 19 * 60 + 22)
-        ),
+    _plan(
+        *("chat-moderation", COOPERATIVE, "chat", 3),
+        *(_event(f"{at}m", "62s", pause=0) for at in (9 * 60 + 3, 14 * 60 + 51, 19 * 60 + 22)),
     ),
-    GroupPlan(
-        "recommendations",
-        DEFAULT_STRATEGIES,
-        topics=("clicks", "carts"),
-        count=6,
-        events=(
-            {"at": "2h2m", "crash": "recommendations-5"},
-            {"at": "2h9m", "join": "recommendations-5"},
-            {"at": "19h37m", "crash": "recommendations-1"},
-            {"at": "19h39m", "join": "recommendations-1"},
-        ),
-        client_id=DEFAULT_CLIENT_ID,
+    _plan(
+        *("recommendations", DEFAULT_STRATEGIES, "clicks carts", 6),
+        _event("2h2m", crash=5),
+        _event("2h9m", join=5),
+        _event("19h37m", crash=1),
+        _event("19h39m", join=1),
+        **UNNAMED,
     ),
-    GroupPlan(
-        "tax-reports",
-        DEFAULT_STRATEGIES,
-        topics=("payments",),
-        count=3,
-        events=(
-            {"at": "7h15m", "crash": "tax-reports-0"},
-            {"at": "7h50m", "join": "tax-reports-0"},
-        ),
+    _plan(
+        *("tax-reports", DEFAULT_STRATEGIES, "payments", 3),
+        _event("7h15m", crash=0),
+        _event("7h50m", join=0),
         commit_minutes=0,
-        client_id=DEFAULT_CLIENT_ID,
+        **UNNAMED,
     ),
     # autoscaled
-    GroupPlan(
-        "search-indexer",
-        RANGE,
-        topics=("searches", "prices"),
-        count=4,
-        events=_flapping_events("search-indexer-4", 9 * 60, 20 * 60, 25, 11),
+    _plan("search-indexer", RANGE, "searches prices", 4, *_flapping(4, 9 * 60, 20 * 60, 25, 11)),
+    _plan("image-resizer", STICKY, "images", 2, *_scaling(2, 6, 8 * 60 + 30, 20 * 60 + 15)),
+    _plan(
+        *("ad-attribution", COOPERATIVE, "clicks impressions", 5),
+        *_scaling(5, 9, 9 * 60 + 45, 21 * 60),
     ),
-    GroupPlan(
-        "image-resizer",
-        STICKY,
-        topics=("images",),
-        count=2,
-        events=_scaling_events("image-resizer", 2, 6, 8 * 60 + 30, 20 * 60 + 15),
-    ),
-    GroupPlan(
-        "ad-attribution",
-        COOPERATIVE,
-        topics=("clicks", "impressions"),
-        count=5,
-        events=_scaling_events("ad-attribution", 5, 9, 9 * 60 + 45, 21 * 60),
-    ),
-    GroupPlan(
-        "cart-reminders",
-        ROUNDROBIN,
-        topics=("carts",),
-        count=2,
-        events=_flapping_events("cart-reminders-2", 10 * 60 + 7, 18 * 60, 48, 20),
-        client_id=DEFAULT_CLIENT_ID,
+    _plan(
+        *("cart-reminders", ROUNDROBIN, "carts", 2),
+        *_flapping(2, 10 * 60 + 7, 18 * 60, 48, 20),
+        **UNNAMED,
     ),
     # topics and subscriptions that change
-    GroupPlan("clickstream", RANGE, topics=("clicks",), count=6),
-    GroupPlan("cdc-warehouse", COOPERATIVE, pattern=r"cdc\..*", count=4),
-    GroupPlan(
-        "cdc-search",
-        RANGE,
-        pattern=r"cdc\.(orders|sellers|stock)",
-        count=3,
-        client_id=DEFAULT_CLIENT_ID,
+    _plan("clickstream", RANGE, "clicks", 6),
+    _plan("cdc-warehouse", COOPERATIVE, "", 4, pattern=r"cdc\..*"),
+    _plan("cdc-search", RANGE, "", 3, pattern=r"cdc\.(orders|sellers|stock)", **UNNAMED),
+    _plan(
+        *("returns-desk", ROUNDROBIN, "returns", 2),
+        _event("12h", subscribe=0, topics=["returns", "refunds"]),
+        _event("12h6m", subscribe=1, topics=["returns", "refunds"]),
     ),
-    GroupPlan(
-        "returns-desk",
-        ROUNDROBIN,
-        topics=("returns",),
-        count=2,
-        events=(
-            {"at": "12h", "subscribe": "returns-desk-0", "topics": ["returns", "refunds"]},
-            {"at": "12h6m", "subscribe": "returns-desk-1", "topics": ["returns", "refunds"]},
-        ),
-    ),
-    GroupPlan(
-        "email-sender",
-        ROUNDROBIN,
-        topics=("notifications.email",),
-        count=3,
+    _plan(
+        *("email-sender", ROUNDROBIN, "notifications.email", 3),
+        _event("6h25m", restart="push-sender-1", down="40s"),
+        _event("17h5m", crash=0),
+        _event("17h9m", join=0),
         others=({"name": "push-sender", "count": 2, "topics": ["notifications.push"]},),
-        events=(
-            {"at": "6h25m", "restart": "push-sender-1", "down": "40s"},
-            {"at": "17h5m", "crash": "email-sender-0"},
-            {"at": "17h9m", "join": "email-sender-0"},
-        ),
     ),
-    GroupPlan(
-        "notification-stats",
-        STICKY,
-        topics=("notifications.email", "notifications.push"),
-        count=2,
+    _plan(
+        *("notification-stats", STICKY, "notifications.email notifications.push", 2),
+        _deploy("11h15m"),
         others=({"name": "push-stats", "count": 2, "topics": ["notifications.push"]},),
-        events=(_deploy_event("11h15m", "notification-stats"),),
     ),
     # idle, empty and quiet ones
-    GroupPlan(
-        "audit-archive",
-        RANGE,
-        topics=("audit",),
-        count=10,
-        events=(_deploy_event("15h", "audit-archive"),),
-        client_id=STATEFUL_SET_CLIENT_ID,
+    _plan("audit-archive", RANGE, "audit", 10, _deploy("15h"), **NAMED),
+    _plan(
+        *("metrics-rollup", RANGE, "metrics audit", 8),
+        _event("5h30m", leave=6),
+        _event("6h30m", join=6),
     ),
-    GroupPlan(
-        "metrics-rollup",
-        RANGE,
-        topics=("metrics", "audit"),
-        count=8,
-        events=(
-            {"at": "5h30m", "leave": "metrics-rollup-6"},
-            {"at": "6h30m", "join": "metrics-rollup-6"},
-        ),
+    _plan(
+        *("nightly-reconciliation", ROUNDROBIN, "payments refunds", 3),
+        _event("2h30m", leave="nightly-reconciliation"),
+        _event("22h", join=range(3)),
+        **NAMED,
     ),
-    GroupPlan(
-        "nightly-reconciliation",
-        ROUNDROBIN,
-        topics=("payments", "refunds"),
-        count=3,
-        events=(
-            {"at": "2h30m", "leave": "nightly-reconciliation"},
-            {"at": "22h", "join": [f"nightly-reconciliation-{n}" for n in range(3)]},
-        ),
-        client_id=STATEFUL_SET_CLIENT_ID,
+    _plan(
+        *("catalog-export", STICKY, "prices images", 2),
+        _event("1h", leave=0),
+        _event("1h2m", crash=1),
+        _event("13h", join=range(2)),
+        _event("14h", leave="catalog-export"),
     ),
-    GroupPlan(
-        "catalog-export",
-        STICKY,
-        topics=("prices", "images"),
-        count=2,
-        events=(
-            {"at": "1h", "leave": "catalog-export-0"},
-            {"at": "1h2m", "crash": "catalog-export-1"},
-            {"at": "13h", "join": ["catalog-export-0", "catalog-export-1"]},
-            {"at": "14h", "leave": "catalog-export"},
-        ),
+    _plan("gdpr-erasure", RANGE, "customers", 1, commit_minutes=2),
+    _plan("session-replay", ROUNDROBIN, "impressions", 4, capacity_percent=130),
+    _plan(
+        *("stock-alerts", RANGE, "inventory prices", 3),
+        _event("8h", restart=1, down="2m"),
+        _event("16h15m", restart=2, down="2m"),
     ),
-    GroupPlan("gdpr-erasure", RANGE, topics=("customers",), count=1, commit_minutes=2),
-    GroupPlan("session-replay", ROUNDROBIN, topics=("impressions",), count=4, capacity_percent=130),
-    GroupPlan(
-        "stock-alerts",
-        RANGE,
-        topics=("inventory", "prices"),
-        count=3,
-        events=(
-            {"at": "8h", "restart": "stock-alerts-1", "down": "2m"},
-            {"at": "16h15m", "restart": "stock-alerts-2", "down": "2m"},
-        ),
-    ),
-    GroupPlan(
-        "support-tickets",
-        DEFAULT_STRATEGIES,
-        topics=("returns", "chat"),
-        count=2,
-        commit_minutes=2,
-        client_id=DEFAULT_CLIENT_ID,
-    ),
-    GroupPlan(
-        "shipment-tracking",
-        STICKY,
-        topics=("shipments",),
-        count=4,
-        events=(
-            {"at": "4h33m", "crash": "shipment-tracking-2"},
-            _deploy_event("21h", "shipment-tracking"),
-        ),
-    ),
-    GroupPlan(
-        "telemetry-ingest",
-        COOPERATIVE,
-        topics=("telemetry",),
-        count=8,
-        events=(
-            {"at": "6h5m", "crash": "telemetry-ingest-7"},
-            {"at": "6h6m", "join": "telemetry-ingest-7"},
-            {"at": "18h", "slow": "telemetry-ingest-3", "processing": "5m40s", "for": "30m"},
-        ),
+    _plan("support-tickets", DEFAULT_STRATEGIES, "returns chat", 2, commit_minutes=2, **UNNAMED),
+    _plan(*("shipment-tracking", STICKY, "shipments", 4), _event("4h33m", crash=2), _deploy("21h")),
+    _plan(
+        *("telemetry-ingest", COOPERATIVE, "telemetry", 8),
+        _event("6h5m", crash=7),
+        _event("6h6m", join=7),
+        _event("18h", "30m", slow=3, processing="5m40s"),
         settings={"processing": "0s"},
     ),
-    GroupPlan(
-        "courier-dispatch",
-        RANGE,
-        topics=("positions",),
-        count=4,
-        events=({"at": "11h50m", "pause": "courier-dispatch-3", "for": "4m"},),
-    ),
-    GroupPlan(
-        "coupon-limits",
-        DEFAULT_STRATEGIES,
-        topics=("orders", "carts"),
-        count=4,
-        events=(_deploy_event("17h", "coupon-limits", strategy=["cooperative-sticky"]),),
+    _plan("courier-dispatch", RANGE, "positions", 4, _event("11h50m", "4m", pause=3)),
+    _plan(
+        *("coupon-limits", DEFAULT_STRATEGIES, "orders carts", 4),
+        _deploy("17h", strategy=["cooperative-sticky"]),
     ),
 )
 
 DAY = 24 * HOUR
-
 MINUTE = 60_000
-
 #: How long the cluster has been there when the day begins.
 CLUSTER_AGE = 20 * DAY
-
 #: Within this time the groups start.
 START_MINUTES = 8
-
 SAMPLE_INTERVAL = 5 * MINUTE
-
 #: The members stand for Java's consumers, so they assign as those do.
 DAY_SOLVER = "kafka"
 

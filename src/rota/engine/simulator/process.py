@@ -59,20 +59,14 @@ from rota.engine.simulator.seeded_random import hash_text, mix_numbers
 from rota.engine.simulator.trace import TraceEventType
 
 SECOND = 1_000
-
 HOUR = 3_600 * SECOND
-
 HOURS_PER_DAY = 24
-
 #: Per cent: as many as on average.
 AVERAGE_PERCENT = 100
-
 #: Records an hour, where nothing else is said: one a second.
 DEFAULT_HOURLY_RATE = 3_600
-
 #: Partitions of a topic differ by so many per cent at most, up or down: keys are not even.
 MAX_SKEW_PERCENT = 35
-
 RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 
 

@@ -29,20 +29,14 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
 #: Members learn of a rebalance from their next heartbeat; longer waits are reported.
 LONG_WAIT = 10_000
-
 LEAVE_PREFIX = "members leave: "
-
 #: How the coordinator words it.
 SILENT_SUFFIX = " is silent"
-
 #: How a member notes that its poll interval is over.
 NOT_POLLED_PREFIX = "the application has not polled"
-
 POLLED_LATE = "it has not polled in time"
-
 #: Every member id that a coordinator makes ends in a UUID.
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
 UUID_LENGTH = 36
 
 NO_COST = RebalanceCost(

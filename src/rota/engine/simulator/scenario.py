@@ -111,12 +111,9 @@ def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
 
 #: How tomllib words its errors.
 _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
-
 _BARE_KEY = re.compile(r"[\w-]+")
-
 #: Larger numbers are not shown in messages.
 MAX_NUMBER_BITS = 64
-
 #: A name gets a suffix, and must still fit into Kafka's strings.
 MAX_NAME_BYTES = 30_000
 
@@ -429,9 +426,7 @@ ScenarioEvent: TypeAlias = (
 
 
 DEFAULT_GROUP_CONFIG = GroupConfig()
-
 SECOND = 1_000
-
 MAX_MEMBERS = 10_000
 
 
@@ -507,9 +502,7 @@ TOP_KEYS = (
 )
 
 TOP_TABLES = ("topics", "network", "members", "events")
-
 MEMBER_KEYS = ("name", "count", "topics", "pattern", "static", "strategy", "joins", "apart")
-
 MEMBER_TIMES = ("session", "heartbeat", "max_poll", "processing", "listener", "auto_commit")
 
 

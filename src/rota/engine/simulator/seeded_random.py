@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 MASK = 2**64 - 1
-
 GAMMA = 0x9E3779B97F4A7C15
-
 T = TypeVar("T")
 
 

@@ -48,10 +48,8 @@ from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
 
 DEFAULT_SOLVER = "exact"
-
 #: The number of times that ``progress`` is called.
 PROGRESS_STEPS = 50
-
 #: How long a coordinator that comes back reads its journal.
 COORDINATOR_LOAD_TIME = 1_000
 
