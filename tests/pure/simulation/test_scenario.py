@@ -247,8 +247,8 @@ BAD = {
     ),
     "two things at once": (
         event('at = "1m"\ncrash = "audit"\nleave = "audit"'),
-        "line 25: events[0]: an event needs one of join, leave, crash, stall, pause, slow, restart, "
-        "deploy, subscribe, partitions, coordinator_down; not both leave and crash",
+        "line 25: events[0]: an event needs one of join, leave, crash, stall, pause, slow, "
+        "restart, deploy, subscribe, partitions, coordinator_down; not both leave and crash",
     ),
     "what belongs to another event": (
         event('at = "1m"\ncrash = "audit"\ndown = "5s"'),
