@@ -174,22 +174,27 @@ def _scaling(low: int, high: int, up: int, down: int) -> Iterator[EventTable]:
         yield _event(f"{down + 6 * place}m", leave=number)
 
 
-NAMED: Mapping[str, str] = {"client_id": STATEFUL_SET_CLIENT_ID}
-UNNAMED: Mapping[str, str] = {"client_id": DEFAULT_CLIENT_ID}
-
 #: Every group of the cluster.
 GROUP_PLANS = (
     # deploys
     _plan("orders-billing", RANGE, "orders payments", 12, _deploy("10h")),
     _plan("orders-fulfilment", COOPERATIVE, "orders shipments", 8, _deploy("14h5m", surge=True)),
     _plan("web-analytics", COOPERATIVE, "clicks", 8, _deploy("18h30m", down="20s")),
-    _plan("geo-enrichment", ROUNDROBIN, "positions", 6, _deploy("9h10m"), _deploy("16h"), **NAMED),
+    _plan(
+        "geo-enrichment",
+        ROUNDROBIN,
+        "positions",
+        6,
+        _deploy("9h10m"),
+        _deploy("16h"),
+        client_id=STATEFUL_SET_CLIENT_ID,
+    ),
     _plan("feature-store", STICKY, "clicks carts", 6, _deploy("13h40m", down="30s", between="90s")),
     _plan(
         *("inventory-sync", RANGE, "inventory", 5),
         _deploy("9h", strategy=["cooperative-sticky", "range"]),
         _deploy("11h", strategy=["cooperative-sticky"]),
-        **NAMED,
+        client_id=STATEFUL_SET_CLIENT_ID,
     ),
     # static members
     _plan(
@@ -199,19 +204,19 @@ GROUP_PLANS = (
         _event("20h10m", crash=1),
         _event("20h13m", join=1),
         settings={"static": True, "session": "90s"},
-        **NAMED,
+        client_id=STATEFUL_SET_CLIENT_ID,
     ),
     _plan(
         *("customer-cache", COOPERATIVE, "customers", 3),
         *(_event(f"{hour}h{5 * hour}m", restart=hour % 3, down="12s") for hour in (2, 5, 7, 9)),
         settings={"static": True},
-        **NAMED,
+        client_id=STATEFUL_SET_CLIENT_ID,
     ),
     _plan(
         *("seller-payouts", ROUNDROBIN, "payments refunds", 4),
         _deploy("12h50m", down="70s"),
         settings={"static": True, "session": "60s"},
-        **NAMED,
+        client_id=STATEFUL_SET_CLIENT_ID,
     ),
     # crashes and slow members
     _plan(
@@ -225,7 +230,7 @@ GROUP_PLANS = (
     _plan(
         *("pricing-engine", RANGE, "prices inventory", 4),
         *(_event(f"{minute}m", "6m", stall=1) for minute in range(17 * 60, 20 * 60, 24)),
-        **UNNAMED,
+        client_id=DEFAULT_CLIENT_ID,
     ),
     _plan(
         *("delivery-eta", STICKY, "positions shipments", 5),
@@ -247,14 +252,14 @@ GROUP_PLANS = (
         _event("2h9m", join=5),
         _event("19h37m", crash=1),
         _event("19h39m", join=1),
-        **UNNAMED,
+        client_id=DEFAULT_CLIENT_ID,
     ),
     _plan(
         *("tax-reports", DEFAULT_STRATEGIES, "payments", 3),
         _event("7h15m", crash=0),
         _event("7h50m", join=0),
         commit_minutes=0,
-        **UNNAMED,
+        client_id=DEFAULT_CLIENT_ID,
     ),
     # autoscaled
     _plan("search-indexer", RANGE, "searches prices", 4, *_flapping(4, 9 * 60, 20 * 60, 25, 11)),
@@ -266,12 +271,19 @@ GROUP_PLANS = (
     _plan(
         *("cart-reminders", ROUNDROBIN, "carts", 2),
         *_flapping(2, 10 * 60 + 7, 18 * 60, 48, 20),
-        **UNNAMED,
+        client_id=DEFAULT_CLIENT_ID,
     ),
     # topics and subscriptions that change
     _plan("clickstream", RANGE, "clicks", 6),
     _plan("cdc-warehouse", COOPERATIVE, "", 4, pattern=r"cdc\..*"),
-    _plan("cdc-search", RANGE, "", 3, pattern=r"cdc\.(orders|sellers|stock)", **UNNAMED),
+    _plan(
+        "cdc-search",
+        RANGE,
+        "",
+        3,
+        pattern=r"cdc\.(orders|sellers|stock)",
+        client_id=DEFAULT_CLIENT_ID,
+    ),
     _plan(
         *("returns-desk", ROUNDROBIN, "returns", 2),
         _event("12h", subscribe=0, topics=["returns", "refunds"]),
@@ -290,7 +302,7 @@ GROUP_PLANS = (
         others=({"name": "push-stats", "count": 2, "topics": ["notifications.push"]},),
     ),
     # idle, empty and quiet ones
-    _plan("audit-archive", RANGE, "audit", 10, _deploy("15h"), **NAMED),
+    _plan("audit-archive", RANGE, "audit", 10, _deploy("15h"), client_id=STATEFUL_SET_CLIENT_ID),
     _plan(
         *("metrics-rollup", RANGE, "metrics audit", 8),
         _event("5h30m", leave=6),
@@ -300,7 +312,7 @@ GROUP_PLANS = (
         *("nightly-reconciliation", ROUNDROBIN, "payments refunds", 3),
         _event("2h30m", leave="nightly-reconciliation"),
         _event("22h", join=range(3)),
-        **NAMED,
+        client_id=STATEFUL_SET_CLIENT_ID,
     ),
     _plan(
         *("catalog-export", STICKY, "prices images", 2),
@@ -316,7 +328,14 @@ GROUP_PLANS = (
         _event("8h", restart=1, down="2m"),
         _event("16h15m", restart=2, down="2m"),
     ),
-    _plan("support-tickets", DEFAULT_STRATEGIES, "returns chat", 2, commit_minutes=2, **UNNAMED),
+    _plan(
+        "support-tickets",
+        DEFAULT_STRATEGIES,
+        "returns chat",
+        2,
+        commit_minutes=2,
+        client_id=DEFAULT_CLIENT_ID,
+    ),
     _plan(*("shipment-tracking", STICKY, "shipments", 4), _event("4h33m", crash=2), _deploy("21h")),
     _plan(
         *("telemetry-ingest", COOPERATIVE, "telemetry", 8),
