@@ -29,11 +29,9 @@ from rota.engine.coordinator.events import (
     AppendSucceeded,
     CoordinatorCommand,
     CoordinatorEvent,
-    GroupNote,
     GroupTimerFired,
     GroupTimerKey,
     GroupTimerKind,
-    Happened,
     JournalLoaded,
     JournalLoadStarted,
     JournalUnloaded,
@@ -43,7 +41,8 @@ from rota.engine.coordinator.events import (
     StopGroupTimer,
     TopicsDeleted,
 )
-from rota.engine.coordinator.kafka_log import GroupLog
+from rota.engine.coordinator.kafka_log import format_note, format_refusal
+from rota.engine.coordinator.notes import GroupFull, GroupNote, ProtocolMismatch
 from rota.engine.formats import (
     journal,
     journal_classic,
@@ -55,12 +54,11 @@ from rota.engine.formats.buffer import BoolArray, Bytes, Int64Array
 from rota.engine.formats.journal import encode_entry
 from rota.engine.formats.journal_classic import GROUP_TYPE
 from rota.engine.model.config import GroupConfig
-from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone, JournalEntry
+from rota.engine.model.journal_entry import JournalEntry
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
     GroupRequest,
-    JoinGroup,
     ListGroups,
     OffsetFetch,
 )
@@ -69,7 +67,6 @@ from rota.engine.model.response import (
     DescribedGroup,
     DescribeGroupsResult,
     GroupResponse,
-    JoinGroupResult,
     ListedGroup,
     ListGroupsResult,
     make_error_response,
@@ -91,7 +88,6 @@ class CoordinatorShard:
     def __init__(self, number: int, coordinator: Coordinator) -> None:
         self.number = number
         self.coordinator = coordinator
-        self.group_logs: dict[str, GroupLog] = {}
         #: It was unloaded, and is loaded again when somebody looks for it.
         self.moved = False
         #: Why the last append failed.
@@ -178,12 +174,11 @@ class GroupCoordinatorService:
         shard.moved = False
         self._timers.stop(("moved", shard.number))
         self._run(shard, JournalLoadStarted(), now)
-        shard.group_logs.clear()
         log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
         assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
         try:
             log.check_online()
-            told = replay_journal(log, partial(_replay_entry, shard))
+            told = replay_journal(log, shard.coordinator.replay)
         except (DiskError, Refused) as error:
             self._write_log(
                 shard, ERROR, f"Its groups are not served, for it cannot be read: {error}"
@@ -191,8 +186,6 @@ class GroupCoordinatorService:
             self._run(shard, JournalUnloaded(), now)
             return
         self._log_replay(shard, told)
-        for group in shard.group_logs.values():
-            self._write_log(shard, INFO, group.log_loaded())
         self._run(shard, JournalLoaded(), now)
 
     def _log_replay(self, shard: CoordinatorShard, told: ReplayResult) -> None:
@@ -389,7 +382,8 @@ class GroupCoordinatorService:
     def _carry_out(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
         match command:
             case SendResponse(token, reply):
-                self._answer(shard, token, reply)
+                _, then = self._pending_requests.pop(token)
+                then(reply)
             case StartGroupTimer(key, at):
                 ring = partial(self._fire_timer, shard, key)
                 patient = key.kind is GroupTimerKind.RETENTION
@@ -407,14 +401,6 @@ class GroupCoordinatorService:
             case _:
                 assert_never(command)
 
-    def _answer(self, shard: CoordinatorShard, token: int, reply: GroupResponse) -> None:
-        request, then = self._pending_requests.pop(token)
-        if isinstance(reply, JoinGroupResult) and reply.code is Code.MEMBER_ID_REQUIRED:
-            assert isinstance(request, JoinGroup)
-            for text in _get_group_log(shard, request.group).log_join_reply(reply):
-                self._write_log(shard, INFO, text)
-        then(reply)
-
     def _append(self, shard: CoordinatorShard, append: AppendEntries, now: int) -> Code:
         try:
             pairs = list(map(encode_entry, append.entries))
@@ -431,8 +417,6 @@ class GroupCoordinatorService:
         if shard.append_error:
             shard.append_error = ""
             self._write_log(shard, INFO, "It can be written again.")
-        for entry in append.entries:
-            _update_group_log(shard, entry)
         return Code.NONE
 
     def _failed(self, shard: CoordinatorShard, code: Code, error: Exception) -> Code:
@@ -446,13 +430,10 @@ class GroupCoordinatorService:
     # the log
 
     def _log_note(self, shard: CoordinatorShard, note: GroupNote) -> None:
-        if note.kind is Happened.REFUSED:
-            self._write_log(
-                shard, WARNING, f"A member of group {note.group} is refused: {note.text}"
-            )
-        for text in _get_group_log(shard, note.group).log_note(
-            note.kind, note.generation, note.text
-        ):
+        if isinstance(note.change, GroupFull | ProtocolMismatch):
+            why = format_refusal(note.change)
+            self._write_log(shard, WARNING, f"A member of group {note.group} is refused: {why}")
+        for text in format_note(note):
             self._write_log(shard, INFO, text)
 
     def _write_log(self, shard: CoordinatorShard, level: int, text: str) -> None:
@@ -466,26 +447,6 @@ def _read_reply(coordinator: Coordinator, request: GroupRequest, now: int) -> Gr
     (answer,) = coordinator.handle(RequestReceived(0, request), now)
     assert isinstance(answer, SendResponse)
     return answer.response
-
-
-def _get_group_log(shard: CoordinatorShard, group: str) -> GroupLog:
-    known = shard.group_logs.get(group)
-    if known is None:
-        known = shard.group_logs[group] = GroupLog(group)
-    return known
-
-
-def _update_group_log(shard: CoordinatorShard, entry: JournalEntry) -> None:
-    """What the log's lines must know of the journal."""
-    if isinstance(entry, GroupMetadataEntry):
-        _get_group_log(shard, entry.group).saved(entry)
-    elif isinstance(entry, GroupMetadataTombstone):
-        shard.group_logs.pop(entry.group, None)
-
-
-def _replay_entry(shard: CoordinatorShard, entry: JournalEntry) -> None:
-    shard.coordinator.replay(entry)
-    _update_group_log(shard, entry)
 
 
 #: So many bytes of a log are read at once.

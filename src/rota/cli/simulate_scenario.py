@@ -23,8 +23,6 @@ from rota.engine.assignors.registry import BUILT_IN, resolve_strategies, resolve
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
 from rota.engine.simulator.rebalances import (
-    LEAVE_PREFIX,
-    POLLED_LATE,
     RebalanceWait,
     SimulatedRebalance,
 )
@@ -214,9 +212,6 @@ moved: changed hands though its owner still wanted it; needed: what the best bal
 loads: the fewest and the most partitions of a member at the end; idle: members with none, at most
 stopped: how long partitions stood still, added up; worst: the longest that one of them did"""
 
-#: Reasons to join that say no more than that a member joins.
-NEW_MEMBER_REASONS = ("the member is new", "the member has been given its id")
-
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
     """One simulation: the picture, the rebalances, the verdict."""
@@ -349,15 +344,8 @@ def _print_partitions(simulation: Simulation, limit: int | None) -> None:
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
-    """Returns the coordinator's reason in short, and which members the rebalance waited for."""
-    text = rebalance.reason.rpartition(" (group was ")[0] or rebalance.reason
-    said, _, reason = text.partition("; its reason: ")
-    leaver = said.removeprefix(LEAVE_PREFIX)
-    if leaver != said and ", " not in leaver:
-        said = f"member {leaver} {'polled too late' if reason == POLLED_LATE else 'leaves'}"
-    elif reason and reason not in NEW_MEMBER_REASONS:
-        said = f"{said}: {reason}"
-    return "; ".join((said, *map(_wait_reason, rebalance.waits)))
+    """Returns why a rebalance began, and which members it waited for."""
+    return "; ".join((rebalance.reason, *map(_wait_reason, rebalance.waits)))
 
 
 def _wait_reason(wait: RebalanceWait) -> str:

@@ -23,7 +23,6 @@ from rota.engine.coordinator.events import (
     CoordinatorEvent,
     EventContext,
     GroupTimerKind,
-    Happened,
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
 from rota.engine.member.classic import AssignmentManager, Joiner, Procedure
@@ -213,7 +212,6 @@ def who_is_replaced_is_not_told() -> Any:
         turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
         group.replace_static_member(old, new)
         turn.restart_session_timer(group, new)
-        turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
     return ((classic, "_swap_static_member", quiet),)
 

@@ -14,8 +14,28 @@ from collections.abc import Callable
 from rota.engine.coordinator.events import (
     EventContext,
     GroupTimerKind,
-    Happened,
     translate_append_error,
+)
+from rota.engine.coordinator.notes import (
+    AssignmentNotStored,
+    AssignmentReceived,
+    GenerationStarted,
+    GroupEmptied,
+    GroupFull,
+    GroupNotStored,
+    GroupStabilized,
+    JoinTimedOut,
+    MemberAdded,
+    MemberIdAssigned,
+    MemberLeft,
+    MemberRejoined,
+    MembersLeft,
+    ProtocolMismatch,
+    RebalanceReason,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+    SyncTimedOut,
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
 from rota.engine.model.config import GroupConfig
@@ -58,7 +78,16 @@ def handle_join(
     if not _has_room(turn.config, group, request.member_id):
         _refuse_full_group(turn, group, token, request)
     elif not group.accepts(request.protocol_type, request.protocols):
-        turn.add_note(Happened.REFUSED, group, _describe_protocol_mismatch(group, request))
+        turn.add_note(
+            group,
+            ProtocolMismatch(
+                member=request.member_id or request.client_id,
+                protocol_type=request.protocol_type,
+                protocols=tuple(name for name, _ in request.protocols),
+                group_protocol_type=group.protocol_type,
+                group_protocols=tuple(group.common_strategies),
+            ),
+        )
         refuse_join(turn, token, request, Code.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id == NO_MEMBER_ID:
         _join_without_id(turn, group, token, request, new_id)
@@ -101,18 +130,9 @@ def _refuse_full_group(
         turn.remove_member(group, member)
     elif group.remove_pending_join_member(request.member_id):
         turn.stop_timer(GroupTimerKind.SESSION, group, request.member_id)
-    turn.add_note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
+    turn.add_note(group, GroupFull(turn.config.max_size))
     turn.respond(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
     complete_join_phase_if_all_joined(turn, group)
-
-
-def _describe_protocol_mismatch(group: ClassicGroup, request: JoinGroup) -> str:
-    offered = ", ".join(name for name, _ in request.protocols) or "none"
-    common = ", ".join(group.common_strategies) or "none"
-    return (
-        f"{request.member_id or request.client_id} of type {request.protocol_type!r} supports "
-        f"{offered}; the group, of type {group.protocol_type!r}, has in common: {common}"
-    )
 
 
 def _join_without_id(
@@ -133,6 +153,7 @@ def _join_without_id(
         # an id first (KIP-394): a client that gives up and tries again leaves no dead members
         group.pending_join_members[member_id] = None
         turn.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
+        turn.add_note(group, MemberIdAssigned(member_id))
         turn.respond(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
         _add_member(turn, group, token, request, member_id)
@@ -147,13 +168,10 @@ def _add_member(
     group.add_member(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
     turn.start_timer(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
-    if request.group_instance_id is not None:
-        how = f"static id {request.group_instance_id}"
-    else:
-        how = "without an id" if request.member_id == NO_MEMBER_ID else "with the id it was given"
-    turn.add_note(Happened.ADDED, group, f"{member_id} ({how})")
-    reason = f"member {member_id} joins; its reason: {request.reason or 'none given'}"
-    start_or_complete_rebalance(turn, group, reason)
+    had_id = request.member_id != NO_MEMBER_ID
+    added = MemberAdded(member_id, request.group_instance_id, had_id, request.reason)
+    turn.add_note(group, added)
+    start_or_complete_rebalance(turn, group, added)
 
 
 def _rejoin_member(
@@ -163,23 +181,19 @@ def _rejoin_member(
     request: JoinGroup,
     member: ClassicGroupMember,
 ) -> None:
-    same = member.protocols == request.protocols
-    leads = group.leader == member.member_id
-    if group.state is GroupState.PREPARING:
-        why = "joins again"
-    elif not same:
-        why = "has other metadata"
-    elif group.state is GroupState.STABLE and leads:
-        # how a leader tells of what changed outside the group, such as new partitions
-        why = "leads and joins again"
-    else:  # it did not receive the answer to its last join
+    metadata_changed = member.protocols != request.protocols
+    is_leader = group.leader == member.member_id
+    # a leader joins again when something changed outside the group, such as new partitions
+    rebalances = metadata_changed or (is_leader and group.state is GroupState.STABLE)
+    if group.state is not GroupState.PREPARING and not rebalances:
+        # the member did not receive the response to its last JoinGroup
         turn.respond(token, make_join_result(group, member))
         return
     end_earlier_join(turn, group, member)
     group.update_member(member, request)
     group.set_waiting_join(member, token)
-    reason = f"member {member.member_id} {why}; its reason: {request.reason or 'none given'}"
-    start_or_complete_rebalance(turn, group, reason)
+    rejoined = MemberRejoined(member.member_id, is_leader, metadata_changed, request.reason)
+    start_or_complete_rebalance(turn, group, rejoined)
 
 
 def end_earlier_join(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
@@ -196,28 +210,34 @@ def replace_static_member(
     In a stable group whose strategy stays the same, the new process gets the assignment of the old
     one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
     """
-    old = group.members[group.group_instance_ids[request.group_instance_id or ""]]
+    group_instance_id = request.group_instance_id or ""
+    old = group.members[group.group_instance_ids[group_instance_id]]
     new = _make_replacement(old, new_id, request)
-    if group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol:
+    keeps_assignment = (
+        group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
+    )
+    replaced = StaticMemberReplaced(group_instance_id, old.member_id, new_id, keeps_assignment)
+    if keeps_assignment:
 
         def stored(later: EventContext, code: Code) -> None:
             if code:
-                later.add_note(Happened.FAILED, group, f"{new_id} was not stored: {code.name}")
+                later.add_note(group, GroupNotStored(code))
                 later.respond(
                     token,
                     JoinGroupResult(code=translate_append_error(code), generation=group.generation),
                 )
             else:
                 _swap_static_member(later, group, old, new)
+                later.add_note(group, replaced)
                 later.respond(token, _make_replacement_result(group, old, new, request))
 
         turn.append_entries((_make_entry_with_replacement(group, old, new),), stored)
         return
     _swap_static_member(turn, group, old, new)
+    turn.add_note(group, replaced)
     group.set_waiting_join(new, token)
     # while completing, the leader may already assign to the old id, so the round starts again
-    reason = f"static member {request.group_instance_id} is back as {new_id}"
-    start_or_complete_rebalance(turn, group, reason)
+    start_or_complete_rebalance(turn, group, replaced)
 
 
 def _make_replacement(
@@ -271,14 +291,15 @@ def _swap_static_member(
     turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
     group.replace_static_member(old, new)
     turn.restart_session_timer(group, new)
-    turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
 
 
 #: How often, at most, absent members are looked for: a rebalance timeout may be nothing.
 MIN_STATIC_MEMBER_WAIT = 1_000
 
 
-def start_or_complete_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+def start_or_complete_rebalance(
+    turn: EventContext, group: ClassicGroup, reason: RebalanceReason
+) -> None:
     """Starts a rebalance, or completes the join phase of the current one if all have joined."""
     if group.state is GroupState.PREPARING:
         complete_join_phase_if_all_joined(turn, group)
@@ -286,17 +307,15 @@ def start_or_complete_rebalance(turn: EventContext, group: ClassicGroup, reason:
         start_rebalance(turn, group, reason)
 
 
-def start_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+def start_rebalance(turn: EventContext, group: ClassicGroup, reason: RebalanceReason) -> None:
     """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
         discard_assignment(turn, group, Code.REBALANCE_IN_PROGRESS)
     group.pending_sync_members.clear()
     turn.stop_timer(GroupTimerKind.SYNC, group)
-    initial = group.state is GroupState.EMPTY
-    state = group.state.value
     group.transition_to(GroupState.PREPARING, turn.now)
-    turn.add_note(Happened.PREPARING, group, f"{reason} (group was {state})")
-    if initial:
+    turn.add_note(group, RebalanceStarted(reason, group.previous_state))
+    if group.is_initial_rebalance:
         # others are likely to come too: a moment's wait saves a rebalance for each of them
         delay = turn.config.initial_rebalance_delay
         group.new_member_added = False
@@ -344,8 +363,7 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     for member in absent:
         turn.remove_member(group, member)
     if absent:
-        names = ", ".join(member.member_id for member in absent)
-        turn.add_note(Happened.ABSENT, group, f"did not join in time: {names}")
+        turn.add_note(group, JoinTimedOut(tuple(member.member_id for member in absent)))
     if group.members and not group.elect_joined_leader():
         # nobody is there but static members that may come back within their sessions
         turn.start_timer(
@@ -356,16 +374,14 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     if group.members:
         _begin_generation(turn, group)
     else:
-        turn.add_note(Happened.EMPTIED, group, "no members are left")
+        turn.add_note(group, GroupEmptied())
         turn.append_entries(
             (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
         )
 
 
 def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
-    turn.add_note(
-        Happened.JOINED, group, f"{len(group.members)} members, strategy {group.protocol}"
-    )
+    turn.add_note(group, GenerationStarted(len(group.members), group.protocol or ""))
     for member in group.members.values():
         turn.respond_to_join(group, member, make_join_result(group, member))
         turn.restart_session_timer(group, member)
@@ -389,9 +405,7 @@ def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGro
 def _note_if_not_stored(turn: EventContext, group: ClassicGroup, code: Code) -> None:
     # a restart would bring the last generation back, whose members' sessions would then end
     if code:
-        turn.add_note(
-            Happened.FAILED, group, f"that the group is empty was not stored: {code.name}"
-        )
+        turn.add_note(group, GroupNotStored(code))
 
 
 def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
@@ -404,9 +418,9 @@ def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
     absent = [group.members[member_id] for member_id in group.pending_sync_members]
     for member in absent:
         turn.remove_member(group, member)
-    names = ", ".join(member.member_id for member in absent)
-    turn.add_note(Happened.ABSENT, group, f"did not sync in time: {names}")
-    start_rebalance(turn, group, f"did not sync in time: {names}")
+    timed_out = SyncTimedOut(tuple(member.member_id for member in absent))
+    turn.add_note(group, timed_out)
+    start_rebalance(turn, group, timed_out)
 
 
 def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> None:
@@ -470,11 +484,13 @@ def _make_sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGr
 
 def _store_assignment(turn: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
     assignments = dict(request.assignments)
-    forgotten = [member_id for member_id in group.members if member_id not in assignments]
-    text = f"from {request.member_id} for {len(group.members)} members"
-    if forgotten:
-        text += f"; nothing for {', '.join(forgotten)}"
-    turn.add_note(Happened.ASSIGNED, group, text)
+    unassigned = tuple(member_id for member_id in group.members if member_id not in assignments)
+    turn.add_note(
+        group,
+        AssignmentReceived(
+            request.member_id, len(group.members), len(group.group_instance_ids), unassigned
+        ),
+    )
     turn.append_entries(
         (group.to_entry(assignments),),
         lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
@@ -485,16 +501,16 @@ def _complete_sync(
     turn: EventContext, group: ClassicGroup, leader: str, assignments: dict[str, bytes], code: Code
 ) -> None:
     if code:
-        turn.add_note(Happened.FAILED, group, f"the assignment was not stored: {code.name}")
+        turn.add_note(group, GroupNotStored(code))
         discard_assignment(turn, group, translate_append_error(code))
-        start_rebalance(turn, group, f"the assignment of leader {leader} was not stored")
+        start_rebalance(turn, group, AssignmentNotStored(leader))
         return
     group.transition_to(GroupState.STABLE, turn.now)
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if turn.respond_to_sync(member, _make_sync_result(group, member)):
             turn.restart_session_timer(group, member)
-    turn.add_note(Happened.STABLE, group, f"{len(group.members)} members")
+    turn.add_note(group, GroupStabilized(len(group.members)))
 
 
 _HEARTBEAT_SUCCEEDED = HeartbeatResult()
@@ -536,12 +552,13 @@ def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: s
     if member is None or member.is_waiting_for_response:
         return
     turn.remove_member(group, member)
-    turn.add_note(Happened.SILENT, group, f"{member_id} for {member.session_timeout} ms")
+    expired = SessionExpired(member_id, member.session_timeout)
+    turn.add_note(group, expired)
     if group.state is GroupState.PREPARING:
         if group.has_all_members_joined:
             complete_join_phase(turn, group)
     else:
-        start_rebalance(turn, group, f"member {member_id} is silent")
+        start_rebalance(turn, group, expired)
 
 
 def handle_leave(
@@ -563,9 +580,9 @@ def handle_leave(
             for m in request.members
         )
     )
-    gone = [m.member_id or m.group_instance_id or "" for m in reply.members if not m.code]
+    gone = tuple(m.member_id or m.group_instance_id or "" for m in reply.members if not m.code)
     if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
-        start_rebalance(turn, group, f"members leave: {', '.join(gone)}")
+        start_rebalance(turn, group, MembersLeft(gone))
     elif gone:
         complete_join_phase_if_all_joined(turn, group)
     turn.respond_after_append(
@@ -589,6 +606,5 @@ def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: Leav
     code = group.check_member(member_id, leaver.group_instance_id)
     if not code:
         turn.remove_member(group, group.members[member_id])
-        text = f"{member_id}; its reason: {leaver.reason or 'none given'}"
-        turn.add_note(Happened.LEFT, group, text)
+        turn.add_note(group, MemberLeft(member_id, leaver.reason))
     return code

@@ -41,6 +41,7 @@ from rota.engine.coordinator.events import (
     TopicsDeleted,
     translate_append_error,
 )
+from rota.engine.coordinator.notes import GroupLoaded, LoadedAboveMaxSize
 from rota.engine.coordinator.state import ClassicGroup, GroupState
 from rota.engine.formats.hashing import java_string_hash
 from rota.engine.model.config import GroupConfig
@@ -548,11 +549,11 @@ class Coordinator:
         """
         self._unavailable_code = Code.NONE
         for group in self._groups.values():
+            turn.add_note(group, GroupLoaded(len(group.members)))
             for member in group.members.values():
                 turn.restart_session_timer(group, member)
             if len(group.members) > turn.config.max_size:
-                reason = f"loaded with more than {turn.config.max_size} members"
-                classic.start_rebalance(turn, group, reason)
+                classic.start_rebalance(turn, group, LoadedAboveMaxSize(turn.config.max_size))
         self._start_retention_timer(turn)
         missed, self._deleted_topics = self._deleted_topics, []
         for event in missed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from rota.engine.coordinator.notes import GroupChange, GroupNote
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry
@@ -138,42 +139,6 @@ class AppendEntries:
     entries: tuple[ClassicEntry, ...]
 
 
-class Happened(enum.Enum):
-    """What a note tells of."""
-
-    #: A rebalance starts: the join phase begins.
-    PREPARING = "preparing"
-    #: The join phase is over, a new generation exists.
-    JOINED = "joined"
-    #: The leader's assignment has arrived.
-    ASSIGNED = "assigned"
-    #: The assignment is stored and handed out.
-    STABLE = "stable"
-    #: The last member is gone.
-    EMPTIED = "emptied"
-    ADDED = "added"
-    LEFT = "left"
-    #: A member was removed because its session ended.
-    SILENT = "silent"
-    #: Members were removed because they did not join in time, or did not sync in time.
-    ABSENT = "absent"
-    #: A static member came back under a new member id.
-    REPLACED = "replaced"
-    REFUSED = "refused"
-    #: The journal could not be written.
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupNote:
-    """For the log: what happened to a group, and why."""
-
-    kind: Happened
-    group: str
-    generation: int
-    text: str
-
-
 CoordinatorCommand: TypeAlias = (
     SendResponse | StartGroupTimer | StopGroupTimer | AppendEntries | GroupNote
 )
@@ -245,9 +210,8 @@ class EventContext:
         self.stop_timer(GroupTimerKind.JOIN, group)
         self.stop_timer(GroupTimerKind.SYNC, group)
 
-    def add_note(self, what: Happened, group: ClassicGroup, text: str) -> None:
-        """Adds a note for the log."""
-        self.commands.append(GroupNote(what, group.name, group.generation, text))
+    def add_note(self, group: ClassicGroup, change: GroupChange) -> None:
+        self.commands.append(GroupNote(group.name, group.generation, group.state, change))
 
     def restart_session_timer(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         """Restarts the session timer of a member."""

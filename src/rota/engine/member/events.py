@@ -326,6 +326,11 @@ class MemberNote:
 
 
 @dataclass(frozen=True, slots=True)
+class PollTimeoutNote(MemberNote):
+    """The application has not polled for ``max.poll.interval.ms``, so the member left."""
+
+
+@dataclass(frozen=True, slots=True)
 class FinishClose:
     """The member has finished closing; the application may go."""
 

@@ -29,6 +29,7 @@ from rota.engine.member.events import (
     MetadataUpdated,
     PollBegan,
     PollEnded,
+    PollTimeoutNote,
     RaiseError,
     RejoinRequested,
     RequestFailed,
@@ -264,7 +265,7 @@ class MemberStateMachine:
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             self._session.liveness.polled_late = True
             self._session.leave_group("the application has not polled in time")
-            self._commands.add(MemberNote(self._session.explain_loss(), is_warning=True))
+            self._commands.add(PollTimeoutNote(self._session.explain_loss(), is_warning=True))
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
         if self._assignment_manager.handle_listener_returned(call_id, error):

@@ -433,7 +433,7 @@ class SimulatedProcess:
                 )
                 stage.scheduler.add(stage.now, self._give_up)
             case MemberNote():
-                stage.add_record(TraceEventType.SAID, self.name, command.text)
+                stage.add_record(TraceEventType.SAID, self.name, command)
             case FinishClose():
                 stage.add_record(TraceEventType.GONE, self.name)
                 self._end()

@@ -11,7 +11,6 @@ join, then for the leader's assignment, and at the end each member has to take i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,9 +19,23 @@ import numpy as np
 
 from rota.engine.assignors.exact.solver import FewestMoves
 from rota.engine.assignors.problem import Problem, count_moves, find_previous_owners
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GenerationStarted,
+    GroupEmptied,
+    GroupNote,
+    GroupStabilized,
+    JoinTimedOut,
+    MemberLeft,
+    MembersLeft,
+    RebalanceReason,
+    RebalanceStarted,
+    SessionExpired,
+    SyncTimedOut,
+    describe_reason,
+    rename_members,
+)
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.events import ListenerMethod
+from rota.engine.member.events import ListenerMethod, PollTimeoutNote
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataMember
 from rota.engine.model.member import UNASSIGNED, GroupSubscription, Subscription
 from rota.engine.model.request import JoinGroup
@@ -95,22 +108,6 @@ class WaitTracker:
             self.waits.append(RebalanceWait(names, now - self._since, why))
 
 
-LEAVE_PREFIX = "members leave: "
-
-#: How the coordinator words it.
-SILENT_SUFFIX = " is silent"
-
-#: How a member notes that its poll interval is over.
-NOT_POLLED_PREFIX = "the application has not polled"
-
-POLLED_LATE = "it has not polled in time"
-
-#: What a coordinator ends every member's id with.
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-UUID_LENGTH = 36
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRebalance:
     """One rebalance. Times are in milliseconds."""
@@ -119,8 +116,10 @@ class SimulatedRebalance:
     end: int
     #: False where it was under way when the world ended.
     finished: bool
-    #: Why it began, in the coordinator's words; members by the names of their processes.
-    reason: str
+    #: Why it began; members by the names of their processes.
+    cause: RebalanceReason
+    #: The member left, or fell silent, because its application did not poll in time.
+    polled_late: bool
     #: Those that became stable; none where the group became empty.
     generations: tuple[int, ...]
     #: How often the members were called to join.
@@ -133,6 +132,15 @@ class SimulatedRebalance:
     loads: Mapping[str, int]
     #: Whom it waited for, where that took long.
     waits: tuple[RebalanceWait, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why it began, in a few words."""
+        if not self.polled_late:
+            return describe_reason(self.cause)
+        if isinstance(self.cause, MembersLeft):
+            return f"member {', '.join(self.cause.members)} polled too late"
+        return f"{describe_reason(self.cause)}: it has not polled in time"
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -189,9 +197,12 @@ NO_GENERATION = _StableGeneration({}, {}, {})
 class _OpenRebalance:
     """A rebalance under way."""
 
-    def __init__(self, start: int, reason: str, before: _StableGeneration) -> None:
+    def __init__(
+        self, start: int, cause: RebalanceReason, before: _StableGeneration, *, polled_late: bool
+    ) -> None:
         self.start = start
-        self.reason = reason
+        self.cause = cause
+        self.polled_late = polled_late
         self.before = before
         self.attempts = 0
         self.generations: list[int] = []
@@ -204,8 +215,6 @@ class _TraceReader:
         self._counts = dict(topics)
         #: The process of each member id.
         self._names: dict[str, str] = {}
-        #: Member ids by the UUIDs that they end in.
-        self._ids: dict[str, str] = {}
         self._running: set[str] = set()
         self._saved = NO_GENERATION
         self._open: _OpenRebalance | None = None
@@ -223,9 +232,7 @@ class _TraceReader:
             case TraceEventType.STARTED:
                 self._running.add(record.subject)
             case TraceEventType.IDENTITY:
-                member_id = str(record.detail)
-                self._names[member_id] = record.subject
-                self._ids[member_id[-UUID_LENGTH:]] = member_id
+                self._names[str(record.detail)] = record.subject
             case TraceEventType.TOPICS:
                 assert isinstance(record.detail, tuple)
                 self._counts = dict(record.detail)
@@ -235,7 +242,7 @@ class _TraceReader:
                 self._noted(record)
             case TraceEventType.LISTENER:
                 self._listened(record)
-            case TraceEventType.SAID if str(record.detail).startswith(NOT_POLLED_PREFIX):
+            case TraceEventType.SAID if isinstance(record.detail, PollTimeoutNote):
                 self._late.add(record.subject)
             case TraceEventType.ASKED if isinstance(record.detail, JoinGroup):
                 self._late.discard(record.subject)
@@ -255,67 +262,62 @@ class _TraceReader:
                 return
         self._close_if_over(record.at)
 
-    def _noted(self, record: TraceRecord) -> None:
-        assert isinstance(record.detail, tuple)
-        what, generation, text = record.detail
-        now = record.at
-        match Happened(what):
-            case Happened.PREPARING:
-                self._called(now, text)
-            case Happened.JOINED:
+    def _noted(self, record: TraceRecord) -> None:  # noqa: C901 (a case for each)
+        note, now = record.detail, record.at
+        assert isinstance(note, GroupNote)
+        match note.change:
+            case RebalanceStarted(reason):
+                self._called(now, reason)
+            case GenerationStarted():
                 if self._open is not None:
                     self._open.watch.end_join(now)
-            case Happened.STABLE:
+            case GroupStabilized():
                 if self._open is not None:
-                    self._open.generations.append(generation)
+                    self._open.generations.append(note.generation)
                     self._open.watch.end_sync(now)
                 self._stable = True
                 # a static member that is down is in the group, but not there to take its part
                 self._awaited = self._running.intersection(self._saved.names.values())
                 self._owing.clear()
-            case Happened.EMPTIED:
+            case GroupEmptied():
                 self._stable = True
                 self._saved = NO_GENERATION
                 self._awaited.clear()
                 self._owing.clear()
-            case Happened.LEFT | Happened.SILENT | Happened.ABSENT as how:
-                self._went(now, how, text)
+            case MemberLeft(member_id):
+                self._went(now, (member_id,), "left")
+            case SessionExpired(member_id):
+                self._went(now, (member_id,), "was silent")
+            case JoinTimedOut(member_ids):
+                self._went(now, member_ids, "did not join in time")
+            case SyncTimedOut(member_ids):
+                self._went(now, member_ids, "did not sync in time")
             case _:
                 pass
 
-    def _called(self, now: int, reason: str) -> None:
+    def _called(self, now: int, reason: RebalanceReason) -> None:
         """The members are called to join."""
         if self._open is None:
-            self._open = _OpenRebalance(now, self._explained(reason), self._saved)
+            self._open = _OpenRebalance(now, reason, self._saved, polled_late=self._is_late(reason))
         self._open.attempts += 1
         self._open.watch.start_join(now, self._saved.names.values())
         self._stable = False
         self._owing.clear()
 
-    def _explained(self, reason: str) -> str:
-        """Adds to a reason that the member polled too late. Such a member leaves like one
-        that closes or, if it is static, falls silent like one that crashed: the coordinator
-        cannot tell the difference.
+    def _is_late(self, reason: RebalanceReason) -> bool:
+        """Whether the member polled too late. Such a member leaves like one that closes or, if
+        it is static, falls silent like one that crashed: the coordinator cannot tell the
+        difference.
         """
-        text, mark, state = reason.rpartition(" (group was ")
-        for said in (
-            text.removeprefix(LEAVE_PREFIX),
-            text.removeprefix("member ").removesuffix(SILENT_SUFFIX),
-        ):
-            if self._names.get(said) in self._late:
-                return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
-        return reason
+        match reason:
+            case MembersLeft((member_id,)) | SessionExpired(member_id):
+                return self._names.get(member_id) in self._late
+            case _:
+                return False
 
-    def _went(self, now: int, how: Happened, text: str) -> None:
+    def _went(self, now: int, member_ids: tuple[str, ...], why: str) -> None:
         """Members were taken out of the group."""
-        why = "was silent"
-        if how is Happened.LEFT:
-            text, why = text.partition("; its reason: ")[0], "left"
-        elif how is Happened.SILENT:
-            text = text.partition(" for ")[0]
-        else:
-            why, _, text = text.partition(": ")
-        names = tuple(self._names.get(one, one) for one in text.split(", "))
+        names = tuple(self._names.get(one, one) for one in member_ids)
         if self._late.issuperset(names):
             why = "polled too late"
         if self._open is not None:
@@ -333,13 +335,6 @@ class _TraceReader:
         elif record.subject in self._awaited:
             self._owing.add(record.subject)
 
-    def _named(self, text: str) -> str:
-        """Member ids are long; people know processes."""
-        for end in _UUID.findall(text):
-            member_id = self._ids.get(end, end)
-            text = text.replace(member_id, self._names.get(member_id, member_id))
-        return text
-
     def _close_if_over(self, now: int) -> None:
         if self._stable and self._open is not None and not self._awaited and not self._owing:
             self.close_rebalance(now, finished=True)
@@ -356,7 +351,8 @@ class _TraceReader:
                 start=under_way.start,
                 end=now,
                 finished=finished,
-                reason=self._named(under_way.reason),
+                cause=rename_members(under_way.cause, self._names),
+                polled_late=under_way.polled_late,
                 generations=tuple(under_way.generations),
                 attempts=under_way.attempts,
                 members=len(after.owned),
