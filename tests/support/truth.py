@@ -41,8 +41,8 @@ from rota.engine.simulator.scenario import Scenario
 from rota.engine.simulator.simulation import ScenarioRunner, SimulationPolicy
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
-LATE = "the application has not polled in time"
-TAKEN = "partitions were taken away"
+LATE = "consumer poll timeout has expired."
+TAKEN = "need to revoke partitions and re-join"
 COOPERATIVE = "cooperative-sticky"
 
 
@@ -289,10 +289,10 @@ class _Reader:
                 return {RebalanceCause.UNKNOWN}
 
     def _of_member(self, member: str, why: str) -> set[RebalanceCause]:
-        if why.startswith("the subscription changed"):
+        if "subscription" in why:
             return {RebalanceCause.SUBSCRIPTION}
         grown = any(self._topics[topic] > count for topic, count in self._given.items())
-        if why == "the topics' metadata changed" and grown:
+        if why == "cached metadata has changed" and grown:
             # a topic that was made at the same moment may be found in the same rebalance
             made = not self._given.keys() >= self._topics.keys()
             return (

@@ -35,11 +35,14 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_li
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 SECOND = 1_000
 #: Reasons that members send with JoinGroup and LeaveGroup.
-REFUSED = "join refused with "
-LATE = "the application has not polled in time"
-METADATA_CHANGED = "the topics' metadata changed"
-SUBSCRIPTION_CHANGED = ("the subscription changed", "the subscription changed while joining")
-TAKEN = "partitions were taken away"
+REFUSED = "encountered "
+LATE = "consumer poll timeout has expired."
+METADATA_CHANGED = "cached metadata has changed"
+SUBSCRIPTION_CHANGED = (
+    "subscription has changed",
+    "received assignment does not match the current subscription",
+)
+TAKEN = "need to revoke partitions and re-join"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from rota.engine.simulator.trace import TraceEventType
 from tests.support.simulation.days import day
 
 #: How a member says that it joins for the next round of a cooperative rebalance.
-FOLLOW_UP = "partitions were taken away"
+FOLLOW_UP = "need to revoke partitions and re-join"
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 

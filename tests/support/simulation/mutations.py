@@ -293,7 +293,7 @@ def there_is_no_second_round() -> Any:
     request = MemberSession.request_rejoin
 
     def lazy(session: MemberSession, reason: str) -> None:
-        if reason != "partitions were taken away":
+        if reason != "need to revoke partitions and re-join":
             request(session, reason)
 
     return ((MemberSession, "request_rejoin", lazy),)

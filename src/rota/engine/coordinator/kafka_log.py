@@ -1,13 +1,11 @@
 """Kafka's log lines about a group, made from the coordinator's notes.
 
 The wording is that of the group coordinator of Kafka 4.3, so that a program that reads a broker's
-log can read this one too. Rota's members count as Java consumers: their reasons are translated
-into the reasons that Java's consumer sends.
+log can read this one too.
 """
 
 from __future__ import annotations
 
-import re
 from typing import assert_never
 
 from rota.engine.coordinator.notes import (
@@ -35,35 +33,6 @@ from rota.engine.coordinator.notes import (
     describe_reason,
 )
 from rota.engine.coordinator.state import GroupState
-
-NOT_PROVIDED = "not provided"
-
-#: A member's reasons, and those that Java's consumer gives.
-JAVA_REASONS = {
-    "the member is new": NOT_PROVIDED,
-    "the subscription changed": "subscription has changed",
-    "the subscription changed while joining": (
-        "received assignment does not match the current subscription"
-    ),
-    "the topics' metadata changed": "cached metadata has changed",
-    "partitions were taken away": "need to revoke partitions and re-join",
-    "the group rebalances": "group is already rebalancing",
-    "a commit met a rebalance": "offset commit failed since group is already rebalancing",
-    "the application has not polled in time": "consumer poll timeout has expired.",
-    "the application unsubscribed": "the consumer unsubscribed from all topics",
-    "the application closes": "the consumer is being closed",
-}
-
-GIVEN_ID_REASON = "the member has been given its id"
-
-API_NAMES = {
-    "join": "JOIN_GROUP",
-    "sync": "SYNC_GROUP",
-    "heartbeat": "HEARTBEAT",
-    "commit": "OFFSET_COMMIT",
-}
-
-_REFUSED_REASON = re.compile(r"(join|sync|heartbeat|commit) refused with \d+ (\w+)")
 
 
 def format_note(note: GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR0912 (a case for each)
@@ -123,7 +92,7 @@ def format_note(note: GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR
         case MemberLeft(member, reason):
             return (
                 f"[Group {name}] Member {member} has left group through explicit `LeaveGroup` "
-                f"request; {_format_client_reason(reason, member)}",
+                f"request; {_format_client_reason(reason)}",
             )
         case SessionExpired(member):
             return (f"Member {member} in group {name} has failed, removing it from the group.",)
@@ -144,16 +113,16 @@ def _format_reason(started: RebalanceStarted) -> str:  # noqa: PLR0911 (a case f
     state = started.previous_state
     match started.reason:
         case MemberAdded(member, static, _, reason):
-            client_reason = _format_client_reason(reason, member)
+            client_reason = _format_client_reason(reason)
             instance = "null" if static is None else static
             return f"Adding new member {member} with group instance id {instance}; {client_reason}"
         case MemberRejoined(member, is_leader, _, reason):
-            client_reason = _format_client_reason(reason, member)
+            client_reason = _format_client_reason(reason)
             if is_leader and state is GroupState.STABLE:
                 return f"Leader {member} re-joining group during {state.value}; {client_reason}"
             return f"Updating metadata for member {member} during {state.value}; {client_reason}"
         case StaticMemberReplaced(static, _, member):
-            client_reason = _format_client_reason(None, member)
+            client_reason = _format_client_reason(None)
             if state is GroupState.STABLE:
                 return (
                     f"Group's selectedProtocol will change because static member {member} with "
@@ -175,15 +144,8 @@ def _format_reason(started: RebalanceStarted) -> str:  # noqa: PLR0911 (a case f
             assert_never(started.reason)
 
 
-def _format_client_reason(reason: str | None, member: str) -> str:
-    """Formats the reason of a JoinGroup or LeaveGroup as Java's consumer gives it."""
-    if reason == GIVEN_ID_REASON:
-        return f"client reason: need to re-join with the given member-id: {member}"
-    refused = _REFUSED_REASON.fullmatch(reason or "")
-    if refused is not None:
-        api = API_NAMES[refused[1]]
-        return f"client reason: encountered {refused[2]} from {api} response"
-    return f"client reason: {JAVA_REASONS.get(reason or '', reason) or NOT_PROVIDED}"
+def _format_client_reason(reason: str | None) -> str:
+    return f"client reason: {reason or 'not provided'}"
 
 
 def format_refusal(refusal: GroupFull | ProtocolMismatch) -> str:

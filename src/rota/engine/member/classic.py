@@ -34,6 +34,7 @@ from rota.engine.member.state import (
     MemberIdentity,
     MemberSession,
     MemberState,
+    describe_refusal,
     format_code,
     make_fatal_error,
 )
@@ -181,17 +182,19 @@ class Joiner:
             case Code.MEMBER_ID_REQUIRED if reply.member_id:
                 # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
                 session.identity = MemberIdentity(member_id=reply.member_id)
-                session.request_rejoin("the member has been given its id")
+                session.request_rejoin(
+                    f"need to re-join with the given member-id: {reply.member_id}"
+                )
             case Code.UNKNOWN_MEMBER_ID:
-                session.reset_generation(f"join refused with {format_code(code)}")
+                session.reset_generation(describe_refusal("JOIN_GROUP", code))
             case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin(f"join refused with {format_code(code)}")
+                session.request_rejoin(describe_refusal("JOIN_GROUP", code))
             case (
                 Code.COORDINATOR_LOAD_IN_PROGRESS
                 | Code.COORDINATOR_NOT_AVAILABLE
                 | Code.NOT_COORDINATOR
             ):
-                self._try_later("join", code)
+                self._try_later("JOIN_GROUP", code)
             case Code.FENCED_INSTANCE_ID:
                 session.fence("join refused")
             case Code.INCONSISTENT_GROUP_PROTOCOL:
@@ -215,7 +218,8 @@ class Joiner:
         session.enter_generation(
             MemberIdentity(reply.generation, reply.member_id, reply.protocol or "")
         )
-        session.commands.add(MemberNote(f"{_describe_join(reply)} ({session.rejoin_reason})"))
+        why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
+        session.commands.add(MemberNote(f"{_describe_join(reply)}{why}"))
         assignor = self.assignors.get(reply.protocol or "")
         if assignor is None:
             error = self._make_protocol_error(f"it elected {reply.protocol!r}")
@@ -343,7 +347,7 @@ class Joiner:
     def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
         session = self.session
         if not session.coordinator_known:
-            self._try_later("sync", Code.COORDINATOR_NOT_AVAILABLE)
+            self._try_later("SYNC_GROUP", Code.COORDINATOR_NOT_AVAILABLE)
             return
         generation, member_id, protocol = session.identity
         session.rebalance_request_id = session.send(
@@ -366,16 +370,16 @@ class Joiner:
             case Code.NONE:
                 self._accept_assignment(reply)
             case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin("another rebalance overtook the sync")
+                session.request_rejoin(describe_refusal("SYNC_GROUP", code))
             case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 keep = code == Code.ILLEGAL_GENERATION
-                session.reset_generation(f"sync refused with {format_code(code)}", keep_id=keep)
+                session.reset_generation(describe_refusal("SYNC_GROUP", code), keep_id=keep)
             case (
                 Code.COORDINATOR_LOAD_IN_PROGRESS
                 | Code.COORDINATOR_NOT_AVAILABLE
                 | Code.NOT_COORDINATOR
             ):
-                self._try_later("sync", code)
+                self._try_later("SYNC_GROUP", code)
             case Code.FENCED_INSTANCE_ID:
                 session.fence("sync refused")
             case _:
@@ -426,11 +430,11 @@ class Joiner:
         self.session.request_rejoin("the coordinator did not answer")
         self.session.back_off()
 
-    def _try_later(self, what: str, code: int) -> None:
-        session = self.session
+    def _try_later(self, api: str, code: int) -> None:
+        session, why = self.session, describe_refusal(api, code)
         if code in NO_COORDINATOR_CODES:
-            session.lose_coordinator(f"{what} refused with {format_code(code)}")
-        session.request_rejoin(f"{what} refused with {format_code(code)}")
+            session.lose_coordinator(why)
+        session.request_rejoin(why)
         session.back_off()
 
     def _stop_with_error(self, error: Exception) -> None:
@@ -653,7 +657,9 @@ class AssignmentManager:
             return
         new = tuple(sorted(given.partitions))
         if not self.subscription.allows_assignment(new):
-            self.session.request_rejoin("the subscription changed while joining")
+            self.session.request_rejoin(
+                "received assignment does not match the current subscription"
+            )
             return
         me = self.session.identity
         held = set(self.owned)
@@ -676,7 +682,7 @@ class AssignmentManager:
         taken = tuple(one for one in self.owned if one not in kept)
         if not taken:
             return
-        self.session.request_rejoin("partitions were taken away")
+        self.session.request_rejoin("need to revoke partitions and re-join")
         me = self.session.identity
         yield from self._commit_before_revocation(taken, self._commit_deadline())
         yield self.may_call_listener

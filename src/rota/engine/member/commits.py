@@ -27,6 +27,7 @@ from rota.engine.member.state import (
     MemberIdentity,
     MemberSession,
     MemberState,
+    describe_refusal,
     format_code,
     make_fatal_error,
 )
@@ -303,7 +304,9 @@ class CommitManager:
                 return Fenced(str(session.fenced), code)
             case Code.REBALANCE_IN_PROGRESS:
                 if same and session.state is MemberState.STABLE:
-                    session.request_rejoin("a commit met a rebalance")
+                    session.request_rejoin(
+                        "offset commit failed since group is already rebalancing"
+                    )
                 return RebalanceInProgress(f"{said}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 return self._make_outdated_error(why, code, sender)
@@ -319,12 +322,11 @@ class CommitManager:
         session, said = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
             return RebalanceInProgress(f"{said}: poll, then commit again", code)
-        if (
-            sender == session.identity
-            and sender != NO_IDENTITY
-            and session.state is MemberState.STABLE
-        ):
-            session.reset_generation(why, keep_id=code == Code.ILLEGAL_GENERATION)
+        same = sender == session.identity and sender != NO_IDENTITY
+        if same and session.state is MemberState.STABLE:
+            keep = code == Code.ILLEGAL_GENERATION
+            session.reset_generation(describe_refusal("OFFSET_COMMIT", code), keep_id=keep)
+            return CommitFailed(self._add_group_prefix(session.explain_loss()), code)
         if session.identity.generation > sender.generation >= 0:
             return CommitFailed(
                 f"{said}: it was sent as of generation {sender.generation}, and this member is in "
@@ -333,10 +335,7 @@ class CommitManager:
             )
         if session.loss is None:  # sent as nobody, for a group that has members
             return CommitFailed(f"{said}: the group has members, and this is none of them", code)
-        explained = session.explain_loss()
-        if why in explained:  # this very commit brought it to light
-            return CommitFailed(self._add_group_prefix(explained), code)
-        return CommitFailed(f"{said}: {explained}", code)
+        return CommitFailed(f"{said}: {session.explain_loss()}", code)
 
     # Ends
 

@@ -264,7 +264,7 @@ class MemberStateMachine:
         """A dynamic member leaves, a static one falls silent: its session will end by itself."""
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             self._session.liveness.polled_late = True
-            self._session.leave_group("the application has not polled in time")
+            self._session.leave_group("consumer poll timeout has expired.")
             self._commands.add(PollTimeoutNote(self._session.explain_loss(), is_warning=True))
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
@@ -376,7 +376,9 @@ class MemberStateMachine:
     def _start_due_procedure_in_poll(self) -> bool:
         if self._joiner.received_assignment is not None:
             return self._start_procedure(self._assignment_manager.complete_join(self._joiner))
-        reason = self._session.rejoin_reason or self._subscription.rejoin_reason
+        reason = self._session.rejoin_reason
+        if reason is None:
+            reason = self._subscription.rejoin_reason
         if reason is not None:
             return self._join(reason)
         if self._commits.is_auto_commit_due and self.state is MemberState.STABLE:
@@ -398,7 +400,7 @@ class MemberStateMachine:
 
     def _unsubscribe_procedure(self) -> Procedure:
         yield from self._assignment_manager.prepare_leave(None)
-        self._session.leave_group("the application unsubscribed")
+        self._session.leave_group("the consumer unsubscribed from all topics")
         if self._unsubscribing:  # it may have subscribed to something else meanwhile
             self._subscription.unsubscribe()
         self._unsubscribing = False
@@ -417,7 +419,7 @@ class MemberStateMachine:
         if until is not None and until <= self._commands.now:
             # not refused because it leaves: nobody was reached
             self._commits.time_out_unsent_commits()
-        number = session.leave_group("the application closes", target=MemberState.LEFT)
+        number = session.leave_group("the consumer is being closed", target=MemberState.LEFT)
         if until is None:
             self._commits.fail_unsent_commits()
         else:

@@ -116,6 +116,11 @@ def format_code(code: int) -> str:
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
 
 
+def describe_refusal(api: str, code: int) -> str:
+    """Returns Java's reason for a rejoin after an error code, with Kafka's name of the API."""
+    return f"encountered {CODE_NAMES.get(code, code)} from {api} response"
+
+
 def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
     """Returns the error for a code that a retry would not change."""
     text = f"group {config.group!r}: {what} refused with {format_code(code)}"
@@ -274,8 +279,10 @@ class MemberSession:
         self.abandoned_requests: list[tuple[int, SentRequest]] = []
         #: The join or sync under way that counts.
         self.rebalance_request_id: int | None = None
-        #: Why a join is due; None if none is.
-        self.rejoin_reason: str | None = "the member is new"
+        #: Why a join is due; None if none is due, empty for a new member. JoinGroup and LeaveGroup
+        #: carry the reasons that Java's consumer sends (KIP-800), so that a broker's log reads the
+        #: same for both.
+        self.rejoin_reason: str | None = ""
         #: What has to be done once before a join is done.
         self.is_join_prepared = False
         self.fenced: Fenced | None = None
@@ -524,16 +531,14 @@ class MemberSession:
                 # the member stays, and goes on with heartbeats until the next poll joins
                 self._record_heartbeat_response()
                 if same and self.state is MemberState.STABLE:
-                    self.request_rejoin("the group rebalances")
+                    self.request_rejoin("group is already rebalancing")
             case Code.FENCED_INSTANCE_ID if same:
                 self.fence("heartbeat refused")
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID if same:
                 # while joining, the answer to the join will say how things stand
                 if self.state in GENERATION_STATES:
                     keep = code == Code.ILLEGAL_GENERATION
-                    self.reset_generation(
-                        f"heartbeat refused with {format_code(code)}", keep_id=keep
-                    )
+                    self.reset_generation(describe_refusal("HEARTBEAT", code), keep_id=keep)
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
                 pass  # meant for who the member was
             case _:

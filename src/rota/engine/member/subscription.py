@@ -177,9 +177,9 @@ class SubscriptionTracker:
 
     def _find_rejoin_reason(self) -> str | None:
         if self.joined_topics is not None and self.joined_topics != self.topics:
-            return "the subscription changed"
+            return "subscription has changed"
         if self._assignment_snapshot is not None and self._assignment_snapshot != self._snapshot():
-            return "the topics' metadata changed"
+            return "cached metadata has changed"
         return None
 
     def _snapshot(self) -> MetadataSnapshot:
