@@ -12,42 +12,10 @@ coordinator, is *dead*.
 The join phase exists in memory only, and a restart forgets it. A restart keeps what the journal
 holds: the last generation that became stable or empty, and the offsets.
 
-What each request does in each state
-====================================
-
-First the sender is checked: an unknown member id gets UNKNOWN_MEMBER_ID, the id of a static member
-that was replaced FENCED_INSTANCE_ID, another generation ILLEGAL_GENERATION.
-
-Empty
-    JoinGroup adds the member; the group prepares a rebalance. (From version 4 on, a dynamic member
-    without an id gets MEMBER_ID_REQUIRED first, in every state.) SyncGroup and Heartbeat get
-    UNKNOWN_MEMBER_ID. OffsetCommit is accepted without a generation. DeleteGroups deletes the
-    group.
-
-PreparingRebalance
-    JoinGroup waits for the end of the join phase. SyncGroup gets REBALANCE_IN_PROGRESS. Heartbeat
-    keeps the session alive and gets REBALANCE_IN_PROGRESS. LeaveGroup removes the member; the join
-    phase ends if all others have joined. OffsetCommit is accepted. DeleteGroups gets
-    NON_EMPTY_GROUP, as in the next two states.
-
-CompletingRebalance
-    JoinGroup of a new member, of a static member that comes back, or with other metadata starts the
-    rebalance again; else it gets the current generation once more. SyncGroup waits for the leader's
-    assignment; the leader's own is stored in the journal. Heartbeat succeeds. LeaveGroup starts the
-    rebalance again. OffsetCommit gets REBALANCE_IN_PROGRESS.
-
-Stable
-    JoinGroup of a new member, with other metadata, or of the leader prepares a rebalance; else it
-    gets the current generation. A static member that comes back without a member id takes its old
-    place, without a rebalance if the strategy stays the same. SyncGroup gets the assignment.
-    Heartbeat succeeds. LeaveGroup prepares a rebalance. OffsetCommit is accepted.
-
-Dead
-    The coordinator has no such group any more.
-
-``GROUP_TRANSITIONS`` is the only list of legal transitions. :meth:`ClassicGroup.transition_to` is
-the only place that changes the state of a running group, the diagram in the documentation is drawn
-from the table, and the simulation checks that no group takes any other way.
+``GROUP_TRANSITIONS`` lists the legal transitions: :meth:`ClassicGroup.transition_to` makes no
+other, and nothing else changes the state of a running group. ``GROUP_OUTCOMES`` says what each
+request and each timer does in each state. A test drives the coordinator into every cell, and
+docs/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -55,6 +23,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rota.engine.formats import consumer_protocol
 from rota.engine.model.journal_entry import (
@@ -97,6 +66,207 @@ GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
     (GroupState.COMPLETING, GroupState.DEAD): "moved away",
     (GroupState.STABLE, GroupState.DEAD): "moved away",
 }
+
+
+class GroupEvent(enum.Enum):
+    """A request or timer, as a row of ``GROUP_OUTCOMES``."""
+
+    JOIN_NEW = "JoinGroup without a member id"
+    JOIN_ASSIGNED_ID = "JoinGroup with the id of a MEMBER_ID_REQUIRED"
+    JOIN_STATIC = "JoinGroup of a new static member"
+    JOIN_STATIC_BACK = "JoinGroup of a static member that comes back without its member id"
+    JOIN_FOLLOWER = "JoinGroup of a follower, nothing changed"
+    JOIN_LEADER = "JoinGroup of the leader, nothing changed"
+    JOIN_CHANGED = "JoinGroup of a member with other topics or strategies"
+    JOIN_MISMATCH = "JoinGroup without a strategy that all members support"
+    JOIN_FULL = "JoinGroup of a new member, group.max.size members"
+    SYNC_LEADER = "SyncGroup of the leader"
+    SYNC_FOLLOWER = "SyncGroup of a follower"
+    SYNC_OLD = "SyncGroup of another generation"
+    HEARTBEAT = "Heartbeat"
+    HEARTBEAT_OLD = "Heartbeat of another generation"
+    HEARTBEAT_FENCED = "Heartbeat of a static member that was replaced"
+    LEAVE = "LeaveGroup, other members remain"
+    LEAVE_LAST = "LeaveGroup of the last member"
+    COMMIT = "OffsetCommit of a member"
+    COMMIT_SIMPLE = "OffsetCommit without a generation"
+    OFFSET_FETCH = "OffsetFetch"
+    OFFSET_DELETE = "OffsetDelete of a subscribed topic"
+    DESCRIBE = "DescribeGroups"
+    DELETE = "DeleteGroups"
+    APPEND_FAILED = "the journal refuses the entry of a request"
+    SESSION_TIMEOUT = "the session of a member expires"
+    SESSION_TIMEOUT_ID = "the session of an id expires that no member joined with"
+    INITIAL_DELAY = "the initial delay ends, and new members joined during it"
+    JOIN_TIMEOUT = "the rebalance timeout ends the join phase"
+    JOIN_TIMEOUT_NOBODY = "the rebalance timeout ends the join phase, and no member joined"
+    SYNC_TIMEOUT = "the rebalance timeout ends the sync phase"
+    RETENTION = "the offsets expire"
+    UNLOADED = "the journal moves to another coordinator"
+
+
+class GroupOutcome(NamedTuple):
+    """What an event does in a state."""
+
+    #: The error code of the response; None if no response is sent now.
+    code: Code | None
+    #: None if the state stays.
+    next_state: GroupState | None = None
+    effect: str = ""
+
+
+def _make_outcomes() -> dict[tuple[GroupState, GroupEvent], GroupOutcome]:
+    event, cell = GroupEvent, GroupOutcome
+    empty, preparing, completing, stable, dead = GroupState
+    ok = cell(Code.NONE)
+    nothing = cell(None, effect="nothing")
+    unknown = cell(Code.UNKNOWN_MEMBER_ID)
+    not_found = cell(Code.GROUP_ID_NOT_FOUND)
+    waits = cell(None, effect="waits for the end of the join phase")
+    starts = cell(None, preparing, "starts a rebalance and waits")
+    again = cell(Code.NONE, effect="gets the current generation again")
+    new_id = cell(Code.MEMBER_ID_REQUIRED, effect="gets a member id")
+    first_id = cell(Code.MEMBER_ID_REQUIRED, empty, "creates the group and gets a member id")
+    rebalancing = cell(Code.REBALANCE_IN_PROGRESS)
+    illegal = cell(Code.ILLEGAL_GENERATION)
+    fenced = cell(Code.FENCED_INSTANCE_ID)
+    mismatch = cell(Code.INCONSISTENT_GROUP_PROTOCOL)
+    full = cell(Code.GROUP_MAX_SIZE_REACHED)
+    left = cell(Code.NONE, preparing, "starts a rebalance")
+    emptied = cell(Code.NONE, empty)
+    members = cell(Code.NON_EMPTY_GROUP)
+    subscribed = cell(Code.GROUP_SUBSCRIBED_TO_TOPIC)
+    not_stored = cell(Code.COORDINATOR_NOT_AVAILABLE)
+    removed = cell(None, preparing, "removes the member and starts a rebalance")
+    forgotten = cell(None, effect="forgets the id")
+    moved = cell(None, dead)
+    refused = cell(Code.NOT_COORDINATOR, dead, "waiting requests get this code")
+    rows = {
+        event.JOIN_NEW: (new_id, new_id, new_id, new_id, first_id),
+        event.JOIN_ASSIGNED_ID: (starts, waits, starts, starts, unknown),
+        event.JOIN_STATIC: (starts, waits, starts, starts, starts),
+        event.JOIN_STATIC_BACK: (
+            starts,
+            waits,
+            starts,
+            cell(Code.NONE, effect="takes over the old assignment, if the strategy stays"),
+            starts,
+        ),
+        event.JOIN_FOLLOWER: (unknown, waits, again, again, unknown),
+        event.JOIN_LEADER: (unknown, waits, again, starts, unknown),
+        event.JOIN_CHANGED: (unknown, waits, starts, starts, unknown),
+        event.JOIN_MISMATCH: (new_id, mismatch, mismatch, mismatch, first_id),
+        event.JOIN_FULL: (new_id, full, full, full, first_id),
+        event.SYNC_LEADER: (
+            unknown,
+            rebalancing,
+            cell(Code.NONE, stable, "stores the assignment, and all waiting SyncGroups get theirs"),
+            cell(Code.NONE, effect="gets its assignment again"),
+            unknown,
+        ),
+        event.SYNC_FOLLOWER: (
+            unknown,
+            rebalancing,
+            cell(None, effect="waits for the leader's assignment"),
+            cell(Code.NONE, effect="gets its assignment"),
+            unknown,
+        ),
+        event.SYNC_OLD: (unknown, illegal, illegal, illegal, unknown),
+        event.HEARTBEAT: (unknown, rebalancing, ok, ok, unknown),
+        event.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
+        event.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
+        event.LEAVE: (
+            unknown,
+            cell(Code.NONE, effect="ends the join phase if all others have joined"),
+            left,
+            left,
+            unknown,
+        ),
+        event.LEAVE_LAST: (unknown, emptied, emptied, emptied, unknown),
+        event.COMMIT: (unknown, ok, rebalancing, ok, not_found),
+        event.COMMIT_SIMPLE: (
+            ok,
+            unknown,
+            unknown,
+            unknown,
+            cell(Code.NONE, empty, "creates the group"),
+        ),
+        event.OFFSET_FETCH: (ok, ok, ok, ok, ok),
+        event.OFFSET_DELETE: (ok, subscribed, subscribed, subscribed, not_found),
+        event.DESCRIBE: (ok, ok, ok, ok, not_found),
+        event.DELETE: (
+            cell(Code.NONE, dead, "deletes the offsets too"),
+            members,
+            members,
+            members,
+            not_found,
+        ),
+        event.APPEND_FAILED: (
+            not_stored,
+            not_stored,
+            cell(Code.COORDINATOR_NOT_AVAILABLE, preparing, "all waiting SyncGroups get this code"),
+            not_stored,
+            not_stored,
+        ),
+        event.SESSION_TIMEOUT: (
+            nothing,
+            cell(None, effect="removes the member, unless its JoinGroup waits"),
+            removed,
+            removed,
+            nothing,
+        ),
+        event.SESSION_TIMEOUT_ID: (
+            forgotten,
+            cell(None, completing, "forgets the id; ends the join phase if all have joined"),
+            forgotten,
+            forgotten,
+            nothing,
+        ),
+        event.INITIAL_DELAY: (
+            nothing,
+            cell(None, effect="extends the delay, at most to the rebalance timeout"),
+            nothing,
+            nothing,
+            nothing,
+        ),
+        event.JOIN_TIMEOUT: (
+            nothing,
+            cell(None, completing, "removes dynamic members that did not join"),
+            nothing,
+            nothing,
+            nothing,
+        ),
+        event.JOIN_TIMEOUT_NOBODY: (
+            nothing,
+            cell(None, empty, "removes all dynamic members; static ones stay for their session"),
+            nothing,
+            nothing,
+            nothing,
+        ),
+        event.SYNC_TIMEOUT: (
+            nothing,
+            nothing,
+            cell(None, preparing, "removes members that did not send SyncGroup"),
+            cell(None, preparing, "removes members that did not send SyncGroup"),
+            nothing,
+        ),
+        event.RETENTION: (
+            cell(None, dead, "deletes the offsets, and a group without offsets"),
+            nothing,
+            nothing,
+            cell(None, effect="deletes offsets of topics that no member subscribes to"),
+            nothing,
+        ),
+        event.UNLOADED: (moved, refused, refused, moved, nothing),
+    }
+    return {
+        (state, one): outcome
+        for one, row in rows.items()
+        for state, outcome in zip(GroupState, row, strict=True)
+    }
+
+
+GROUP_OUTCOMES = _make_outcomes()
 
 
 def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
