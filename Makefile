@@ -57,6 +57,7 @@ docs: $(READY)   ## pages made of what the sources declare: commands, layers, ta
 	@$(BIN)/python docs/generate_commands.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_layers.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_libraries.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_states.py
 	@$(BIN)/python docs/generate_tables.py
 	@$(BIN)/python docs/generate_settings.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py

@@ -16,8 +16,8 @@ from rota.engine.coordinator.events import (
 from rota.engine.coordinator.state import (
     GROUP_OUTCOMES,
     GROUP_TRANSITIONS,
-    GroupEvent,
     GroupState,
+    GroupTrigger,
 )
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.request import (
@@ -238,60 +238,60 @@ def unload(case: Case) -> Code | None:
 
 Scenario = tuple[Callable[[GroupState], Case], Callable[[Case], Code | None]]
 
-SCENARIOS: dict[GroupEvent, Scenario] = {
-    GroupEvent.JOIN_NEW: (make_single_member_case, lambda case: case.send(join())),
-    GroupEvent.JOIN_ASSIGNED_ID: (make_single_member_case, join_with_assigned_id),
-    GroupEvent.JOIN_STATIC: (make_single_member_case, lambda c: c.send(join(static_id="new"))),
-    GroupEvent.JOIN_STATIC_BACK: (make_case, lambda case: case.send(join(static_id="s"))),
-    GroupEvent.JOIN_FOLLOWER: (make_case, lambda case: case.send(join(case.follower))),
-    GroupEvent.JOIN_LEADER: (make_case, lambda case: case.send(join(case.leader))),
-    GroupEvent.JOIN_CHANGED: (make_case, lambda c: c.send(join(c.follower, topics=("u",)))),
-    GroupEvent.JOIN_MISMATCH: (make_single_member_case, lambda c: c.send(join(strategies=("x",)))),
-    GroupEvent.JOIN_FULL: (make_full_case, lambda case: case.send(join())),
-    GroupEvent.SYNC_LEADER: (make_case, lambda case: case.sync(case.leader)),
-    GroupEvent.SYNC_FOLLOWER: (make_case, lambda case: case.sync(case.follower)),
-    GroupEvent.SYNC_OLD: (make_case, lambda case: case.sync(case.leader, 7)),
-    GroupEvent.HEARTBEAT: (make_case, lambda case: case.beat(case.follower)),
-    GroupEvent.HEARTBEAT_OLD: (make_case, lambda case: case.beat(case.follower, 7)),
-    GroupEvent.HEARTBEAT_FENCED: (make_case, lambda case: case.beat("s-old", static_id="s")),
-    GroupEvent.LEAVE: (make_case, lambda case: case.leave(case.follower)),
-    GroupEvent.LEAVE_LAST: (make_single_member_case, lambda case: case.leave(case.leader)),
-    GroupEvent.COMMIT: (make_case, lambda c: c.send(commit(5, c.leader, c.generation))),
-    GroupEvent.COMMIT_SIMPLE: (make_case, lambda case: case.send(commit())),
-    GroupEvent.OFFSET_FETCH: (make_case, lambda case: case.send(OffsetFetch(group=GROUP))),
-    GroupEvent.OFFSET_DELETE: (make_case, delete_offsets),
-    GroupEvent.DESCRIBE: (
+SCENARIOS: dict[GroupTrigger, Scenario] = {
+    GroupTrigger.JOIN_NEW: (make_single_member_case, lambda case: case.send(join())),
+    GroupTrigger.JOIN_ASSIGNED_ID: (make_single_member_case, join_with_assigned_id),
+    GroupTrigger.JOIN_STATIC: (make_single_member_case, lambda c: c.send(join(static_id="new"))),
+    GroupTrigger.JOIN_STATIC_BACK: (make_case, lambda case: case.send(join(static_id="s"))),
+    GroupTrigger.JOIN_FOLLOWER: (make_case, lambda case: case.send(join(case.follower))),
+    GroupTrigger.JOIN_LEADER: (make_case, lambda case: case.send(join(case.leader))),
+    GroupTrigger.JOIN_CHANGED: (make_case, lambda c: c.send(join(c.follower, topics=("u",)))),
+    GroupTrigger.JOIN_MISMATCH: (make_case, lambda case: case.send(join(strategies=("x",)))),
+    GroupTrigger.JOIN_FULL: (make_full_case, lambda case: case.send(join())),
+    GroupTrigger.SYNC_LEADER: (make_case, lambda case: case.sync(case.leader)),
+    GroupTrigger.SYNC_FOLLOWER: (make_case, lambda case: case.sync(case.follower)),
+    GroupTrigger.SYNC_OLD: (make_case, lambda case: case.sync(case.leader, 7)),
+    GroupTrigger.HEARTBEAT: (make_case, lambda case: case.beat(case.follower)),
+    GroupTrigger.HEARTBEAT_OLD: (make_case, lambda case: case.beat(case.follower, 7)),
+    GroupTrigger.HEARTBEAT_FENCED: (make_case, lambda case: case.beat("s-old", static_id="s")),
+    GroupTrigger.LEAVE: (make_case, lambda case: case.leave(case.follower)),
+    GroupTrigger.LEAVE_LAST: (make_single_member_case, lambda case: case.leave(case.leader)),
+    GroupTrigger.COMMIT: (make_case, lambda c: c.send(commit(5, c.leader, c.generation))),
+    GroupTrigger.COMMIT_SIMPLE: (make_case, lambda case: case.send(commit())),
+    GroupTrigger.OFFSET_FETCH: (make_case, lambda case: case.send(OffsetFetch(group=GROUP))),
+    GroupTrigger.OFFSET_DELETE: (make_case, delete_offsets),
+    GroupTrigger.DESCRIBE: (
         make_case,
         lambda c: c.send(DescribeGroups(groups=(GROUP,), supports_group_id_not_found=True)),
     ),
-    GroupEvent.DELETE: (make_case, lambda case: case.send(DeleteGroups(groups=(GROUP,)))),
-    GroupEvent.APPEND_FAILED: (make_case, fail_append),
-    GroupEvent.SESSION_TIMEOUT: (
+    GroupTrigger.DELETE: (make_case, lambda case: case.send(DeleteGroups(groups=(GROUP,)))),
+    GroupTrigger.APPEND_FAILED: (make_case, fail_append),
+    GroupTrigger.SESSION_TIMEOUT: (
         make_case,
         lambda case: case.fire(GroupTimerKind.SESSION, case.follower),
     ),
-    GroupEvent.SESSION_TIMEOUT_ID: (make_case, expire_assigned_id),
-    GroupEvent.INITIAL_DELAY: (make_full_case, end_initial_delay),
-    GroupEvent.JOIN_TIMEOUT: (make_case, end_join_phase),
-    GroupEvent.JOIN_TIMEOUT_NOBODY: (
+    GroupTrigger.SESSION_TIMEOUT_ID: (make_case, expire_assigned_id),
+    GroupTrigger.INITIAL_DELAY: (make_full_case, end_initial_delay),
+    GroupTrigger.JOIN_TIMEOUT: (make_case, end_join_phase),
+    GroupTrigger.JOIN_TIMEOUT_NOBODY: (
         make_single_member_case,
         lambda case: case.fire(GroupTimerKind.JOIN),
     ),
-    GroupEvent.SYNC_TIMEOUT: (make_unsynced_case, end_sync_phase),
-    GroupEvent.RETENTION: (make_case, expire_offsets),
-    GroupEvent.UNLOADED: (make_case, unload),
+    GroupTrigger.SYNC_TIMEOUT: (make_unsynced_case, end_sync_phase),
+    GroupTrigger.RETENTION: (make_case, expire_offsets),
+    GroupTrigger.UNLOADED: (make_case, unload),
 }
 
 
 def test_no_cell_is_missing() -> None:
-    cells = {(state, event) for state in GroupState for event in GroupEvent}
+    cells = {(state, event) for state in GroupState for event in GroupTrigger}
     assert set(GROUP_OUTCOMES) == cells
-    assert set(SCENARIOS) == set(GroupEvent)
+    assert set(SCENARIOS) == set(GroupTrigger)
 
 
 @pytest.mark.parametrize("state", GroupState)
-@pytest.mark.parametrize("event", GroupEvent)
-def test_the_coordinator_does_what_the_table_says(state: GroupState, event: GroupEvent) -> None:
+@pytest.mark.parametrize("event", GroupTrigger)
+def test_the_coordinator_does_what_the_table_says(state: GroupState, event: GroupTrigger) -> None:
     make, act = SCENARIOS[event]
     case = make(state)
     assert GroupState(case.desk.state()) is state

@@ -53,22 +53,25 @@ GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
     (
         GroupState.STABLE,
         GroupState.PREPARING,
-    ): "a member joins, leaves, is silent or has other topics",
+    ): "a member joins, leaves, times out or has other topics",
     (
         GroupState.COMPLETING,
         GroupState.PREPARING,
-    ): "a member joins, leaves, is silent; or storing fails",
-    (GroupState.PREPARING, GroupState.COMPLETING): "all have joined, or time is up",
-    (GroupState.PREPARING, GroupState.EMPTY): "nobody is left",
+    ): "a member joins, leaves or times out, or the append fails",
+    (
+        GroupState.PREPARING,
+        GroupState.COMPLETING,
+    ): "all members have joined, or the rebalance timeout is over",
+    (GroupState.PREPARING, GroupState.EMPTY): "no member is left",
     (GroupState.COMPLETING, GroupState.STABLE): "the leader's assignment is in the journal",
-    (GroupState.EMPTY, GroupState.DEAD): "deleted, expired or moved away",
-    (GroupState.PREPARING, GroupState.DEAD): "moved away",
-    (GroupState.COMPLETING, GroupState.DEAD): "moved away",
-    (GroupState.STABLE, GroupState.DEAD): "moved away",
+    (GroupState.EMPTY, GroupState.DEAD): "deleted, expired, or moved to another coordinator",
+    (GroupState.PREPARING, GroupState.DEAD): "moved to another coordinator",
+    (GroupState.COMPLETING, GroupState.DEAD): "moved to another coordinator",
+    (GroupState.STABLE, GroupState.DEAD): "moved to another coordinator",
 }
 
 
-class GroupEvent(enum.Enum):
+class GroupTrigger(enum.Enum):
     """A request or timer, as a row of ``GROUP_OUTCOMES``."""
 
     JOIN_NEW = "JoinGroup without a member id"
@@ -115,11 +118,11 @@ class GroupOutcome(NamedTuple):
     effect: str = ""
 
 
-def _make_outcomes() -> dict[tuple[GroupState, GroupEvent], GroupOutcome]:
-    event, cell = GroupEvent, GroupOutcome
+def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
+    event, cell = GroupTrigger, GroupOutcome
     empty, preparing, completing, stable, dead = GroupState
     ok = cell(Code.NONE)
-    nothing = cell(None, effect="nothing")
+    ignored = cell(None)
     unknown = cell(Code.UNKNOWN_MEMBER_ID)
     not_found = cell(Code.GROUP_ID_NOT_FOUND)
     waits = cell(None, effect="waits for the end of the join phase")
@@ -209,55 +212,55 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupEvent], GroupOutcome]:
             not_stored,
         ),
         event.SESSION_TIMEOUT: (
-            nothing,
+            ignored,
             cell(None, effect="removes the member, unless its JoinGroup waits"),
             removed,
             removed,
-            nothing,
+            ignored,
         ),
         event.SESSION_TIMEOUT_ID: (
             forgotten,
             cell(None, completing, "forgets the id; ends the join phase if all have joined"),
             forgotten,
             forgotten,
-            nothing,
+            ignored,
         ),
         event.INITIAL_DELAY: (
-            nothing,
+            ignored,
             cell(None, effect="extends the delay, at most to the rebalance timeout"),
-            nothing,
-            nothing,
-            nothing,
+            ignored,
+            ignored,
+            ignored,
         ),
         event.JOIN_TIMEOUT: (
-            nothing,
+            ignored,
             cell(None, completing, "removes dynamic members that did not join"),
-            nothing,
-            nothing,
-            nothing,
+            ignored,
+            ignored,
+            ignored,
         ),
         event.JOIN_TIMEOUT_NOBODY: (
-            nothing,
+            ignored,
             cell(None, empty, "removes all dynamic members; static ones stay for their session"),
-            nothing,
-            nothing,
-            nothing,
+            ignored,
+            ignored,
+            ignored,
         ),
         event.SYNC_TIMEOUT: (
-            nothing,
-            nothing,
+            ignored,
+            ignored,
             cell(None, preparing, "removes members that did not send SyncGroup"),
             cell(None, preparing, "removes members that did not send SyncGroup"),
-            nothing,
+            ignored,
         ),
         event.RETENTION: (
             cell(None, dead, "deletes the offsets, and a group without offsets"),
-            nothing,
-            nothing,
+            ignored,
+            ignored,
             cell(None, effect="deletes offsets of topics that no member subscribes to"),
-            nothing,
+            ignored,
         ),
-        event.UNLOADED: (moved, refused, refused, moved, nothing),
+        event.UNLOADED: (moved, refused, refused, moved, ignored),
     }
     return {
         (state, one): outcome

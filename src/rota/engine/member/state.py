@@ -24,7 +24,8 @@ A response counts only if the member still waits for it, so late, repeated and r
 are ignored.
 
 ``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
-place that changes the state.
+place that changes the state. ``MEMBER_OUTCOMES`` says what each call, response and timer does in
+each state. A test drives a member into every cell, and docs/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -39,10 +40,14 @@ from rota.engine.model.config import MemberConfig
 from rota.engine.model.member import NO_GENERATION
 from rota.engine.model.request import (
     NO_MEMBER_ID,
+    DescribeGroups,
     GroupRequest,
     Heartbeat,
+    JoinGroup,
     LeaveGroup,
     LeavingMember,
+    OffsetCommit,
+    SyncGroup,
 )
 from rota.engine.model.text import format_seconds
 from rota.errors import (
@@ -69,35 +74,173 @@ class MemberState(enum.Enum):
 
 #: Every legal move, and what makes it.
 MEMBER_TRANSITIONS: Mapping[tuple[MemberState, MemberState], str] = {
-    (MemberState.UNJOINED, MemberState.JOINING): "a join is sent",
+    (MemberState.UNJOINED, MemberState.JOINING): "JoinGroup is sent",
     (MemberState.UNJOINED, MemberState.LEFT): "the application closes",
-    (MemberState.JOINING, MemberState.SYNCING): "the join is answered, the sync is due",
+    (MemberState.JOINING, MemberState.SYNCING): "JoinGroup succeeds",
     (
         MemberState.JOINING,
         MemberState.UNJOINED,
     ): "the member is unknown, polls too late or unsubscribes",
-    (MemberState.JOINING, MemberState.FENCED): "the static id has been taken",
+    (MemberState.JOINING, MemberState.FENCED): "another process uses the static id",
     (MemberState.JOINING, MemberState.LEFT): "the application closes",
-    (MemberState.SYNCING, MemberState.STABLE): "the sync is answered with an assignment",
+    (MemberState.SYNCING, MemberState.STABLE): "SyncGroup succeeds",
     (
         MemberState.SYNCING,
         MemberState.JOINING,
-    ): "another rebalance began, or the sync failed: a join is sent",
+    ): "another rebalance began, or SyncGroup failed: JoinGroup is sent",
     (MemberState.SYNCING, MemberState.UNJOINED): (
         "the member or its generation is unknown, its strategy failed or is late, it polls too "
         "late or unsubscribes"
     ),
-    (MemberState.SYNCING, MemberState.FENCED): "the static id has been taken",
+    (MemberState.SYNCING, MemberState.FENCED): "another process uses the static id",
     (MemberState.SYNCING, MemberState.LEFT): "the application closes",
-    (MemberState.STABLE, MemberState.JOINING): "a rebalance began: a join is sent",
+    (MemberState.STABLE, MemberState.JOINING): "a rebalance began: JoinGroup is sent",
     (MemberState.STABLE, MemberState.UNJOINED): (
         "the member or its generation is unknown, its assignment cannot be read, it polls too late "
         "or unsubscribes"
     ),
-    (MemberState.STABLE, MemberState.FENCED): "the static id has been taken",
+    (MemberState.STABLE, MemberState.FENCED): "another process uses the static id",
     (MemberState.STABLE, MemberState.LEFT): "the application closes",
     (MemberState.FENCED, MemberState.LEFT): "the application closes",
 }
+
+
+class MemberTrigger(enum.Enum):
+    """A call, response or timer, as a row of ``MEMBER_OUTCOMES``."""
+
+    POLL = "the application polls"
+    POLL_REJOIN = "the application polls, and a rejoin is due"
+    COMMIT = "the application commits and waits"
+    ENFORCE_REBALANCE = "the application calls enforce_rebalance"
+    UNSUBSCRIBE = "the application unsubscribes"
+    CLOSE = "the application closes the consumer"
+    JOIN_FOLLOWER = "JoinGroup response, the member follows"
+    JOIN_LEADER = "JoinGroup response, the member leads"
+    JOIN_ID = "JoinGroup response MEMBER_ID_REQUIRED"
+    JOIN_UNKNOWN = "JoinGroup response UNKNOWN_MEMBER_ID"
+    JOIN_REBALANCING = "JoinGroup response REBALANCE_IN_PROGRESS"
+    JOIN_UNAVAILABLE = "JoinGroup response NOT_COORDINATOR"
+    JOIN_INCONSISTENT = "JoinGroup response INCONSISTENT_GROUP_PROTOCOL"
+    JOIN_FENCED = "JoinGroup response FENCED_INSTANCE_ID"
+    JOIN_FATAL = "JoinGroup response with any other code"
+    SYNC_ASSIGNED = "SyncGroup response with an assignment"
+    SYNC_UNKNOWN = "SyncGroup response UNKNOWN_MEMBER_ID"
+    SYNC_ILLEGAL = "SyncGroup response ILLEGAL_GENERATION"
+    SYNC_REBALANCING = "SyncGroup response REBALANCE_IN_PROGRESS"
+    SYNC_UNAVAILABLE = "SyncGroup response NOT_COORDINATOR"
+    SYNC_FENCED = "SyncGroup response FENCED_INSTANCE_ID"
+    SYNC_FATAL = "SyncGroup response with any other code"
+    HEARTBEAT_OK = "Heartbeat response"
+    HEARTBEAT_REBALANCING = "Heartbeat response REBALANCE_IN_PROGRESS"
+    HEARTBEAT_UNKNOWN = "Heartbeat response UNKNOWN_MEMBER_ID"
+    HEARTBEAT_ILLEGAL = "Heartbeat response ILLEGAL_GENERATION"
+    HEARTBEAT_FENCED = "Heartbeat response FENCED_INSTANCE_ID"
+    COMMIT_REBALANCING = "OffsetCommit response REBALANCE_IN_PROGRESS"
+    COMMIT_UNKNOWN = "OffsetCommit response UNKNOWN_MEMBER_ID"
+    COMMIT_FENCED = "OffsetCommit response FENCED_INSTANCE_ID"
+    NO_RESPONSE = "the connection to the coordinator breaks"
+    STRATEGY_FAILED = "the leader's strategy raises an error"
+    STRATEGY_TIMEOUT = "the leader's strategy takes longer than max.poll.interval.ms"
+    HEARTBEAT_TIMER = "heartbeat.interval.ms is over"
+    SESSION_TIMER = "no heartbeat was answered for session.timeout.ms"
+    POLL_TIMER = "the application has not polled for max.poll.interval.ms"
+
+
+class MemberOutcome(NamedTuple):
+    """What a trigger does in a state, between two polls."""
+
+    #: None if the state stays.
+    next_state: MemberState | None = None
+    #: The request that is sent.
+    request: type[GroupRequest] | None = None
+    #: The error that the application gets from its call.
+    error: type[RotaError] | None = None
+    effect: str = ""
+    #: The next poll sends JoinGroup.
+    rejoins: bool = False
+
+
+def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
+    trigger, cell = MemberTrigger, MemberOutcome
+    unjoined, joining, syncing, stable, fenced, left = MemberState
+    no = cell()
+    join = cell(joining, JoinGroup)
+    lead = cell(syncing, SyncGroup, effect="runs the strategy first")
+    rejoin = cell(rejoins=True)
+    retry = cell(effect="backs off", rejoins=True)
+    find = cell(effect="finds the coordinator again")
+    lost = cell(unjoined, effect="its partitions are lost", rejoins=True)
+    fence = cell(fenced)
+    raises = cell(effect="the next poll raises the error")
+    raises_fenced = cell(error=Fenced)
+    rebalancing = cell(error=RebalanceInProgress)
+    leaves = cell(unjoined, LeaveGroup)
+    leaves_late = cell(unjoined, LeaveGroup, effect="a static member sends nothing", rejoins=True)
+    fails = cell(unjoined, LeaveGroup, effect="the next poll raises the error")
+    closes = cell(left, LeaveGroup, effect="a static member sends nothing")
+    ends = cell(left)
+    beat = cell(request=Heartbeat)
+    alive = cell(effect="restarts the session timer")
+    rows = {
+        trigger.POLL: (join, no, no, no, raises_fenced, no),
+        trigger.POLL_REJOIN: (join, cell(request=JoinGroup), join, join, raises_fenced, no),
+        trigger.COMMIT: (
+            cell(error=CommitFailed),
+            rebalancing,
+            rebalancing,
+            cell(request=OffsetCommit),
+            raises_fenced,
+            no,
+        ),
+        trigger.ENFORCE_REBALANCE: (no, no, no, rejoin, no, no),
+        trigger.UNSUBSCRIBE: (no, leaves, leaves, leaves, no, no),
+        trigger.CLOSE: (ends, closes, closes, closes, ends, no),
+        trigger.JOIN_FOLLOWER: (no, cell(syncing, SyncGroup), no, no, no, no),
+        trigger.JOIN_LEADER: (no, lead, no, no, no, no),
+        trigger.JOIN_ID: (no, rejoin, no, no, no, no),
+        trigger.JOIN_UNKNOWN: (no, lost, no, no, no, no),
+        trigger.JOIN_REBALANCING: (no, rejoin, no, no, no, no),
+        trigger.JOIN_UNAVAILABLE: (no, retry, no, no, no, no),
+        trigger.JOIN_INCONSISTENT: (no, cell(request=DescribeGroups), no, no, no, no),
+        trigger.JOIN_FENCED: (no, fence, no, no, no, no),
+        trigger.JOIN_FATAL: (no, raises, no, no, no, no),
+        trigger.SYNC_ASSIGNED: (
+            no,
+            no,
+            cell(stable, effect="the next poll assigns the partitions"),
+            no,
+            no,
+            no,
+        ),
+        trigger.SYNC_UNKNOWN: (no, no, lost, no, no, no),
+        trigger.SYNC_ILLEGAL: (no, no, lost, no, no, no),
+        trigger.SYNC_REBALANCING: (no, no, rejoin, no, no, no),
+        trigger.SYNC_UNAVAILABLE: (no, no, retry, no, no, no),
+        trigger.SYNC_FENCED: (no, no, fence, no, no, no),
+        trigger.SYNC_FATAL: (no, no, raises, no, no, no),
+        trigger.HEARTBEAT_OK: (no, no, alive, alive, no, no),
+        trigger.HEARTBEAT_REBALANCING: (no, no, alive, rejoin, no, no),
+        trigger.HEARTBEAT_UNKNOWN: (no, no, lost, lost, no, no),
+        trigger.HEARTBEAT_ILLEGAL: (no, no, lost, lost, no, no),
+        trigger.HEARTBEAT_FENCED: (no, fence, fence, fence, no, no),
+        trigger.COMMIT_REBALANCING: (no, no, no, rejoin, no, no),
+        trigger.COMMIT_UNKNOWN: (no, no, no, lost, no, no),
+        trigger.COMMIT_FENCED: (no, fence, no, fence, no, no),
+        trigger.NO_RESPONSE: (no, retry, retry, find, no, no),
+        trigger.STRATEGY_FAILED: (no, no, fails, no, no, no),
+        trigger.STRATEGY_TIMEOUT: (no, no, fails, no, no, no),
+        trigger.HEARTBEAT_TIMER: (no, no, beat, beat, no, no),
+        trigger.SESSION_TIMER: (no, no, find, find, no, no),
+        trigger.POLL_TIMER: (no, leaves_late, leaves_late, leaves_late, no, no),
+    }
+    return {
+        (state, one): outcome
+        for one, row in rows.items()
+        for state, outcome in zip(MemberState, row, strict=True)
+    }
+
+
+MEMBER_OUTCOMES = _make_outcomes()
 
 #: The states of one who belongs to a generation, and says so by heartbeats.
 GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
