@@ -74,14 +74,14 @@ class Case:
         return self.send(SyncGroup(group=GROUP, generation=number, member_id=member_id))
 
     def beat(
-        self, member_id: str, generation: int = 0, static_id: str | None = None
+        self, member_id: str, generation: int = 0, group_instance_id: str | None = None
     ) -> Code | None:
         return self.send(
             Heartbeat(
                 group=GROUP,
                 generation=generation or self.generation,
                 member_id=member_id,
-                static_id=static_id,
+                group_instance_id=group_instance_id,
             )
         )
 
@@ -109,7 +109,7 @@ def _code(response: GroupResponse) -> Code:
 def make_case(state: GroupState, config: GroupConfig = CONFIG) -> Case:
     """Four members, of which the last has left where the state is PREPARING."""
     desk = CoordinatorDriver(config)
-    requests = [join(), join(), join(static_id="s"), join()]
+    requests = [join(), join(), join(group_instance_id="s"), join()]
     if state is COMPLETING:
         leader, follower, static, _ = (desk.enter(request)[0] for request in requests)
         desk.wait(6_000)
@@ -154,7 +154,7 @@ def make_full_case(state: GroupState) -> Case:
         return make_case(state, config)
     desk = CoordinatorDriver(config)
     leader, follower, static, _ = (
-        desk.enter(one)[0] for one in [join(), join(), join(static_id="s"), join()]
+        desk.enter(one)[0] for one in [join(), join(), join(group_instance_id="s"), join()]
     )
     return Case(desk, leader, follower, static, 0)
 
@@ -180,7 +180,7 @@ def fail_append(case: Case) -> Code | None:
         case GroupState.COMPLETING:
             return case.sync(case.leader)
         case GroupState.STABLE | GroupState.DEAD:
-            return case.send(join(static_id="s"))
+            return case.send(join(group_instance_id="s"))
 
 
 def expire_assigned_id(case: Case) -> None:
@@ -190,7 +190,11 @@ def expire_assigned_id(case: Case) -> None:
         return
     member_id = case.desk.joined(case.desk.send(join())).member_id
     if case.desk.state() == "PreparingRebalance":
-        for request in (join(case.leader), join(case.follower), join(case.static, static_id="s")):
+        for request in (
+            join(case.leader),
+            join(case.follower),
+            join(case.static, group_instance_id="s"),
+        ):
             case.desk.send(request)
     case.fire(GroupTimerKind.SESSION, member_id)
 
@@ -241,8 +245,11 @@ Scenario = tuple[Callable[[GroupState], Case], Callable[[Case], Code | None]]
 SCENARIOS: dict[GroupTrigger, Scenario] = {
     GroupTrigger.JOIN_NEW: (make_single_member_case, lambda case: case.send(join())),
     GroupTrigger.JOIN_ASSIGNED_ID: (make_single_member_case, join_with_assigned_id),
-    GroupTrigger.JOIN_STATIC: (make_single_member_case, lambda c: c.send(join(static_id="new"))),
-    GroupTrigger.JOIN_STATIC_BACK: (make_case, lambda case: case.send(join(static_id="s"))),
+    GroupTrigger.JOIN_STATIC: (
+        make_single_member_case,
+        lambda c: c.send(join(group_instance_id="new")),
+    ),
+    GroupTrigger.JOIN_STATIC_BACK: (make_case, lambda case: case.send(join(group_instance_id="s"))),
     GroupTrigger.JOIN_FOLLOWER: (make_case, lambda case: case.send(join(case.follower))),
     GroupTrigger.JOIN_LEADER: (make_case, lambda case: case.send(join(case.leader))),
     GroupTrigger.JOIN_CHANGED: (make_case, lambda c: c.send(join(c.follower, topics=("u",)))),
@@ -253,7 +260,10 @@ SCENARIOS: dict[GroupTrigger, Scenario] = {
     GroupTrigger.SYNC_OLD: (make_case, lambda case: case.sync(case.leader, 7)),
     GroupTrigger.HEARTBEAT: (make_case, lambda case: case.beat(case.follower)),
     GroupTrigger.HEARTBEAT_OLD: (make_case, lambda case: case.beat(case.follower, 7)),
-    GroupTrigger.HEARTBEAT_FENCED: (make_case, lambda case: case.beat("s-old", static_id="s")),
+    GroupTrigger.HEARTBEAT_FENCED: (
+        make_case,
+        lambda case: case.beat("s-old", group_instance_id="s"),
+    ),
     GroupTrigger.LEAVE: (make_case, lambda case: case.leave(case.follower)),
     GroupTrigger.LEAVE_LAST: (make_single_member_case, lambda case: case.leave(case.leader)),
     GroupTrigger.COMMIT: (make_case, lambda c: c.send(commit(5, c.leader, c.generation))),
