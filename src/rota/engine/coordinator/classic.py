@@ -11,31 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from rota.engine.coordinator import notes
 from rota.engine.coordinator.events import (
     EventContext,
     GroupTimerKind,
     translate_append_error,
-)
-from rota.engine.coordinator.notes import (
-    AssignmentNotStored,
-    AssignmentReceived,
-    GenerationStarted,
-    GroupEmptied,
-    GroupFull,
-    GroupNotStored,
-    GroupStabilized,
-    JoinTimedOut,
-    MemberAdded,
-    MemberIdAssigned,
-    MemberLeft,
-    MemberRejoined,
-    MembersLeft,
-    ProtocolMismatch,
-    RebalanceReason,
-    RebalanceStarted,
-    SessionExpired,
-    StaticMemberReplaced,
-    SyncTimedOut,
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
 from rota.engine.model.config import GroupConfig
@@ -80,7 +60,7 @@ def handle_join(
     elif not group.accepts(request.protocol_type, request.protocols):
         turn.add_note(
             group,
-            ProtocolMismatch(
+            notes.ProtocolMismatch(
                 member=request.member_id or request.client_id,
                 protocol_type=request.protocol_type,
                 protocols=tuple(name for name, _ in request.protocols),
@@ -130,7 +110,7 @@ def _refuse_full_group(
         turn.remove_member(group, member)
     elif group.remove_pending_join_member(request.member_id):
         turn.stop_timer(GroupTimerKind.SESSION, group, request.member_id)
-    turn.add_note(group, GroupFull(turn.config.max_size))
+    turn.add_note(group, notes.GroupFull(turn.config.max_size))
     turn.respond(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
     complete_join_phase_if_all_joined(turn, group)
 
@@ -153,7 +133,7 @@ def _join_without_id(
         # an id first (KIP-394): a client that gives up and tries again leaves no dead members
         group.pending_join_members[member_id] = None
         turn.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
-        turn.add_note(group, MemberIdAssigned(member_id))
+        turn.add_note(group, notes.MemberIdAssigned(member_id))
         turn.respond(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
         _add_member(turn, group, token, request, member_id)
@@ -169,7 +149,7 @@ def _add_member(
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
     turn.start_timer(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
     had_id = request.member_id != NO_MEMBER_ID
-    added = MemberAdded(member_id, request.group_instance_id, had_id, request.reason)
+    added = notes.MemberAdded(member_id, request.group_instance_id, had_id, request.reason)
     turn.add_note(group, added)
     start_or_complete_rebalance(turn, group, added)
 
@@ -192,7 +172,7 @@ def _rejoin_member(
     end_earlier_join(turn, group, member)
     group.update_member(member, request)
     group.set_waiting_join(member, token)
-    rejoined = MemberRejoined(member.member_id, is_leader, metadata_changed, request.reason)
+    rejoined = notes.MemberRejoined(member.member_id, is_leader, metadata_changed, request.reason)
     start_or_complete_rebalance(turn, group, rejoined)
 
 
@@ -216,12 +196,14 @@ def replace_static_member(
     keeps_assignment = (
         group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
     )
-    replaced = StaticMemberReplaced(group_instance_id, old.member_id, new_id, keeps_assignment)
+    replaced = notes.StaticMemberReplaced(
+        group_instance_id, old.member_id, new_id, keeps_assignment
+    )
     if keeps_assignment:
 
         def stored(later: EventContext, code: Code) -> None:
             if code:
-                later.add_note(group, GroupNotStored(code))
+                later.add_note(group, notes.GroupNotStored(code))
                 later.respond(
                     token,
                     JoinGroupResult(code=translate_append_error(code), generation=group.generation),
@@ -298,7 +280,7 @@ MIN_STATIC_MEMBER_WAIT = 1_000
 
 
 def start_or_complete_rebalance(
-    turn: EventContext, group: ClassicGroup, reason: RebalanceReason
+    turn: EventContext, group: ClassicGroup, reason: notes.RebalanceReason
 ) -> None:
     """Starts a rebalance, or completes the join phase of the current one if all have joined."""
     if group.state is GroupState.PREPARING:
@@ -307,14 +289,14 @@ def start_or_complete_rebalance(
         start_rebalance(turn, group, reason)
 
 
-def start_rebalance(turn: EventContext, group: ClassicGroup, reason: RebalanceReason) -> None:
+def start_rebalance(turn: EventContext, group: ClassicGroup, reason: notes.RebalanceReason) -> None:
     """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
         discard_assignment(turn, group, Code.REBALANCE_IN_PROGRESS)
     group.pending_sync_members.clear()
     turn.stop_timer(GroupTimerKind.SYNC, group)
     group.transition_to(GroupState.PREPARING, turn.now)
-    turn.add_note(group, RebalanceStarted(reason, group.previous_state))
+    turn.add_note(group, notes.RebalanceStarted(reason, group.previous_state))
     if group.is_initial_rebalance:
         # others are likely to come too: a moment's wait saves a rebalance for each of them
         delay = turn.config.initial_rebalance_delay
@@ -363,7 +345,7 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     for member in absent:
         turn.remove_member(group, member)
     if absent:
-        turn.add_note(group, JoinTimedOut(tuple(member.member_id for member in absent)))
+        turn.add_note(group, notes.JoinTimedOut(tuple(member.member_id for member in absent)))
     if group.members and not group.elect_joined_leader():
         # nobody is there but static members that may come back within their sessions
         turn.start_timer(
@@ -374,14 +356,14 @@ def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
     if group.members:
         _begin_generation(turn, group)
     else:
-        turn.add_note(group, GroupEmptied())
+        turn.add_note(group, notes.GroupEmptied())
         turn.append_entries(
             (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
         )
 
 
 def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
-    turn.add_note(group, GenerationStarted(len(group.members), group.protocol or ""))
+    turn.add_note(group, notes.GenerationStarted(len(group.members), group.protocol or ""))
     for member in group.members.values():
         turn.respond_to_join(group, member, make_join_result(group, member))
         turn.restart_session_timer(group, member)
@@ -390,7 +372,6 @@ def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
 
 
 def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:
-    """Returns the JoinGroup response for a member of the current generation."""
     leads = group.leader == member.member_id
     return JoinGroupResult(
         member_id=member.member_id,
@@ -405,7 +386,7 @@ def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGro
 def _note_if_not_stored(turn: EventContext, group: ClassicGroup, code: Code) -> None:
     # a restart would bring the last generation back, whose members' sessions would then end
     if code:
-        turn.add_note(group, GroupNotStored(code))
+        turn.add_note(group, notes.GroupNotStored(code))
 
 
 def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
@@ -418,15 +399,13 @@ def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
     absent = [group.members[member_id] for member_id in group.pending_sync_members]
     for member in absent:
         turn.remove_member(group, member)
-    timed_out = SyncTimedOut(tuple(member.member_id for member in absent))
+    timed_out = notes.SyncTimedOut(tuple(member.member_id for member in absent))
     turn.add_note(group, timed_out)
     start_rebalance(turn, group, timed_out)
 
 
 def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> None:
-    """Discards the assignment of a generation that failed before it was stable. Waiting
-    SyncGroups get the code.
-    """
+    """Discards an assignment that was not stored. Waiting SyncGroups get the code."""
     for member in group.members.values():
         member.assignment = b""
         if turn.respond_to_sync(member, SyncGroupResult(code=code)):
@@ -436,9 +415,7 @@ def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> N
 def handle_sync(
     turn: EventContext, group: ClassicGroup | None, token: int, request: SyncGroup
 ) -> None:
-    """Handles SyncGroup: responds with the member's assignment, or lets the request wait for
-    the leader's.
-    """
+    """Responds with the assignment, or lets the request wait for the leader's SyncGroup."""
     if group is None or group.state is GroupState.EMPTY:
         turn.respond(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
         return
@@ -487,7 +464,7 @@ def _store_assignment(turn: EventContext, group: ClassicGroup, request: SyncGrou
     unassigned = tuple(member_id for member_id in group.members if member_id not in assignments)
     turn.add_note(
         group,
-        AssignmentReceived(
+        notes.AssignmentReceived(
             request.member_id, len(group.members), len(group.group_instance_ids), unassigned
         ),
     )
@@ -501,16 +478,16 @@ def _complete_sync(
     turn: EventContext, group: ClassicGroup, leader: str, assignments: dict[str, bytes], code: Code
 ) -> None:
     if code:
-        turn.add_note(group, GroupNotStored(code))
+        turn.add_note(group, notes.GroupNotStored(code))
         discard_assignment(turn, group, translate_append_error(code))
-        start_rebalance(turn, group, AssignmentNotStored(leader))
+        start_rebalance(turn, group, notes.AssignmentNotStored(leader))
         return
     group.transition_to(GroupState.STABLE, turn.now)
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if turn.respond_to_sync(member, _make_sync_result(group, member)):
             turn.restart_session_timer(group, member)
-    turn.add_note(group, GroupStabilized(len(group.members)))
+    turn.add_note(group, notes.GroupStabilized(len(group.members)))
 
 
 _HEARTBEAT_SUCCEEDED = HeartbeatResult()
@@ -521,9 +498,7 @@ _HEARTBEAT_REBALANCING = HeartbeatResult(code=Code.REBALANCE_IN_PROGRESS)
 def handle_heartbeat(
     turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
 ) -> None:
-    """Handles Heartbeat. While the rebalance is completing it succeeds, so that the member
-    does not rejoin before its SyncGroup.
-    """
+    """In CompletingRebalance it succeeds, so that the member sends SyncGroup before it rejoins."""
     if group is None:
         turn.respond(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
         return
@@ -541,9 +516,7 @@ def handle_heartbeat(
 
 
 def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
-    """Removes a member that sent no heartbeat during its session, or an id that was given out
-    and not used.
-    """
+    """Removes a silent member, or a member id that no member joined with."""
     if group.remove_pending_join_member(member_id):
         if group.state is GroupState.PREPARING and group.has_all_members_joined:
             complete_join_phase(turn, group)
@@ -552,7 +525,7 @@ def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: s
     if member is None or member.is_waiting_for_response:
         return
     turn.remove_member(group, member)
-    expired = SessionExpired(member_id, member.session_timeout)
+    expired = notes.SessionExpired(member_id, member.session_timeout)
     turn.add_note(group, expired)
     if group.state is GroupState.PREPARING:
         if group.has_all_members_joined:
@@ -582,7 +555,7 @@ def handle_leave(
     )
     gone = tuple(m.member_id or m.group_instance_id or "" for m in reply.members if not m.code)
     if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
-        start_rebalance(turn, group, MembersLeft(gone))
+        start_rebalance(turn, group, notes.MembersLeft(gone))
     elif gone:
         complete_join_phase_if_all_joined(turn, group)
     turn.respond_after_append(
@@ -606,5 +579,5 @@ def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: Leav
     code = group.check_member(member_id, leaver.group_instance_id)
     if not code:
         turn.remove_member(group, group.members[member_id])
-        turn.add_note(group, MemberLeft(member_id, leaver.reason))
+        turn.add_note(group, notes.MemberLeft(member_id, leaver.reason))
     return code

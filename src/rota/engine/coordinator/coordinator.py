@@ -131,7 +131,6 @@ def list_groups(groups: Iterable[ClassicGroup], request: ListGroups) -> ListGrou
 
 
 def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool) -> DescribedGroup:
-    """Returns the description of a group and its members."""
     if group is None:
         code = Code.GROUP_ID_NOT_FOUND if knows_missing else Code.NONE
         return DescribedGroup(group=name, code=code)
@@ -160,9 +159,7 @@ def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool
 def delete_group(
     turn: EventContext, group: ClassicGroup | None, done: Callable[[EventContext, Code], None]
 ) -> None:
-    """Deletes a group without members, and its offsets. ``done`` is called with the resulting
-    code.
-    """
+    """Deletes an empty group and its offsets, then calls ``done`` with the code."""
     if group is None:
         done(turn, Code.GROUP_ID_NOT_FOUND)
     elif group.state is not GroupState.EMPTY:
@@ -204,9 +201,7 @@ class _InFlightAppend:
 
 
 class Coordinator:
-    """Coordinates the groups of one journal partition. It acts only through the commands it
-    returns.
-    """
+    """Coordinates the groups of one journal partition, only through the commands it returns."""
 
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
         self._config = config
@@ -251,10 +246,7 @@ class Coordinator:
     # the journal
 
     def replay(self, entry: JournalEntry) -> None:
-        """Applies an entry of the journal while loading, oldest first.
-
-        Groups of the KIP-848 protocol are skipped; only their offsets are kept.
-        """
+        """Applies a journal entry while loading. Of KIP-848 groups only the offsets are kept."""
         if self._unavailable_code is not Code.COORDINATOR_LOAD_IN_PROGRESS:
             raise InputError("replay: entries are taken in between LoadStarted and Loaded")
         if isinstance(entry, ClassicEntry):
@@ -314,9 +306,7 @@ class Coordinator:
         turn.appends.clear()
 
     def _complete_append(self, turn: EventContext, ticket: int, code: Code) -> None:
-        """Completes an append that has succeeded or failed, then runs the work that waited
-        for it.
-        """
+        """Completes an append, then runs the work that waited for it."""
         appended = self._in_flight.pop(ticket, None)
         if appended is None:  # of a time before this coordinator was retired
             return
@@ -350,9 +340,7 @@ class Coordinator:
             lane.queue.append((work, run))
 
     def _apply_appended_entry(self, turn: EventContext, entry: ClassicEntry) -> None:
-        """Applies an entry that this coordinator appended. A running group knows more than
-        the entry says.
-        """
+        """Applies an entry that this coordinator appended to a group that runs."""
         group = self._groups.get(entry.group)
         match entry:
             case GroupMetadataEntry() if group is not None:
@@ -452,9 +440,7 @@ class Coordinator:
         turn.respond(token, DescribeGroupsResult(groups=tuple(groups)))
 
     def _delete_groups(self, turn: EventContext, token: int, request: DeleteGroups) -> None:
-        """Deletes each group on its own, without waiting for the others. One response is
-        sent, after the last.
-        """
+        """Deletes each group on its own, and responds after the last."""
         codes = dict.fromkeys(request.groups, Code.NONE)
         waiting = set(codes)
 
@@ -544,9 +530,7 @@ class Coordinator:
     # whose groups they are
 
     def _start_serving(self, turn: EventContext) -> None:
-        """Starts serving after the journal is loaded. All sessions restart, because no
-        heartbeats could arrive meanwhile.
-        """
+        """All sessions restart: no heartbeat could arrive while the journal was loaded."""
         self._unavailable_code = Code.NONE
         for group in self._groups.values():
             turn.add_note(group, GroupLoaded(len(group.members)))
@@ -560,9 +544,7 @@ class Coordinator:
             self._handle_topics_deleted(turn, event)
 
     def _stop_serving(self, turn: EventContext, code: Code) -> None:
-        """Stops serving: the groups are loaded again, or another coordinator has them.
-        Waiting requests get the code.
-        """
+        """All groups end here, and waiting requests get the code."""
         self._unavailable_code = code
         in_flight, self._in_flight = self._in_flight, {}
         lanes, self._append_queues = self._append_queues, {}

@@ -20,8 +20,6 @@ from rota.errors import Code
 
 
 class GroupTimerKind(enum.Enum):
-    """What a timer is for."""
-
     #: A member, or an id that was given out, has been silent.
     SESSION = "session"
     #: The join phase has lasted long enough.
@@ -42,9 +40,7 @@ class GroupTimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A request came in. The coordinator responds with a :class:`SendResponse` with the same
-    token.
-    """
+    """The coordinator responds with a :class:`SendResponse` with the same token."""
 
     token: int
     request: GroupRequest
@@ -59,14 +55,14 @@ class GroupTimerFired:
 
 @dataclass(frozen=True, slots=True)
 class AppendSucceeded:
-    """The entries of an :class:`Append` are in the journal."""
+    """The entries of an :class:`AppendEntries` are in the journal."""
 
     append_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """None of the entries of an :class:`Append` are in the journal, nor will they be."""
+    """None of the entries of an :class:`AppendEntries` are in the journal, nor will they be."""
 
     append_id: int
     code: Code
@@ -116,7 +112,7 @@ class SendResponse:
 
 @dataclass(frozen=True, slots=True)
 class StartGroupTimer:
-    """Send :class:`TimerFired` at this time; a timer with this key that runs is moved."""
+    """Send :class:`GroupTimerFired` at this time; a running timer with this key is moved."""
 
     key: GroupTimerKey
     due_at: int
@@ -131,9 +127,7 @@ class StopGroupTimer:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries:
-    """Write these entries to the journal, all or none, then send :class:`AppendSucceeded` or
-    :class:`AppendFailed`.
-    """
+    """Write all entries or none, then send :class:`AppendSucceeded` or :class:`AppendFailed`."""
 
     append_id: int
     entries: tuple[ClassicEntry, ...]
@@ -165,15 +159,12 @@ class EventContext:
         self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
 
     def respond(self, token: int, reply: GroupResponse) -> None:
-        """Responds to a request."""
         self.commands.append(SendResponse(token, reply))
 
     def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
     ) -> None:
-        """Appends entries to the journal; ``then`` is called when the append has succeeded or
-        failed.
-        """
+        """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))
 
     def respond_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
@@ -192,19 +183,16 @@ class EventContext:
     def start_timer(
         self, kind: GroupTimerKind, group: ClassicGroup, after: int, member_id: str = ""
     ) -> None:
-        """Starts or moves a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
         self.expired_timers.discard(key)
         self.commands.append(StartGroupTimer(key, self.now + after))
 
     def stop_timer(self, kind: GroupTimerKind, group: ClassicGroup, member_id: str = "") -> None:
-        """Stops a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
         self.expired_timers.discard(key)
         self.commands.append(StopGroupTimer(key))
 
     def stop_group_timers(self, group: ClassicGroup) -> None:
-        """Stops every timer of a group."""
         for member_id in (*group.members, *group.pending_join_members):
             self.stop_timer(GroupTimerKind.SESSION, group, member_id)
         self.stop_timer(GroupTimerKind.JOIN, group)
@@ -214,7 +202,6 @@ class EventContext:
         self.commands.append(GroupNote(group.name, group.generation, group.state, change))
 
     def restart_session_timer(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Restarts the session timer of a member."""
         self.start_timer(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
 
     def respond_to_join(
@@ -235,9 +222,7 @@ class EventContext:
         return True
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it can join
-        as a new member.
-        """
+        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it joins anew."""
         unknown = Code.UNKNOWN_MEMBER_ID
         self.respond_to_join(group, member, JoinGroupResult(code=unknown))
         self.respond_to_sync(member, SyncGroupResult(code=unknown))

@@ -8,44 +8,21 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from rota.engine.coordinator.notes import (
-    AssignmentNotStored,
-    AssignmentReceived,
-    GenerationStarted,
-    GroupEmptied,
-    GroupFull,
-    GroupLoaded,
-    GroupNote,
-    GroupNotStored,
-    GroupStabilized,
-    JoinTimedOut,
-    LoadedAboveMaxSize,
-    MemberAdded,
-    MemberIdAssigned,
-    MemberLeft,
-    MemberRejoined,
-    MembersLeft,
-    ProtocolMismatch,
-    RebalanceStarted,
-    SessionExpired,
-    StaticMemberReplaced,
-    SyncTimedOut,
-    describe_reason,
-)
+from rota.engine.coordinator import notes
 from rota.engine.coordinator.state import GroupState
 
 
-def format_note(note: GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR0912 (a case for each)
+def format_note(note: notes.GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR0912 (a case for each)
     """Returns the lines that Kafka's broker logs for a note."""
     name, state = note.group, note.state.value
     match note.change:
-        case MemberIdAssigned(member):
+        case notes.MemberIdAssigned(member):
             return (
                 f"Dynamic member with unknown member id joins group {name} in {state} state. "
                 f"Created a new member id {member} and requesting the member to rejoin with this "
                 "id.",
             )
-        case MemberAdded(member, None, had_id):
+        case notes.MemberAdded(member, None, had_id):
             if had_id:
                 return (
                     f"Pending dynamic member with id {member} joins group {name} in {state} state. "
@@ -55,13 +32,13 @@ def format_note(note: GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR
                 f"Dynamic member with unknown member id joins group {name} in state {state}. "
                 f"Created a new member id {member} and added the member to the group.",
             )
-        case MemberAdded(member, static):
+        case notes.MemberAdded(member, static):
             return (
                 f"Static member with groupInstanceId={static} and unknown member id joins group "
                 f"{name} in {state} state. Created a new member id {member} for this member and "
                 "added to the group.",
             )
-        case StaticMemberReplaced(static, old, _, keeps_assignment):
+        case notes.StaticMemberReplaced(static, old, _, keeps_assignment):
             replaced = (
                 f"Static member with groupInstanceId={static} and unknown member id joins group "
                 f"{name} in {state} state. Replacing previously mapped member {old} with this "
@@ -74,54 +51,58 @@ def format_note(note: GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR
                 "Static member which joins during Stable stage and doesn't affect the selected "
                 "protocol will not trigger a rebalance.",
             )
-        case RebalanceStarted():
+        case notes.RebalanceStarted():
             return (
                 f"Preparing to rebalance group {name} in state {state} with old generation "
                 f"{note.generation} (reason: {_format_reason(note.change)}).",
             )
-        case GenerationStarted(count):
+        case notes.GenerationStarted(count):
             return (f"Stabilized group {name} generation {note.generation} with {count} members.",)
-        case AssignmentReceived(leader, count, static_count):
+        case notes.AssignmentReceived(leader, count, static_count):
             return (
                 f"Assignment received from leader {leader} for group {name} for generation "
                 f"{note.generation}. The group has {count} members, {static_count} of which are "
                 "static.",
             )
-        case GroupEmptied():
+        case notes.GroupEmptied():
             return (f"Group {name} with generation {note.generation} is now empty.",)
-        case MemberLeft(member, reason):
+        case notes.MemberLeft(member, reason):
             return (
                 f"[Group {name}] Member {member} has left group through explicit `LeaveGroup` "
                 f"request; {_format_client_reason(reason)}",
             )
-        case SessionExpired(member):
+        case notes.SessionExpired(member):
             return (f"Member {member} in group {name} has failed, removing it from the group.",)
-        case JoinTimedOut(members):
+        case notes.JoinTimedOut(members):
             names = ", ".join(members)
             return (f"Group {name} removed dynamic members who haven't joined: [{names}]",)
-        case GroupLoaded(count):
+        case notes.GroupLoaded(count):
             return (f"Loaded classic group {name} with {count} members.",)
         case (
-            GroupStabilized() | GroupNotStored() | SyncTimedOut() | GroupFull() | ProtocolMismatch()
+            notes.GroupStabilized()
+            | notes.GroupNotStored()
+            | notes.SyncTimedOut()
+            | notes.GroupFull()
+            | notes.ProtocolMismatch()
         ):
             return ()
         case _:
             assert_never(note.change)
 
 
-def _format_reason(started: RebalanceStarted) -> str:  # noqa: PLR0911 (a case for each)
+def _format_reason(started: notes.RebalanceStarted) -> str:  # noqa: PLR0911 (a case for each)
     state = started.previous_state
     match started.reason:
-        case MemberAdded(member, static, _, reason):
+        case notes.MemberAdded(member, static, _, reason):
             client_reason = _format_client_reason(reason)
             instance = "null" if static is None else static
             return f"Adding new member {member} with group instance id {instance}; {client_reason}"
-        case MemberRejoined(member, is_leader, _, reason):
+        case notes.MemberRejoined(member, is_leader, _, reason):
             client_reason = _format_client_reason(reason)
             if is_leader and state is GroupState.STABLE:
                 return f"Leader {member} re-joining group during {state.value}; {client_reason}"
             return f"Updating metadata for member {member} during {state.value}; {client_reason}"
-        case StaticMemberReplaced(static, _, member):
+        case notes.StaticMemberReplaced(static, _, member):
             client_reason = _format_client_reason(None)
             if state is GroupState.STABLE:
                 return (
@@ -132,14 +113,14 @@ def _format_reason(started: RebalanceStarted) -> str:  # noqa: PLR0911 (a case f
                 f"Updating metadata for static member {member} with instance id {static}; "
                 f"{client_reason}"
             )
-        case SessionExpired(member):
+        case notes.SessionExpired(member):
             return f"removing member {member} on heartbeat expiration."
-        case MembersLeft(members):
+        case notes.MembersLeft(members):
             return f"explicit `LeaveGroup` request for ({', '.join(members)}) members."
-        case SyncTimedOut(members):
+        case notes.SyncTimedOut(members):
             return f"Removing [{', '.join(members)}] on pending sync request expiration"
-        case AssignmentNotStored() | LoadedAboveMaxSize() as reason:
-            return describe_reason(reason)
+        case notes.AssignmentNotStored() | notes.LoadedAboveMaxSize() as reason:
+            return notes.describe_reason(reason)
         case _:
             assert_never(started.reason)
 
@@ -148,9 +129,9 @@ def _format_client_reason(reason: str | None) -> str:
     return f"client reason: {reason or 'not provided'}"
 
 
-def format_refusal(refusal: GroupFull | ProtocolMismatch) -> str:
+def format_refusal(refusal: notes.GroupFull | notes.ProtocolMismatch) -> str:
     """Returns why a member was refused. Kafka's broker logs nothing about it."""
-    if isinstance(refusal, GroupFull):
+    if isinstance(refusal, notes.GroupFull):
         return f"full: group.max.size is {refusal.max_size}"
     return (
         f"{refusal.member} of type {refusal.protocol_type!r} supports "

@@ -115,16 +115,12 @@ RebalanceReason: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """The join phase begins."""
-
     reason: RebalanceReason
     previous_state: GroupState
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStarted:
-    """The join phase is over."""
-
     member_count: int
     protocol: str
 

@@ -22,9 +22,7 @@ from rota.errors import Code
 def handle_offset_commit(
     turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetCommit
 ) -> None:
-    """Handles OffsetCommit. A commit without a generation is accepted only if the group has
-    no members.
-    """
+    """Accepts a commit without a generation only if the group has no members."""
     code = _check_commit_request(group, request)
     if code:
         turn.respond(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
@@ -159,7 +157,6 @@ def handle_offset_delete(
 def append_tombstones(
     turn: EventContext, group: ClassicGroup, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Appends tombstones for these offsets."""
     entries = make_tombstones(group, partitions)
     if entries:
         turn.append_entries(entries)
@@ -168,7 +165,6 @@ def append_tombstones(
 def make_tombstones(
     group: ClassicGroup, partitions: Iterable[TopicPartition]
 ) -> tuple[OffsetCommitTombstone, ...]:
-    """Returns tombstones for these offsets."""
     return tuple(
         OffsetCommitTombstone(group=group.name, topic=tp.topic, partition=tp.partition)
         for tp in sorted(partitions)
@@ -178,9 +174,7 @@ def make_tombstones(
 def find_offsets_of_deleted_topics(
     group: ClassicGroup, topics: Iterable[tuple[str, bytes | None]]
 ) -> Iterator[TopicPartition]:
-    """Yields the partitions of deleted topics. A topic recreated under the same name, with
-    another id, keeps its offsets.
-    """
+    """Yields offsets of deleted topics. A topic with the same name and another id keeps its own."""
     gone: dict[str, set[bytes | None]] = {}
     for topic, topic_id in topics:
         gone.setdefault(topic, set()).add(normalize_topic_id(topic_id))

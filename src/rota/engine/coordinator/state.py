@@ -48,26 +48,19 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
 
 
+_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
+
 GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
-    (GroupState.EMPTY, GroupState.PREPARING): "a first member joins",
-    (
-        GroupState.STABLE,
-        GroupState.PREPARING,
-    ): "a member joins, leaves, times out or has other topics",
-    (
-        GroupState.COMPLETING,
-        GroupState.PREPARING,
-    ): "a member joins, leaves or times out, or the append fails",
-    (
-        GroupState.PREPARING,
-        GroupState.COMPLETING,
-    ): "all members have joined, or the rebalance timeout is over",
-    (GroupState.PREPARING, GroupState.EMPTY): "no member is left",
-    (GroupState.COMPLETING, GroupState.STABLE): "the leader's assignment is in the journal",
-    (GroupState.EMPTY, GroupState.DEAD): "deleted, expired, or moved to another coordinator",
-    (GroupState.PREPARING, GroupState.DEAD): "moved to another coordinator",
-    (GroupState.COMPLETING, GroupState.DEAD): "moved to another coordinator",
-    (GroupState.STABLE, GroupState.DEAD): "moved to another coordinator",
+    (_EMPTY, _PREPARING): "a first member joins",
+    (_STABLE, _PREPARING): "a member joins, leaves, times out or has other topics",
+    (_COMPLETING, _PREPARING): "a member joins, leaves or times out, or the append fails",
+    (_PREPARING, _COMPLETING): "all members have joined, or the rebalance timeout is over",
+    (_PREPARING, _EMPTY): "no member is left",
+    (_COMPLETING, _STABLE): "the leader's assignment is in the journal",
+    (_EMPTY, _DEAD): "deleted, expired, or moved to another coordinator",
+    (_PREPARING, _DEAD): "moved to another coordinator",
+    (_COMPLETING, _DEAD): "moved to another coordinator",
+    (_STABLE, _DEAD): "moved to another coordinator",
 }
 
 
@@ -109,8 +102,6 @@ class GroupTrigger(enum.Enum):
 
 
 class GroupOutcome(NamedTuple):
-    """What an event does in a state."""
-
     #: The error code of the response; None if no response is sent now.
     code: Code | None
     #: None if the state stays.
@@ -119,152 +110,83 @@ class GroupOutcome(NamedTuple):
 
 
 def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
-    event, cell = GroupTrigger, GroupOutcome
-    empty, preparing, completing, stable, dead = GroupState
+    on, cell = GroupTrigger, GroupOutcome
     ok = cell(Code.NONE)
     ignored = cell(None)
     unknown = cell(Code.UNKNOWN_MEMBER_ID)
-    not_found = cell(Code.GROUP_ID_NOT_FOUND)
-    waits = cell(None, effect="waits for the end of the join phase")
-    starts = cell(None, preparing, "starts a rebalance and waits")
-    again = cell(Code.NONE, effect="gets the current generation again")
+    no_group = cell(Code.GROUP_ID_NOT_FOUND)
     new_id = cell(Code.MEMBER_ID_REQUIRED, effect="gets a member id")
-    first_id = cell(Code.MEMBER_ID_REQUIRED, empty, "creates the group and gets a member id")
-    rebalancing = cell(Code.REBALANCE_IN_PROGRESS)
-    illegal = cell(Code.ILLEGAL_GENERATION)
-    fenced = cell(Code.FENCED_INSTANCE_ID)
+    first_id = cell(Code.MEMBER_ID_REQUIRED, _EMPTY, "creates the group and gets a member id")
+    waits = cell(None, effect="waits for the end of the join phase")
+    starts = cell(None, _PREPARING, "starts a rebalance and waits")
+    again = cell(Code.NONE, effect="gets the current generation again")
+    takes_over = cell(Code.NONE, effect="gets the old assignment, if the strategy stays")
     mismatch = cell(Code.INCONSISTENT_GROUP_PROTOCOL)
     full = cell(Code.GROUP_MAX_SIZE_REACHED)
-    left = cell(Code.NONE, preparing, "starts a rebalance")
-    emptied = cell(Code.NONE, empty)
-    members = cell(Code.NON_EMPTY_GROUP)
+    rebalancing = cell(Code.REBALANCE_IN_PROGRESS)
+    stores = cell(Code.NONE, _STABLE, "stores the assignment; waiting SyncGroups get theirs")
+    waits_sync = cell(None, effect="waits for the leader's assignment")
+    assigned = cell(Code.NONE, effect="gets its assignment")
+    illegal = cell(Code.ILLEGAL_GENERATION)
+    fenced = cell(Code.FENCED_INSTANCE_ID)
+    leaves = cell(Code.NONE, effect="ends the join phase if all others have joined")
+    left = cell(Code.NONE, _PREPARING, "starts a rebalance")
+    emptied = cell(Code.NONE, _EMPTY)
+    created = cell(Code.NONE, _EMPTY, "creates the group")
     subscribed = cell(Code.GROUP_SUBSCRIBED_TO_TOPIC)
-    not_stored = cell(Code.COORDINATOR_NOT_AVAILABLE)
-    removed = cell(None, preparing, "removes the member and starts a rebalance")
-    forgotten = cell(None, effect="forgets the id")
-    moved = cell(None, dead)
-    refused = cell(Code.NOT_COORDINATOR, dead, "waiting requests get this code")
+    deleted = cell(Code.NONE, _DEAD, "deletes the offsets too")
+    not_empty = cell(Code.NON_EMPTY_GROUP)
+    failed = cell(Code.COORDINATOR_NOT_AVAILABLE)
+    failed_sync = cell(Code.COORDINATOR_NOT_AVAILABLE, _PREPARING, "for all waiting SyncGroups")
+    removed = cell(None, _PREPARING, "removes the member and starts a rebalance")
+    removed_early = cell(None, effect="removes the member, unless its JoinGroup waits")
+    forgets = cell(None, effect="forgets the id")
+    forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
+    extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
+    ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
+    ends_empty = cell(None, _EMPTY, "removes all dynamic members; static members stay")
+    ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
+    expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
+    expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
+    moved = cell(None, _DEAD)
+    moved_waiting = cell(Code.NOT_COORDINATOR, _DEAD, "for all waiting requests")
     rows = {
-        event.JOIN_NEW: (new_id, new_id, new_id, new_id, first_id),
-        event.JOIN_ASSIGNED_ID: (starts, waits, starts, starts, unknown),
-        event.JOIN_STATIC: (starts, waits, starts, starts, starts),
-        event.JOIN_STATIC_BACK: (
-            starts,
-            waits,
-            starts,
-            cell(Code.NONE, effect="takes over the old assignment, if the strategy stays"),
-            starts,
-        ),
-        event.JOIN_FOLLOWER: (unknown, waits, again, again, unknown),
-        event.JOIN_LEADER: (unknown, waits, again, starts, unknown),
-        event.JOIN_CHANGED: (unknown, waits, starts, starts, unknown),
-        event.JOIN_MISMATCH: (new_id, mismatch, mismatch, mismatch, first_id),
-        event.JOIN_FULL: (new_id, full, full, full, first_id),
-        event.SYNC_LEADER: (
-            unknown,
-            rebalancing,
-            cell(Code.NONE, stable, "stores the assignment, and all waiting SyncGroups get theirs"),
-            cell(Code.NONE, effect="gets its assignment again"),
-            unknown,
-        ),
-        event.SYNC_FOLLOWER: (
-            unknown,
-            rebalancing,
-            cell(None, effect="waits for the leader's assignment"),
-            cell(Code.NONE, effect="gets its assignment"),
-            unknown,
-        ),
-        event.SYNC_OLD: (unknown, illegal, illegal, illegal, unknown),
-        event.HEARTBEAT: (unknown, rebalancing, ok, ok, unknown),
-        event.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
-        event.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
-        event.LEAVE: (
-            unknown,
-            cell(Code.NONE, effect="ends the join phase if all others have joined"),
-            left,
-            left,
-            unknown,
-        ),
-        event.LEAVE_LAST: (unknown, emptied, emptied, emptied, unknown),
-        event.COMMIT: (unknown, ok, rebalancing, ok, not_found),
-        event.COMMIT_SIMPLE: (
-            ok,
-            unknown,
-            unknown,
-            unknown,
-            cell(Code.NONE, empty, "creates the group"),
-        ),
-        event.OFFSET_FETCH: (ok, ok, ok, ok, ok),
-        event.OFFSET_DELETE: (ok, subscribed, subscribed, subscribed, not_found),
-        event.DESCRIBE: (ok, ok, ok, ok, not_found),
-        event.DELETE: (
-            cell(Code.NONE, dead, "deletes the offsets too"),
-            members,
-            members,
-            members,
-            not_found,
-        ),
-        event.APPEND_FAILED: (
-            not_stored,
-            not_stored,
-            cell(Code.COORDINATOR_NOT_AVAILABLE, preparing, "all waiting SyncGroups get this code"),
-            not_stored,
-            not_stored,
-        ),
-        event.SESSION_TIMEOUT: (
-            ignored,
-            cell(None, effect="removes the member, unless its JoinGroup waits"),
-            removed,
-            removed,
-            ignored,
-        ),
-        event.SESSION_TIMEOUT_ID: (
-            forgotten,
-            cell(None, completing, "forgets the id; ends the join phase if all have joined"),
-            forgotten,
-            forgotten,
-            ignored,
-        ),
-        event.INITIAL_DELAY: (
-            ignored,
-            cell(None, effect="extends the delay, at most to the rebalance timeout"),
-            ignored,
-            ignored,
-            ignored,
-        ),
-        event.JOIN_TIMEOUT: (
-            ignored,
-            cell(None, completing, "removes dynamic members that did not join"),
-            ignored,
-            ignored,
-            ignored,
-        ),
-        event.JOIN_TIMEOUT_NOBODY: (
-            ignored,
-            cell(None, empty, "removes all dynamic members; static ones stay for their session"),
-            ignored,
-            ignored,
-            ignored,
-        ),
-        event.SYNC_TIMEOUT: (
-            ignored,
-            ignored,
-            cell(None, preparing, "removes members that did not send SyncGroup"),
-            cell(None, preparing, "removes members that did not send SyncGroup"),
-            ignored,
-        ),
-        event.RETENTION: (
-            cell(None, dead, "deletes the offsets, and a group without offsets"),
-            ignored,
-            ignored,
-            cell(None, effect="deletes offsets of topics that no member subscribes to"),
-            ignored,
-        ),
-        event.UNLOADED: (moved, refused, refused, moved, ignored),
+        on.JOIN_NEW: (new_id, new_id, new_id, new_id, first_id),
+        on.JOIN_ASSIGNED_ID: (starts, waits, starts, starts, unknown),
+        on.JOIN_STATIC: (starts, waits, starts, starts, starts),
+        on.JOIN_STATIC_BACK: (starts, waits, starts, takes_over, starts),
+        on.JOIN_FOLLOWER: (unknown, waits, again, again, unknown),
+        on.JOIN_LEADER: (unknown, waits, again, starts, unknown),
+        on.JOIN_CHANGED: (unknown, waits, starts, starts, unknown),
+        on.JOIN_MISMATCH: (new_id, mismatch, mismatch, mismatch, first_id),
+        on.JOIN_FULL: (new_id, full, full, full, first_id),
+        on.SYNC_LEADER: (unknown, rebalancing, stores, assigned, unknown),
+        on.SYNC_FOLLOWER: (unknown, rebalancing, waits_sync, assigned, unknown),
+        on.SYNC_OLD: (unknown, illegal, illegal, illegal, unknown),
+        on.HEARTBEAT: (unknown, rebalancing, ok, ok, unknown),
+        on.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
+        on.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
+        on.LEAVE: (unknown, leaves, left, left, unknown),
+        on.LEAVE_LAST: (unknown, emptied, emptied, emptied, unknown),
+        on.COMMIT: (unknown, ok, rebalancing, ok, no_group),
+        on.COMMIT_SIMPLE: (ok, unknown, unknown, unknown, created),
+        on.OFFSET_FETCH: (ok, ok, ok, ok, ok),
+        on.OFFSET_DELETE: (ok, subscribed, subscribed, subscribed, no_group),
+        on.DESCRIBE: (ok, ok, ok, ok, no_group),
+        on.DELETE: (deleted, not_empty, not_empty, not_empty, no_group),
+        on.APPEND_FAILED: (failed, failed, failed_sync, failed, failed),
+        on.SESSION_TIMEOUT: (ignored, removed_early, removed, removed, ignored),
+        on.SESSION_TIMEOUT_ID: (forgets, forgets_last, forgets, forgets, ignored),
+        on.INITIAL_DELAY: (ignored, extends, ignored, ignored, ignored),
+        on.JOIN_TIMEOUT: (ignored, ends_join, ignored, ignored, ignored),
+        on.JOIN_TIMEOUT_NOBODY: (ignored, ends_empty, ignored, ignored, ignored),
+        on.SYNC_TIMEOUT: (ignored, ignored, ends_sync, ends_sync, ignored),
+        on.RETENTION: (expires, ignored, ignored, expires_some, ignored),
+        on.UNLOADED: (moved, moved_waiting, moved_waiting, moved, ignored),
     }
     return {
-        (state, one): outcome
-        for one, row in rows.items()
+        (state, trigger): outcome
+        for trigger, row in rows.items()
         for state, outcome in zip(GroupState, row, strict=True)
     }
 
@@ -325,9 +247,7 @@ class ClassicGroupMember:
     def from_entry_member(
         cls, saved: GroupMetadataMember, entry: GroupMetadataEntry
     ) -> ClassicGroupMember:
-        """Restores a member from the journal, which keeps only the metadata of the selected
-        strategy.
-        """
+        """Restores a member. The journal has only the metadata of the selected strategy."""
         timeout = saved.rebalance_timeout
         protocols = (JoinGroupProtocol(entry.protocol or "", saved.subscription),)
         request = JoinGroup(
@@ -345,20 +265,15 @@ class ClassicGroupMember:
 
     @property
     def is_waiting_for_response(self) -> bool:
-        """Whether the member waits for a response, so that it cannot be expected to send
-        heartbeats.
-        """
+        """Whether the member waits for a response, and so sends no heartbeats."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     @property
     def strategies(self) -> frozenset[str]:
-        """The strategies it supports. A strategy listed twice counts once. (In Kafka such a
-        group is stuck.)
-        """
+        """The supported strategies, each once. (In Kafka, one listed twice blocks the group.)"""
         return frozenset(name for name, _ in self.protocols)
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """Returns the metadata that the member sent for a strategy."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
@@ -375,7 +290,6 @@ class ClassicGroupMember:
         )
 
     def update(self, request: JoinGroup) -> None:
-        """Takes protocols and timeouts from a new JoinGroup."""
         self.protocols = request.protocols
         self.session_timeout = request.session_timeout
         self.rebalance_timeout = request.rebalance_timeout
@@ -458,9 +372,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout for member in self.members.values()), default=0)
 
     def add_member(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
-        """Adds a member whose JoinGroup waits. The first member sets the protocol type of the
-        group.
-        """
+        """Adds a member whose JoinGroup waits. The first member sets the protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -478,9 +390,7 @@ class ClassicGroup:
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the member's waiting JoinGroup, or None if none
-        waits.
-        """
+        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1
@@ -488,7 +398,6 @@ class ClassicGroup:
         return token
 
     def update_member(self, member: ClassicGroupMember, request: JoinGroup) -> None:
-        """Updates a member from a new JoinGroup."""
         self._remove_supporter(member)
         member.update(request)
         self._supporters_by_protocol.update(member.strategies)
@@ -505,9 +414,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static_member(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
-        """Replaces a static member by its new process, under a new member id, at the same
-        place in the order.
-        """
+        """Replaces a static member by its new process, at the same place in the order."""
         self.take_waiting_join(old)
         self._remove_supporter(old)
         self._supporters_by_protocol.update(new.strategies)
@@ -528,9 +435,7 @@ class ClassicGroup:
         return known
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Code:
-        """Returns NONE if the request comes from a current member, else UNKNOWN_MEMBER_ID or
-        FENCED_INSTANCE_ID.
-        """
+        """Returns NONE for a current member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if group_instance_id is not None:
             holder = self.group_instance_ids.get(group_instance_id)
             if holder is None:
@@ -540,9 +445,7 @@ class ClassicGroup:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def elect_joined_leader(self) -> bool:
-        """Elects a leader that has joined, if the current one has not. Returns whether any
-        member has joined.
-        """
+        """Elects a leader that has joined. Returns whether any member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_token is None:
             joined = (key for key, member in self.members.items() if member.join_token is not None)
@@ -558,7 +461,6 @@ class ClassicGroup:
 
     @property
     def common_strategies(self) -> list[str]:
-        """The strategies that all members support, sorted."""
         return sorted(
             name
             for name, count in self._supporters_by_protocol.items()
@@ -566,9 +468,7 @@ class ClassicGroup:
         )
 
     def accepts(self, protocol_type: str, protocols: tuple[JoinGroupProtocol, ...]) -> bool:
-        """Whether one of these strategies is supported by all members, and the protocol type
-        is the group's.
-        """
+        """Whether all members support one of these strategies, and the protocol type fits."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         everybody = len(self.members)
@@ -579,18 +479,14 @@ class ClassicGroup:
     def select_strategy(
         self, instead: tuple[ClassicGroupMember, ClassicGroupMember] | None = None
     ) -> str:
-        """Selects the strategy of the next generation; ``instead`` replaces an old member by
-        a new one for this.
-        """
+        """Selects the next strategy; ``instead`` is an old member and the one that replaces it."""
         old, new = instead or (None, None)
         members = [new if new and m is old else m for m in self.members.values()]
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
     def start_next_generation(self, now: int) -> None:
-        """Ends the join phase: starts the next generation, or empties the group if it has no
-        members.
-        """
+        """Starts the next generation, or empties a group without members."""
         self.generation = 0 if self.generation == MAX_GENERATION else self.generation + 1
         self.protocol = self.select_strategy() if self.members else None
         self.subscribed_topics = self._find_subscribed_topics()
@@ -611,9 +507,7 @@ class ClassicGroup:
         return frozenset(topics)
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether a member reads this topic. If the subscriptions cannot be read, True for
-        consumer groups.
-        """
+        """Whether a member reads this topic; True if a subscription cannot be decoded."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
@@ -666,7 +560,6 @@ class ClassicGroup:
         return group
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Returns all members, for the leader."""
         return tuple(
             JoinedMember(
                 member_id=member.member_id,

@@ -88,8 +88,6 @@ class PendingAssignment:
 
 @dataclass(frozen=True, slots=True)
 class RunningAssignment:
-    """The strategy is running."""
-
     number: int
     strategy: str
     #: When the group began to wait for it.
@@ -121,7 +119,7 @@ class Joiner:
 
     @property
     def is_pending(self) -> bool:
-        """A join or sync is under way, or about to be sent."""
+        """Whether JoinGroup or SyncGroup is in flight, or about to be sent."""
         leads = self._pending_assignment is not None or self._running_assignment is not None
         asks = self._describe_request_id is not None
         return leads or asks or self.session.rebalance_request_id is not None
@@ -129,7 +127,7 @@ class Joiner:
     # Joining
 
     def send_join(self, owned: Sequence[TopicPartition], reason: str) -> None:
-        """Joins, or joins again, with what is owned now."""
+        """Sends JoinGroup with the partitions that the member owns now."""
         session, config = self.session, self.session.config
         try:
             protocols = self._protocols(owned)
@@ -173,7 +171,6 @@ class Joiner:
         return tuple(found)
 
     def handle_join_response(self, reply: JoinGroupResult) -> None:
-        """The join that is waited for is answered."""
         session, code = self.session, reply.code
         session.rebalance_request_id = None
         match code:
@@ -279,7 +276,7 @@ class Joiner:
         )
 
     def handle_assignment_computed(self, event: AssignmentComputed) -> None:
-        """The strategy is done; what it made for a generation that is over is dropped."""
+        """Sends SyncGroup. An assignment for a generation that is over is dropped."""
         making = self._running_assignment
         if making is None or making.number != event.assignment_id:
             return
@@ -291,7 +288,7 @@ class Joiner:
         self._send_sync(tuple(sorted(event.assignments.items())))
 
     def handle_strategy_timeout(self) -> None:
-        """The coordinator gives up a leader that takes longer than the rebalance may."""
+        """Leaves the group: the coordinator removes a leader that takes longer."""
         making = self._running_assignment
         if making is None:
             return
@@ -321,7 +318,7 @@ class Joiner:
         self._stop_with_error(error)
 
     def drop_outdated_work(self) -> None:
-        """What was under way is of no more use once the member is nobody."""
+        """Drops work of a generation that is over."""
         if self.session.state is not MemberState.SYNCING:
             self._pending_assignment = None
             self._abandon_assignment()
@@ -363,7 +360,6 @@ class Joiner:
         )
 
     def handle_sync_response(self, reply: SyncGroupResult) -> None:
-        """The sync that is waited for is answered."""
         session, code = self.session, reply.code
         session.rebalance_request_id = None
         match code:
@@ -402,14 +398,14 @@ class Joiner:
     # Without a common strategy
 
     def _request_description(self) -> None:
-        """The error should name the group's strategy too, which another request tells."""
+        """Asks for the group's strategy, which the error should name."""
         self.session.request_rejoin("no strategy is common to all members")
         self._describe_request_id = self.session.send(
             DescribeGroups(groups=(self.session.config.group,))
         )
 
     def handle_describe_response(self, number: int, reply: DescribeGroupsResult | None) -> None:
-        """The group is as it says; None: there was no answer."""
+        """``response`` is None if the broker did not respond."""
         if number != self._describe_request_id:
             return
         self._describe_request_id = None
@@ -420,12 +416,12 @@ class Joiner:
     # Failing
 
     def handle_request_refused(self, error: Exception) -> None:
-        """The join or sync that is waited for cannot be sent, now or later."""
+        """JoinGroup or SyncGroup cannot be sent, now or later."""
         self.session.rebalance_request_id = None
         self._stop_with_error(error)
 
     def handle_no_response(self) -> None:
-        """The join or sync that is waited for will not be answered."""
+        """JoinGroup or SyncGroup gets no response, and is retried."""
         self.session.rebalance_request_id = None
         self.session.request_rejoin("the coordinator did not answer")
         self.session.back_off()
@@ -438,7 +434,7 @@ class Joiner:
         session.back_off()
 
     def _stop_with_error(self, error: Exception) -> None:
-        """The application must know; the next poll after that tries again."""
+        """The next poll raises the error; the poll after it joins again."""
         self.is_halted = True
         self.session.request_rejoin(type(error).__name__)
         self.report_error(error)
@@ -482,9 +478,7 @@ def _describe_join(reply: JoinGroupResult) -> str:
 
 
 def _describe_group_strategy(group: DescribedGroup | None) -> str:
-    """What the others have. A coordinator tells the elected strategy alone, and only while the
-    group is stable.
-    """
+    """A coordinator tells only the elected strategy, and only while the group is stable."""
     if group is None:
         return "; the broker did not say what the group's are"
     if group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
@@ -536,9 +530,7 @@ def assign_group(
 
 
 def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
-    """Runs a :class:`ComputeAssignment` command. A strategy's error is returned in the event,
-    not raised.
-    """
+    """Runs the strategy. Its error is returned in the event, not raised."""
     try:
         outcome = assign_group(command.assignor, command.cluster, command.group, command.notes)
     except RotaError as error:
@@ -547,10 +539,7 @@ def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
 
 
 def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
-    """The subscriptions of all members, and a note on each that could not be read.
-
-    Such a member subscribes to nothing.
-    """
+    """Returns the subscriptions; a member that cannot be decoded gets none, and a note."""
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
         [(member.metadata, member.group_instance_id) for member in listed]
@@ -573,7 +562,6 @@ def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscr
 
 
 def encode_assignments(assigned: GroupAssignment) -> dict[str, bytes]:
-    """The assignments of all members, as bytes."""
     if assigned.placement is not None:
         return consumer_protocol.encode_assignments(assigned.placement)
     return {
@@ -617,16 +605,14 @@ class AssignmentManager:
 
     @property
     def unsubscribed_partitions(self) -> tuple[TopicPartition, ...]:
-        """Owned, but no longer subscribed to: it must not be joined with."""
+        """Owned partitions of topics that are no longer subscribed."""
         topics = set(self.subscription.topics)
         return tuple(one for one in self.owned if one.topic not in topics)
 
     # Procedures
 
     def prepare_join(self) -> Procedure:
-        """Before each join: commits, then revokes what the rebalance protocol does not allow
-        to keep.
-        """
+        """Commits, then revokes what the rebalance protocol does not allow to keep."""
         eager = self.protocol is RebalanceProtocol.EAGER
         yield from self._commit_before_revocation(
             self.owned if eager else (), self._commit_deadline()
@@ -644,9 +630,7 @@ class AssignmentManager:
             )
 
     def complete_join(self, joiner: Joiner) -> Procedure:
-        """After each SyncGroup: revokes removed partitions, then takes the new assignment and
-        calls the listener.
-        """
+        """Revokes removed partitions, then takes the new assignment and calls the listener."""
         data, joiner.received_assignment = joiner.received_assignment, None
         assert data is not None
         self.session.is_join_prepared = False
@@ -690,7 +674,6 @@ class AssignmentManager:
             yield from self._release_partitions(ListenerMethod.REVOKED, taken)
 
     def lose_partitions(self) -> Procedure:
-        """Drops all partitions as lost."""
         yield self.may_call_listener
         yield from self._release_partitions(ListenerMethod.LOST, self.owned)
 
@@ -743,13 +726,13 @@ class AssignmentManager:
         return not self.session.is_backing_off or self.deadline_passed
 
     def _commit_deadline(self) -> int:
-        """A member that has not joined again within this time is dropped from the group."""
+        """The coordinator removes a member that has not joined again by then."""
         return self.commands.now + self.session.config.max_poll_interval
 
     def _release_partitions(
         self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
     ) -> Procedure:
-        """The listener hears of it while the partitions are still the member's."""
+        """Calls the listener while the member still owns the partitions."""
         yield from self._call_listener(call, partitions)
         gone = set(partitions)
         if gone:
@@ -790,11 +773,10 @@ class AssignmentManager:
 
     @property
     def is_calling(self) -> bool:
-        """The application's listener is at work."""
         return self._listener_call_id is not None
 
     def handle_listener_returned(self, call_id: int, error: Exception | None) -> bool:
-        """The listener is done; False if it is not the call that is waited for."""
+        """Returns False if the member does not wait for this call."""
         if call_id != self._listener_call_id:
             return False
         self._listener_call_id = None
@@ -803,11 +785,11 @@ class AssignmentManager:
         return True
 
     def _keep_first_error(self, error: Exception) -> None:
-        """The first error of a procedure is told when it is complete."""
+        """The first error of a procedure is raised at its end."""
         self._error = self._error or error
 
     def take_error(self) -> Exception | None:
-        """What went wrong in the procedure that is complete now."""
+        """Returns the error of the procedure that ended, if any."""
         error, self._error = self._error, None
         return error
 
@@ -821,7 +803,7 @@ def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
 
 
 def _format_added(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
-    """Said where something was kept."""
+    """Names the new partitions if the member kept others."""
     if len(added) == len(given):
         return ""
     return (

@@ -120,12 +120,10 @@ class MemberStateMachine:
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands."""
         return self._session.state
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave, or an empty one."""
         return self._session.identity.member_id
 
     @property
@@ -135,24 +133,20 @@ class MemberStateMachine:
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What the member has been told to read."""
         return self._assignment_manager.owned
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What the member subscribes to; those that its pattern matches."""
         return self._subscription.topics
 
     @property
     def is_unsubscribing(self) -> bool:
-        """The application has unsubscribed, and not all that follows from it is done."""
+        """Whether the application has unsubscribed, and the member has not left yet."""
         return self._unsubscribing
 
     @property
     def is_idle(self) -> bool:
-        """Whether a poll that begins or ends now would change nothing but the deadline of the
-        next poll.
-        """
+        """Whether a poll now would change nothing but the deadline of the next poll."""
         session, joiner, commits = self._session, self._joiner, self._commits
         if self._procedure is not None or self._unsubscribing or self._closing is not None:
             return False
@@ -166,7 +160,6 @@ class MemberStateMachine:
         )
 
     def handle(self, event: MemberEvent, now_ms: int) -> list[MemberCommand]:
-        """What is to be done about an event."""
         self._commands.start_event(now_ms)
         if not self._is_finished:
             self._handle_event(event)
@@ -261,7 +254,7 @@ class MemberStateMachine:
             self._commands.start_timer(MemberTimer.POLL, at)
 
     def _handle_poll_timeout(self) -> None:
-        """A dynamic member leaves, a static one falls silent: its session will end by itself."""
+        """A dynamic member leaves; the session of a static member expires by itself."""
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             self._session.liveness.polled_late = True
             self._session.leave_group("consumer poll timeout has expired.")
@@ -321,14 +314,13 @@ class MemberStateMachine:
                 self._report_error(error)
 
     def _cancel_procedure(self) -> None:
-        """What waits is given up; what has called the listener runs to its end."""
+        """Cancels the procedure, unless it has called the listener."""
         if self._procedure is not None and not self._assignment_manager.is_calling:
             self._procedure.close()
             self._procedure = None
             self._commands.stop_timer(MemberTimer.DEADLINE)
 
     def _run_pending_work(self) -> None:
-        """Does all that can be done now."""
         while True:
             self._joiner.drop_outdated_work()
             self._response_router.fail_abandoned_requests()
@@ -353,7 +345,6 @@ class MemberStateMachine:
         return polls and self.state not in INACTIVE_STATES and self._closing is None
 
     def _start_due_procedure(self) -> bool:
-        """Begins what is due, if anything."""
         if self._is_finished:
             return False
         if self._closing is not None:
@@ -447,7 +438,7 @@ class MemberStateMachine:
         self._errors.append(error)
 
     def _raise_next_error(self) -> None:
-        """What a poll raises; one that is fenced raises it in every poll."""
+        """Raises one error in a poll. A fenced member raises Fenced in every poll."""
         if self.state is MemberState.FENCED and not self._errors:
             self._report_error(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
         if self._errors:
@@ -455,16 +446,13 @@ class MemberStateMachine:
             self._commands.add(RaiseError(self._errors.popleft()))
 
     def _raise_procedure_error(self) -> None:
-        """The application waits for the end of this procedure, not for a poll."""
+        """Raises from close or unsubscribe, which wait for the procedure."""
         error = self._assignment_manager.take_error()
         if error is not None:
             self._commands.add(RaiseError(error))
 
     def check_invariants(self) -> None:
-        """What must be true after every event.
-
-        :raises AssertionError: something is not
-        """
+        """Raises AssertionError if the member's parts contradict each other."""
         session, handover, timers = self._session, self._assignment_manager, self._commands.timers
         session.check_invariants()
         self._joiner.check_invariants()
@@ -496,7 +484,6 @@ class ResponseRouter:
         self.commits = commits
 
     def route_response(self, number: int, reply: GroupResponse) -> None:
-        """A reply has come."""
         found = self.session.in_flight.pop(number, None)
         if found is None:
             return
@@ -520,7 +507,7 @@ class ResponseRouter:
                 self._lose_coordinator(number, found, "an answer does not fit its request")
 
     def route_failure(self, number: int, error: Exception | None) -> None:
-        """No reply will come; with an error, to none like it."""
+        """No response will come. With an error, a retry would fail too."""
         found = self.session.in_flight.pop(number, None)
         if found is None:
             return
@@ -530,7 +517,7 @@ class ResponseRouter:
             self._refuse_request(number, found, error)
 
     def fail_abandoned_requests(self) -> None:
-        """The coordinator was lost: what was under way to it has failed."""
+        """Fails the requests that were in flight to a lost coordinator."""
         while self.session.abandoned_requests:
             self._fail_request(*self.session.abandoned_requests.pop(0))
 

@@ -62,8 +62,6 @@ from rota.errors import (
 
 
 class MemberState(enum.Enum):
-    """The state of a member."""
-
     UNJOINED = "unjoined"
     JOINING = "joining"
     SYNCING = "syncing"
@@ -72,36 +70,31 @@ class MemberState(enum.Enum):
     LEFT = "left"
 
 
-#: Every legal move, and what makes it.
+_UNJOINED, _JOINING, _SYNCING, _STABLE, _FENCED, _LEFT = MemberState
+
 MEMBER_TRANSITIONS: Mapping[tuple[MemberState, MemberState], str] = {
-    (MemberState.UNJOINED, MemberState.JOINING): "JoinGroup is sent",
-    (MemberState.UNJOINED, MemberState.LEFT): "the application closes",
-    (MemberState.JOINING, MemberState.SYNCING): "JoinGroup succeeds",
-    (
-        MemberState.JOINING,
-        MemberState.UNJOINED,
-    ): "the member is unknown, polls too late or unsubscribes",
-    (MemberState.JOINING, MemberState.FENCED): "another process uses the static id",
-    (MemberState.JOINING, MemberState.LEFT): "the application closes",
-    (MemberState.SYNCING, MemberState.STABLE): "SyncGroup succeeds",
-    (
-        MemberState.SYNCING,
-        MemberState.JOINING,
-    ): "another rebalance began, or SyncGroup failed: JoinGroup is sent",
-    (MemberState.SYNCING, MemberState.UNJOINED): (
+    (_UNJOINED, _JOINING): "JoinGroup is sent",
+    (_UNJOINED, _LEFT): "the application closes",
+    (_JOINING, _SYNCING): "JoinGroup succeeds",
+    (_JOINING, _UNJOINED): "the member is unknown, polls too late or unsubscribes",
+    (_JOINING, _FENCED): "another process uses the static id",
+    (_JOINING, _LEFT): "the application closes",
+    (_SYNCING, _STABLE): "SyncGroup succeeds",
+    (_SYNCING, _JOINING): "another rebalance began, or SyncGroup failed: JoinGroup is sent",
+    (_SYNCING, _UNJOINED): (
         "the member or its generation is unknown, its strategy failed or is late, it polls too "
         "late or unsubscribes"
     ),
-    (MemberState.SYNCING, MemberState.FENCED): "another process uses the static id",
-    (MemberState.SYNCING, MemberState.LEFT): "the application closes",
-    (MemberState.STABLE, MemberState.JOINING): "a rebalance began: JoinGroup is sent",
-    (MemberState.STABLE, MemberState.UNJOINED): (
+    (_SYNCING, _FENCED): "another process uses the static id",
+    (_SYNCING, _LEFT): "the application closes",
+    (_STABLE, _JOINING): "a rebalance began: JoinGroup is sent",
+    (_STABLE, _UNJOINED): (
         "the member or its generation is unknown, its assignment cannot be read, it polls too late "
         "or unsubscribes"
     ),
-    (MemberState.STABLE, MemberState.FENCED): "another process uses the static id",
-    (MemberState.STABLE, MemberState.LEFT): "the application closes",
-    (MemberState.FENCED, MemberState.LEFT): "the application closes",
+    (_STABLE, _FENCED): "another process uses the static id",
+    (_STABLE, _LEFT): "the application closes",
+    (_FENCED, _LEFT): "the application closes",
 }
 
 
@@ -147,8 +140,6 @@ class MemberTrigger(enum.Enum):
 
 
 class MemberOutcome(NamedTuple):
-    """What a trigger does in a state, between two polls."""
-
     #: None if the state stays.
     next_state: MemberState | None = None
     #: The request that is sent.
@@ -161,81 +152,70 @@ class MemberOutcome(NamedTuple):
 
 
 def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
-    trigger, cell = MemberTrigger, MemberOutcome
-    unjoined, joining, syncing, stable, fenced, left = MemberState
+    on, cell = MemberTrigger, MemberOutcome
     no = cell()
-    join = cell(joining, JoinGroup)
-    lead = cell(syncing, SyncGroup, effect="runs the strategy first")
+    join = cell(_JOINING, JoinGroup)
+    lead = cell(_SYNCING, SyncGroup, effect="runs the strategy first")
     rejoin = cell(rejoins=True)
     retry = cell(effect="backs off", rejoins=True)
     find = cell(effect="finds the coordinator again")
-    lost = cell(unjoined, effect="its partitions are lost", rejoins=True)
-    fence = cell(fenced)
+    lost = cell(_UNJOINED, effect="its partitions are lost", rejoins=True)
+    fence = cell(_FENCED)
     raises = cell(effect="the next poll raises the error")
     raises_fenced = cell(error=Fenced)
     rebalancing = cell(error=RebalanceInProgress)
-    leaves = cell(unjoined, LeaveGroup)
-    leaves_late = cell(unjoined, LeaveGroup, effect="a static member sends nothing", rejoins=True)
-    fails = cell(unjoined, LeaveGroup, effect="the next poll raises the error")
-    closes = cell(left, LeaveGroup, effect="a static member sends nothing")
-    ends = cell(left)
+    leaves = cell(_UNJOINED, LeaveGroup)
+    leaves_late = cell(_UNJOINED, LeaveGroup, effect="a static member sends nothing", rejoins=True)
+    fails = cell(_UNJOINED, LeaveGroup, effect="the next poll raises the error")
+    closes = cell(_LEFT, LeaveGroup, effect="a static member sends nothing")
+    ends = cell(_LEFT)
     beat = cell(request=Heartbeat)
     alive = cell(effect="restarts the session timer")
+    not_joined = cell(error=CommitFailed)
+    commit = cell(request=OffsetCommit)
+    follow = cell(_SYNCING, SyncGroup)
+    assigned = cell(_STABLE, effect="the next poll assigns the partitions")
     rows = {
-        trigger.POLL: (join, no, no, no, raises_fenced, no),
-        trigger.POLL_REJOIN: (join, cell(request=JoinGroup), join, join, raises_fenced, no),
-        trigger.COMMIT: (
-            cell(error=CommitFailed),
-            rebalancing,
-            rebalancing,
-            cell(request=OffsetCommit),
-            raises_fenced,
-            no,
-        ),
-        trigger.ENFORCE_REBALANCE: (no, no, no, rejoin, no, no),
-        trigger.UNSUBSCRIBE: (no, leaves, leaves, leaves, no, no),
-        trigger.CLOSE: (ends, closes, closes, closes, ends, no),
-        trigger.JOIN_FOLLOWER: (no, cell(syncing, SyncGroup), no, no, no, no),
-        trigger.JOIN_LEADER: (no, lead, no, no, no, no),
-        trigger.JOIN_ID: (no, rejoin, no, no, no, no),
-        trigger.JOIN_UNKNOWN: (no, lost, no, no, no, no),
-        trigger.JOIN_REBALANCING: (no, rejoin, no, no, no, no),
-        trigger.JOIN_UNAVAILABLE: (no, retry, no, no, no, no),
-        trigger.JOIN_INCONSISTENT: (no, cell(request=DescribeGroups), no, no, no, no),
-        trigger.JOIN_FENCED: (no, fence, no, no, no, no),
-        trigger.JOIN_FATAL: (no, raises, no, no, no, no),
-        trigger.SYNC_ASSIGNED: (
-            no,
-            no,
-            cell(stable, effect="the next poll assigns the partitions"),
-            no,
-            no,
-            no,
-        ),
-        trigger.SYNC_UNKNOWN: (no, no, lost, no, no, no),
-        trigger.SYNC_ILLEGAL: (no, no, lost, no, no, no),
-        trigger.SYNC_REBALANCING: (no, no, rejoin, no, no, no),
-        trigger.SYNC_UNAVAILABLE: (no, no, retry, no, no, no),
-        trigger.SYNC_FENCED: (no, no, fence, no, no, no),
-        trigger.SYNC_FATAL: (no, no, raises, no, no, no),
-        trigger.HEARTBEAT_OK: (no, no, alive, alive, no, no),
-        trigger.HEARTBEAT_REBALANCING: (no, no, alive, rejoin, no, no),
-        trigger.HEARTBEAT_UNKNOWN: (no, no, lost, lost, no, no),
-        trigger.HEARTBEAT_ILLEGAL: (no, no, lost, lost, no, no),
-        trigger.HEARTBEAT_FENCED: (no, fence, fence, fence, no, no),
-        trigger.COMMIT_REBALANCING: (no, no, no, rejoin, no, no),
-        trigger.COMMIT_UNKNOWN: (no, no, no, lost, no, no),
-        trigger.COMMIT_FENCED: (no, fence, no, fence, no, no),
-        trigger.NO_RESPONSE: (no, retry, retry, find, no, no),
-        trigger.STRATEGY_FAILED: (no, no, fails, no, no, no),
-        trigger.STRATEGY_TIMEOUT: (no, no, fails, no, no, no),
-        trigger.HEARTBEAT_TIMER: (no, no, beat, beat, no, no),
-        trigger.SESSION_TIMER: (no, no, find, find, no, no),
-        trigger.POLL_TIMER: (no, leaves_late, leaves_late, leaves_late, no, no),
+        on.POLL: (join, no, no, no, raises_fenced, no),
+        on.POLL_REJOIN: (join, cell(request=JoinGroup), join, join, raises_fenced, no),
+        on.COMMIT: (not_joined, rebalancing, rebalancing, commit, raises_fenced, no),
+        on.ENFORCE_REBALANCE: (no, no, no, rejoin, no, no),
+        on.UNSUBSCRIBE: (no, leaves, leaves, leaves, no, no),
+        on.CLOSE: (ends, closes, closes, closes, ends, no),
+        on.JOIN_FOLLOWER: (no, follow, no, no, no, no),
+        on.JOIN_LEADER: (no, lead, no, no, no, no),
+        on.JOIN_ID: (no, rejoin, no, no, no, no),
+        on.JOIN_UNKNOWN: (no, lost, no, no, no, no),
+        on.JOIN_REBALANCING: (no, rejoin, no, no, no, no),
+        on.JOIN_UNAVAILABLE: (no, retry, no, no, no, no),
+        on.JOIN_INCONSISTENT: (no, cell(request=DescribeGroups), no, no, no, no),
+        on.JOIN_FENCED: (no, fence, no, no, no, no),
+        on.JOIN_FATAL: (no, raises, no, no, no, no),
+        on.SYNC_ASSIGNED: (no, no, assigned, no, no, no),
+        on.SYNC_UNKNOWN: (no, no, lost, no, no, no),
+        on.SYNC_ILLEGAL: (no, no, lost, no, no, no),
+        on.SYNC_REBALANCING: (no, no, rejoin, no, no, no),
+        on.SYNC_UNAVAILABLE: (no, no, retry, no, no, no),
+        on.SYNC_FENCED: (no, no, fence, no, no, no),
+        on.SYNC_FATAL: (no, no, raises, no, no, no),
+        on.HEARTBEAT_OK: (no, no, alive, alive, no, no),
+        on.HEARTBEAT_REBALANCING: (no, no, alive, rejoin, no, no),
+        on.HEARTBEAT_UNKNOWN: (no, no, lost, lost, no, no),
+        on.HEARTBEAT_ILLEGAL: (no, no, lost, lost, no, no),
+        on.HEARTBEAT_FENCED: (no, fence, fence, fence, no, no),
+        on.COMMIT_REBALANCING: (no, no, no, rejoin, no, no),
+        on.COMMIT_UNKNOWN: (no, no, no, lost, no, no),
+        on.COMMIT_FENCED: (no, fence, no, fence, no, no),
+        on.NO_RESPONSE: (no, retry, retry, find, no, no),
+        on.STRATEGY_FAILED: (no, no, fails, no, no, no),
+        on.STRATEGY_TIMEOUT: (no, no, fails, no, no, no),
+        on.HEARTBEAT_TIMER: (no, no, beat, beat, no, no),
+        on.SESSION_TIMER: (no, no, find, find, no, no),
+        on.POLL_TIMER: (no, leaves_late, leaves_late, leaves_late, no, no),
     }
     return {
-        (state, one): outcome
-        for one, row in rows.items()
+        (state, trigger): outcome
+        for trigger, row in rows.items()
         for state, outcome in zip(MemberState, row, strict=True)
     }
 
@@ -298,30 +278,26 @@ class Liveness:
     late_poll_gap: int = field(default=0, init=False)
 
     def enter_poll(self, now: int) -> None:
-        """The application polls."""
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
             self.late_poll_gap = now - self.poll_ended_at
         self.poll_ended_at = None
 
     def leave_poll(self, now: int) -> None:
-        """The application works on what it got."""
         self.poll_ended_at = now
 
     def reset_for_generation(self, now: int) -> None:
-        """A new generation: what was missed before does not count any more."""
+        """Forgets deadlines that were missed in earlier generations."""
         self.last_response_at = now
         self.polled_late = False
         self.late_poll_gap = 0
 
     def time_since_poll(self, now: int) -> int:
-        """How long the application has not polled, or had not when it was late."""
+        """How long the application has not polled, or had not polled when it was late."""
         return self.late_poll_gap or (0 if self.poll_ended_at is None else now - self.poll_ended_at)
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationLoss:
-    """How a member lost its generation."""
-
     reason: str
     generation: int
     #: How long no heartbeat had been answered.
@@ -333,9 +309,7 @@ class GenerationLoss:
 def explain_generation_loss(
     loss: GenerationLoss | None, presence: Liveness, config: MemberConfig, now: int
 ) -> str:
-    """Explains why the member does not belong to a generation: which deadline it missed, and
-    what to set.
-    """
+    """Explains which deadline the member missed, and which setting helps."""
     if loss is None:
         return "this member has not joined the group: poll first"
     if presence.polled_late:
@@ -396,9 +370,7 @@ class SentRequest:
 
 
 class MemberSession:
-    """A member's session with its coordinator: state, identity, coordinator lookup and
-    heartbeats.
-    """
+    """A member's state and identity, its coordinator lookup and its heartbeats."""
 
     def __init__(
         self,
@@ -444,7 +416,6 @@ class MemberSession:
     # State and identity
 
     def transition_to(self, target: MemberState) -> None:
-        """The one place where the state changes."""
         if target is self.state:
             return
         assert (self.state, target) in MEMBER_TRANSITIONS, f"no move from {self.state} to {target}"
@@ -456,11 +427,9 @@ class MemberSession:
             self._start_heartbeats()
 
     def request_rejoin(self, reason: str) -> None:
-        """The next poll joins again."""
         self.rejoin_reason = reason
 
     def enter_generation(self, identity: MemberIdentity) -> None:
-        """Enters the generation that the coordinator assigned."""
         self.identity = identity
         self.loss = None
         self.liveness.reset_for_generation(self.commands.now)
@@ -559,7 +528,6 @@ class MemberSession:
         )
 
     def explain_loss(self) -> str:
-        """Why the member is of no generation, and what to do about it."""
         return explain_generation_loss(self.loss, self.liveness, self.config, self.commands.now)
 
     # Requests
@@ -572,7 +540,7 @@ class MemberSession:
         return number
 
     def back_off(self) -> None:
-        """Nothing is tried again before the retry timer fires."""
+        """No retry is sent before the retry timer fires."""
         if self.is_backing_off:
             return
         delay = self.retry_delay(self._failures)
@@ -580,31 +548,29 @@ class MemberSession:
         self.commands.start_timer(MemberTimer.RETRY, self.commands.now + delay)
 
     def retry_delay(self, failures: int) -> int:
-        """How long to wait after so many failures."""
         longest = self.config.retry_backoff_max
         planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
         return min(self.add_jitter(planned), longest)
 
     @property
     def is_backing_off(self) -> bool:
-        """Something failed, and it is not time to try again."""
+        """Whether a retry waits for the retry timer."""
         return MemberTimer.RETRY in self.commands.timers
 
     def reset_backoff(self) -> None:
-        """Resets the backoff after a success."""
         self._failures = 0
 
     # The coordinator
 
     def find_coordinator(self) -> None:
-        """Looks for the coordinator, unless it is known or being looked for."""
+        """Starts a coordinator lookup, unless one runs or the coordinator is known."""
         waits = self.is_backing_off or self.fatal_error is not None
         if not (self.coordinator_known or self._finding or waits):
             self._finding = True
             self.commands.add(FindCoordinator())
 
     def set_coordinator_found(self) -> None:
-        """The coordinator is there: a heartbeat that could not be sent is sent at once."""
+        """Sends a heartbeat at once if one could not be sent."""
         if not self._finding:
             return
         self._finding = False
@@ -616,9 +582,7 @@ class MemberSession:
                 self.send_heartbeat(self.commands.now)
 
     def set_coordinator_not_found(self) -> bool:
-        """Backs off after the coordinator was not found. Returns False if no lookup was in
-        progress.
-        """
+        """Backs off. Returns False if no lookup was in progress."""
         was_finding = self._finding
         if was_finding:
             self._finding = False
@@ -626,7 +590,7 @@ class MemberSession:
         return was_finding
 
     def set_fatal_error(self, error: Exception) -> None:
-        """The coordinator, or the way to it, is refused; the application is told once a poll."""
+        """Reports an error of the coordinator lookup, once in each poll."""
         if self.fatal_error is None:
             self.fatal_error = error
             self.report_error(error)
@@ -665,7 +629,6 @@ class MemberSession:
         self.commands.start_timer(MemberTimer.HEARTBEAT, next_due)
 
     def handle_heartbeat_response(self, code: int, sender: MemberIdentity) -> None:
-        """Handles a Heartbeat response."""
         same = sender == self.identity and self.state not in INACTIVE_STATES
         match code:
             case Code.NONE:
@@ -695,14 +658,13 @@ class MemberSession:
                 self.retry_heartbeat()
 
     def retry_heartbeat(self) -> None:
-        """Tries again sooner than the interval says."""
+        """Sends the next heartbeat sooner than the interval."""
         if self.state in GENERATION_STATES and not self._heartbeat_due:
             delay = self.retry_delay(self._heartbeat_failures)
             self._heartbeat_failures += 1
             self.commands.start_timer(MemberTimer.HEARTBEAT, self.commands.now + delay)
 
     def handle_session_timeout(self) -> None:
-        """No heartbeat was answered for a whole session."""
         self.lose_coordinator("no heartbeat was answered for a session")
 
     def _record_heartbeat_response(self) -> None:
@@ -731,7 +693,7 @@ class MemberSession:
         self.commands.stop_timer(MemberTimer.SESSION)
 
     def check_invariants(self) -> None:
-        """What must be true of every session after every event."""
+        """Raises AssertionError if the session contradicts itself."""
         timers, state = self.commands.timers, self.state
         beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
         assert beats == (state in GENERATION_STATES), "heartbeats do not fit the state"

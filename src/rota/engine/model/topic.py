@@ -23,8 +23,6 @@ MAX_PARTITIONS = 2**31 - 1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
     topic: str
     partition: int
 
@@ -166,12 +164,10 @@ class PartitionNumbering:
 
     @property
     def size(self) -> int:
-        """The number of all partitions."""
         return int(self.starts[-1])
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The position of each topic."""
         return {topic: position for position, topic in enumerate(self.topics)}
 
     @cached_property
@@ -191,7 +187,6 @@ class PartitionNumbering:
         return self.starts[topic[exists]] + numbers[exists]
 
     def partition_at(self, number: int) -> TopicPartition:
-        """The partition with this number."""
         topic = int(np.searchsorted(self.starts, number, side="right")) - 1
         return TopicPartition(self.topics[topic], int(number - self.starts[topic]))
 
