@@ -141,7 +141,7 @@ CoordinatorCommand: TypeAlias = (
 AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
-def _ignore_append_result(turn: EventContext, code: Code) -> None:
+def _ignore_append_result(context: EventContext, code: Code) -> None:
     """Does nothing: the default callback of an append."""
 
 
@@ -150,16 +150,16 @@ class EventContext:
 
     __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
-    def __init__(self, config: GroupConfig, now: int, overdue: set[GroupTimerKey]) -> None:
+    def __init__(self, config: GroupConfig, now: int, expired_timers: set[GroupTimerKey]) -> None:
         self.config = config
         self.now = now
         #: Timers that have fired, but whose time is up only if nothing starts or stops them.
-        self.expired_timers = overdue
+        self.expired_timers = expired_timers
         self.commands: list[CoordinatorCommand] = []
         self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
 
-    def respond(self, token: int, reply: GroupResponse) -> None:
-        self.commands.append(SendResponse(token, reply))
+    def respond(self, token: int, response: GroupResponse) -> None:
+        self.commands.append(SendResponse(token, response))
 
     def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
@@ -167,18 +167,18 @@ class EventContext:
         """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))
 
-    def respond_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
+    def respond_after_append(self, token: int, response: Callable[[Code], GroupResponse]) -> None:
         """Responds after the append of this event is complete, or at once if there is none."""
         if not self.appends:
-            self.respond(token, reply(Code.NONE))
+            self.respond(token, response(Code.NONE))
             return
         entries, then = self.appends.pop()
 
-        def and_answer(later: EventContext, code: Code) -> None:
+        def complete_and_respond(later: EventContext, code: Code) -> None:
             then(later, code)
-            later.respond(token, reply(code))
+            later.respond(token, response(code))
 
-        self.append_entries(entries, and_answer)
+        self.append_entries(entries, complete_and_respond)
 
     def start_timer(
         self, kind: GroupTimerKind, group: ClassicGroup, after: int, member_id: str = ""
@@ -205,20 +205,20 @@ class EventContext:
         self.start_timer(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
 
     def respond_to_join(
-        self, group: ClassicGroup, member: ClassicGroupMember, reply: JoinGroupResult
+        self, group: ClassicGroup, member: ClassicGroupMember, response: JoinGroupResult
     ) -> None:
         """Responds to the member's waiting JoinGroup, if there is one."""
         token = group.take_waiting_join(member)
         if token is not None:
-            self.respond(token, reply)
+            self.respond(token, response)
 
-    def respond_to_sync(self, member: ClassicGroupMember, reply: SyncGroupResult) -> bool:
+    def respond_to_sync(self, member: ClassicGroupMember, response: SyncGroupResult) -> bool:
         """Responds to the member's waiting SyncGroup, and returns whether there was one."""
         token = member.sync_token
         if token is None:
             return False
         member.sync_token = None
-        self.respond(token, reply)
+        self.respond(token, response)
         return True
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rota.engine.formats import consumer_protocol
@@ -295,56 +296,35 @@ class ClassicGroupMember:
         self.rebalance_timeout = request.rebalance_timeout
 
 
+@dataclass(slots=True, eq=False)
 class ClassicGroup:
     """A classic group. ``members`` is in the order in which the members joined."""
 
-    __slots__ = (
-        "_supporters_by_protocol",
-        "generation",
-        "group_instance_ids",
-        "initial_delay_remaining",
-        "leader",
-        "members",
-        "name",
-        "new_member_added",
-        "offsets",
-        "pending_join_members",
-        "pending_sync_members",
-        "previous_state",
-        "protocol",
-        "protocol_type",
-        "state",
-        "state_timestamp",
-        "subscribed_topics",
-        "waiting_join_count",
-    )
-
-    def __init__(self, name: str, timestamp: int = NO_TIMESTAMP) -> None:
-        self.name = name
-        self.state = GroupState.EMPTY
-        self.previous_state = GroupState.DEAD
-        #: When it came into its state.
-        self.state_timestamp = timestamp
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, ClassicGroupMember] = {}
-        #: The member id of each static id.
-        self.group_instance_ids: dict[str, str] = {}
-        #: Ids given out to members that have not joined with them yet, in order.
-        self.pending_join_members: dict[str, None] = {}
-        #: Members that have not sent their sync in this generation, in order.
-        self.pending_sync_members: dict[str, None] = {}
-        #: How many members' joins wait for the end of the join phase.
-        self.waiting_join_count = 0
-        #: Somebody came during the initial delay, so it may be extended.
-        self.new_member_added = False
-        self.initial_delay_remaining = 0
-        #: The topics of all members; None where they cannot be told.
-        self.subscribed_topics: frozenset[str] | None = None
-        self.offsets: dict[TopicPartition, OffsetCommitEntry] = {}
-        self._supporters_by_protocol: Counter[str] = Counter()
+    name: str
+    #: When the group came into its state.
+    state_timestamp: int = NO_TIMESTAMP
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict)
+    #: The member id of each static member.
+    group_instance_ids: dict[str, str] = field(default_factory=dict)
+    #: Ids that were sent to members that have not joined with them yet, in order.
+    pending_join_members: dict[str, None] = field(default_factory=dict)
+    #: Members that have not sent SyncGroup in this generation, in order.
+    pending_sync_members: dict[str, None] = field(default_factory=dict)
+    #: The number of JoinGroups that wait for the end of the join phase.
+    waiting_join_count: int = 0
+    #: A member joined during the initial delay, so the delay may be extended.
+    new_member_added: bool = False
+    initial_delay_remaining: int = 0
+    #: The topics of all members; None if a subscription cannot be decoded.
+    subscribed_topics: frozenset[str] | None = None
+    offsets: dict[TopicPartition, OffsetCommitEntry] = field(default_factory=dict)
+    _supporters_by_protocol: Counter[str] = field(default_factory=Counter)
 
     def transition_to(self, state: GroupState, now: int) -> None:
         """Changes the state. Nothing else changes the state of a running group."""

@@ -57,6 +57,7 @@ from rota.engine.model.request import (
 from rota.engine.model.response import (
     DescribedGroup,
     DescribeGroupsResult,
+    JoinedMember,
     JoinGroupResult,
     SyncGroupResult,
 )
@@ -100,12 +101,12 @@ class Joiner:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         assignors: Sequence[Assignor],
         report: ErrorReporter,
     ) -> None:
         self.session = session
-        self.subscription = watch
+        self.subscription = subscription
         self.assignors = {assignor.name: assignor for assignor in assignors}
         self.report_error = report
         #: The assignment that a poll will put into effect.
@@ -170,17 +171,17 @@ class Joiner:
                 raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
         return tuple(found)
 
-    def handle_join_response(self, reply: JoinGroupResult) -> None:
-        session, code = self.session, reply.code
+    def handle_join_response(self, response: JoinGroupResult) -> None:
+        session, code = self.session, response.code
         session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._enter_generation(reply)
-            case Code.MEMBER_ID_REQUIRED if reply.member_id:
-                # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
-                session.identity = MemberIdentity(member_id=reply.member_id)
+                self._enter_generation(response)
+            case Code.MEMBER_ID_REQUIRED if response.member_id:
+                # KIP-394: the id comes first, so that a lost response does not leave a ghost behind
+                session.identity = MemberIdentity(member_id=response.member_id)
                 session.request_rejoin(
-                    f"need to re-join with the given member-id: {reply.member_id}"
+                    f"need to re-join with the given member-id: {response.member_id}"
                 )
             case Code.UNKNOWN_MEMBER_ID:
                 session.reset_generation(describe_refusal("JOIN_GROUP", code))
@@ -199,13 +200,13 @@ class Joiner:
             case _:
                 self._stop_with_error(self._make_error("join", code))
 
-    def _enter_generation(self, reply: JoinGroupResult) -> None:
-        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+    def _enter_generation(self, response: JoinGroupResult) -> None:
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
             self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
             )
             return
-        if reply.generation < 0 or not reply.member_id:
+        if response.generation < 0 or not response.member_id:
             self._stop_with_error(
                 self._make_error("join without an id or generation", Code.UNKNOWN)
             )
@@ -213,27 +214,24 @@ class Joiner:
         session = self.session
         session.reset_backoff()
         session.enter_generation(
-            MemberIdentity(reply.generation, reply.member_id, reply.protocol or "")
+            MemberIdentity(response.generation, response.member_id, response.protocol or "")
         )
         why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
-        session.commands.add(MemberNote(f"{_describe_join(reply)}{why}"))
-        assignor = self.assignors.get(reply.protocol or "")
+        session.commands.add(MemberNote(f"{_describe_join(response)}{why}"))
+        assignor = self.assignors.get(response.protocol or "")
         if assignor is None:
-            error = self._make_protocol_error(f"it elected {reply.protocol!r}")
+            error = self._make_protocol_error(f"it elected {response.protocol!r}")
             self.leave_with_error(error, "an unknown strategy was elected")
-        elif reply.leader == reply.member_id:
-            self._start_leading(assignor, reply)
+        elif response.leader == response.member_id:
+            self._start_leading(assignor, response)
         else:
             self._send_sync(())
 
     # Leading
 
-    def _start_leading(self, assignor: Assignor, reply: JoinGroupResult) -> None:
-        listed = [
-            MemberMetadata(m.member_id, m.group_instance_id, m.metadata) for m in reply.members
-        ]
+    def _start_leading(self, assignor: Assignor, response: JoinGroupResult) -> None:
         try:
-            group, notes = decode_subscriptions(listed)
+            group, notes = decode_subscriptions(response.members)
         except RotaError as error:
             self.leave_with_error(error, "the group could not be read")
             return
@@ -242,43 +240,43 @@ class Joiner:
         )
         now = self.session.commands.now
         self._pending_assignment = PendingAssignment(
-            assignor, group, tuple(notes), reply.skip_assignment, now
+            assignor, group, tuple(notes), response.skip_assignment, now
         )
         self.request_assignment_if_ready()
 
     def request_assignment_if_ready(self) -> None:
         """Starts the strategy for the whole group, once the metadata of its topics is known."""
-        election = self._pending_assignment
-        if election is None or not self.subscription.is_metadata_fresh:
+        pending = self._pending_assignment
+        if pending is None or not self.subscription.is_metadata_fresh:
             return
         self._pending_assignment = None
         # of what is known now: what changes while the strategy is at work comes after it
         self.subscription.record_assignment()
-        if election.skips:
+        if pending.skips:
             # KIP-814: a static leader is back; the assignment stays, the watch goes on
             self._send_sync(())
             return
-        assignor, outbox = election.assignor, self.session.commands
+        assignor, commands = pending.assignor, self.session.commands
         self._running_assignment = RunningAssignment(
-            outbox.next_id(), assignor.name, election.since
+            commands.next_id(), assignor.name, pending.since
         )
-        outbox.start_timer(
-            MemberTimer.ASSIGN, election.since + self.session.config.max_poll_interval
+        commands.start_timer(
+            MemberTimer.ASSIGN, pending.since + self.session.config.max_poll_interval
         )
-        outbox.add(
+        commands.add(
             ComputeAssignment(
                 self._running_assignment.number,
                 assignor,
                 self.subscription.cluster,
-                election.group,
-                election.notes,
+                pending.group,
+                pending.notes,
             )
         )
 
     def handle_assignment_computed(self, event: AssignmentComputed) -> None:
         """Sends SyncGroup. An assignment for a generation that is over is dropped."""
-        making = self._running_assignment
-        if making is None or making.number != event.assignment_id:
+        running = self._running_assignment
+        if running is None or running.number != event.assignment_id:
             return
         self._stop_assignment()
         if event.error is not None:
@@ -289,14 +287,14 @@ class Joiner:
 
     def handle_strategy_timeout(self) -> None:
         """Leaves the group: the coordinator removes a leader that takes longer."""
-        making = self._running_assignment
-        if making is None:
+        running = self._running_assignment
+        if running is None:
             return
         self._stop_assignment()
         config = self.session.config
         error = StrategyFailed(
-            f"group {config.group!r}: strategy {making.strategy!r} has made no assignment for "
-            f"{format_seconds(self.session.commands.now - making.since)}, and the group waits "
+            f"group {config.group!r}: strategy {running.strategy!r} has made no assignment for "
+            f"{format_seconds(self.session.commands.now - running.since)}, and the group waits "
             "no longer "
             f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
             "faster, or max.poll.interval.ms higher"
@@ -328,12 +326,12 @@ class Joiner:
             self.received_assignment = None
 
     def _abandon_assignment(self) -> None:
-        making, session = self._running_assignment, self.session
-        if making is None:
+        running, session = self._running_assignment, self.session
+        if running is None:
             return
         self._stop_assignment()
-        time = format_seconds(session.commands.now - making.since)
-        text = f"strategy {making.strategy!r} was at work for {time}, in vain"
+        time = format_seconds(session.commands.now - running.since)
+        text = f"strategy {running.strategy!r} was at work for {time}, in vain"
         against_will = session.loss is not None and not session.loss.left
         session.commands.add(
             MemberNote(f"{text}: {session.rejoin_reason}", is_warning=against_will)
@@ -359,12 +357,12 @@ class Joiner:
             )
         )
 
-    def handle_sync_response(self, reply: SyncGroupResult) -> None:
-        session, code = self.session, reply.code
+    def handle_sync_response(self, response: SyncGroupResult) -> None:
+        session, code = self.session, response.code
         session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._accept_assignment(reply)
+                self._accept_assignment(response)
             case Code.REBALANCE_IN_PROGRESS:
                 session.request_rejoin(describe_refusal("SYNC_GROUP", code))
             case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
@@ -381,18 +379,18 @@ class Joiner:
             case _:
                 self._stop_with_error(self._make_error("sync", code))
 
-    def _accept_assignment(self, reply: SyncGroupResult) -> None:
+    def _accept_assignment(self, response: SyncGroupResult) -> None:
         session = self.session
-        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
             self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
             )
-        elif reply.protocol not in {None, session.identity.protocol}:
-            self._stop_with_error(self._make_protocol_error(f"it elected {reply.protocol!r}"))
+        elif response.protocol not in {None, session.identity.protocol}:
+            self._stop_with_error(self._make_protocol_error(f"it elected {response.protocol!r}"))
         else:
             session.reset_backoff()
             session.rejoin_reason = None
-            self.received_assignment = reply.assignment
+            self.received_assignment = response.assignment
             session.transition_to(MemberState.STABLE)
 
     # Without a common strategy
@@ -404,12 +402,12 @@ class Joiner:
             DescribeGroups(groups=(self.session.config.group,))
         )
 
-    def handle_describe_response(self, number: int, reply: DescribeGroupsResult | None) -> None:
+    def handle_describe_response(self, number: int, response: DescribeGroupsResult | None) -> None:
         """``response`` is None if the broker did not respond."""
         if number != self._describe_request_id:
             return
         self._describe_request_id = None
-        found = reply.groups[0] if reply is not None and reply.groups else None
+        found = response.groups[0] if response is not None and response.groups else None
         why = "no strategy is common to this member and the group"
         self._stop_with_error(self._make_protocol_error(why, _describe_group_strategy(found)))
 
@@ -470,11 +468,13 @@ class Joiner:
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
 
 
-def _describe_join(reply: JoinGroupResult) -> str:
-    text = f"joined generation {reply.generation} under {reply.protocol!r} as {reply.member_id}"
-    if reply.leader != reply.member_id:
+def _describe_join(response: JoinGroupResult) -> str:
+    text = f"joined generation {response.generation} under {response.protocol!r} as {response.member_id}"
+    if response.leader != response.member_id:
         return text
-    return f"{text}, leading {len(reply.members)} member{'s' if len(reply.members) != 1 else ''}"
+    return (
+        f"{text}, leading {len(response.members)} member{'s' if len(response.members) != 1 else ''}"
+    )
 
 
 def _describe_group_strategy(group: DescribedGroup | None) -> str:
@@ -493,15 +493,6 @@ def _describe_group_strategy(group: DescribedGroup | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberMetadata:
-    """A member as the coordinator names it to the leader."""
-
-    member_id: str
-    group_instance_id: str | None
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedAssignments:
     """The encoded assignments of all members, and notes for the log."""
 
@@ -510,7 +501,7 @@ class EncodedAssignments:
 
 
 def assign_members(
-    assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
+    assignor: Assignor, cluster: Cluster, members: Iterable[JoinedMember]
 ) -> EncodedAssignments:
     """Decodes the subscriptions, runs the strategy, checks its result, and encodes it.
 
@@ -538,7 +529,7 @@ def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
     return AssignmentComputed(command.assignment_id, outcome.assignments, outcome.notes)
 
 
-def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
+def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscription, list[str]]:
     """Returns the subscriptions; a member that cannot be decoded gets none, and a note."""
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
@@ -585,14 +576,14 @@ class AssignmentManager:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         commits: CommitManager,
         protocol: RebalanceProtocol,
         may_call: WaitCondition,
     ) -> None:
         self.session = session
         self.commands = session.commands
-        self.subscription = watch
+        self.subscription = subscription
         self.commits = commits
         self.protocol = protocol
         #: Listeners run only while the application is inside poll, or says good-bye.

@@ -98,12 +98,12 @@ class CommitManager:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         consumed: Callable[[], PartitionOffsets],
     ) -> None:
         self.session = session
         self.commands = session.commands
-        self.subscription = watch
+        self.subscription = subscription
         self.get_consumed_offsets = consumed
         #: The interval is over; the next poll commits.
         self.is_auto_commit_due = False
@@ -223,12 +223,12 @@ class CommitManager:
     # Answers
 
     def handle_response(
-        self, number: int, reply: OffsetCommitResult, sender: MemberIdentity
+        self, number: int, response: OffsetCommitResult, sender: MemberIdentity
     ) -> None:
         commit = self._find_by_request(number)
         if commit is not None:
             commit.request_id = None
-            codes = reply.codes
+            codes = response.codes
             if commit.kind is CommitKind.REVOCATION:
                 codes = self._without_deleted(codes)
             self._finish_commit(commit, self._find_error(codes, sender))

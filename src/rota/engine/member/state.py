@@ -307,41 +307,33 @@ class GenerationLoss:
 
 
 def explain_generation_loss(
-    loss: GenerationLoss | None, presence: Liveness, config: MemberConfig, now: int
+    loss: GenerationLoss | None, liveness: Liveness, config: MemberConfig, now: int
 ) -> str:
     """Explains which deadline the member missed, and which setting helps."""
     if loss is None:
         return "this member has not joined the group: poll first"
-    if presence.polled_late:
-        return _explain_late_poll(presence.time_since_poll(now), config.max_poll_interval)
+    if liveness.polled_late:
+        allowed, absence = config.max_poll_interval, liveness.time_since_poll(now)
+        return (
+            f"the application has not polled for {format_seconds(absence)}, "
+            f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
+            f"{allowed} allows, so the member left the group. Set max.poll.interval.ms higher, or "
+            "max.poll.records lower for less work between two polls"
+        )
     if loss.left:
         return f"this member has left the group: {loss.reason}"
     was = f"generation {loss.generation} of this member is over ({loss.reason})"
-    # the broker counts from when it heard of the member, which is a bit before the answer came
+    # the broker counts from when it received the heartbeat, a bit before the response arrived
     if loss.silent_for + config.heartbeat_interval >= config.session_timeout:
-        return f"{was}: {_explain_missed_heartbeats(loss.silent_for, config.session_timeout)}"
+        return (
+            f"{was}: no heartbeat was answered for {format_seconds(loss.silent_for)}, and after "
+            f"session.timeout.ms = {config.session_timeout} the coordinator gives a member up. Did "
+            "the process or the network stand still for so long? Then set session.timeout.ms higher"
+        )
     return (
         f"{was}, though a heartbeat was answered {format_seconds(loss.silent_for)} before: neither "
         "session.timeout.ms nor max.poll.interval.ms was missed. The member was removed by "
         "an administrator, or the coordinator has lost its group"
-    )
-
-
-def _explain_late_poll(absence: int, allowed: int) -> str:
-    return (
-        f"the application has not polled for {format_seconds(absence)}, "
-        f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
-        f"{allowed} allows,"
-        " so the member left the group. Set max.poll.interval.ms higher, or max.poll.records lower"
-        " for less work between two polls"
-    )
-
-
-def _explain_missed_heartbeats(silence: int, allowed: int) -> str:
-    return (
-        f"no heartbeat was answered for {format_seconds(silence)}, and after session.timeout.ms = "
-        f"{allowed} the coordinator gives a member up. Did the process or the network stand still "
-        "for so long? Then set session.timeout.ms higher"
     )
 
 
@@ -375,7 +367,7 @@ class MemberSession:
     def __init__(
         self,
         config: MemberConfig,
-        outbox: CommandBuffer,
+        commands: CommandBuffer,
         report: Callable[[Exception], None],
         spread: Callable[[int], int] = int,
     ) -> None:
@@ -384,7 +376,7 @@ class MemberSession:
         self.add_jitter = spread
         #: Tells the application, from its poll.
         self.report_error = report
-        self.commands = outbox
+        self.commands = commands
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False

@@ -31,9 +31,9 @@ class SubscriptionTracker:
     """
 
     def __init__(
-        self, outbox: CommandBuffer, rack: str | None, *, matches_internal: bool = False
+        self, commands: CommandBuffer, rack: str | None, *, matches_internal: bool = False
     ) -> None:
-        self.commands = outbox
+        self.commands = commands
         self.rack = rack
         self.matches_internal = matches_internal
         self.cluster = Cluster({})

@@ -27,7 +27,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JoinedMember:
     """A member in the list that the leader gets."""
 
