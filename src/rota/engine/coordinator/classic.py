@@ -354,21 +354,17 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
         return
     group.start_next_generation(context.now)
     if group.members:
-        _begin_generation(context, group)
+        context.add_note(group, notes.GenerationStarted(len(group.members), group.protocol or ""))
+        for member in group.members.values():
+            context.respond_to_join(group, member, make_join_result(group, member))
+            context.restart_session_timer(group, member)
+            member.is_new = False
+        context.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
     else:
         context.add_note(group, notes.GroupEmptied())
         context.append_entries(
             (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
         )
-
-
-def _begin_generation(context: EventContext, group: ClassicGroup) -> None:
-    context.add_note(group, notes.GenerationStarted(len(group.members), group.protocol or ""))
-    for member in group.members.values():
-        context.respond_to_join(group, member, make_join_result(group, member))
-        context.restart_session_timer(group, member)
-        member.is_new = False
-    context.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
 
 
 def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import TypeAlias, assert_never
 
 from rota.engine.coordinator import classic, events, offsets
@@ -73,17 +72,15 @@ class WorkKind(enum.Enum):
     REMOVAL = "removal"
 
 
+@dataclass(slots=True)
 class AppendQueue:
     """The appends in flight for one group, and the work that waits for them."""
 
-    __slots__ = ("change_in_flight", "commits_in_flight", "queue")
-
-    def __init__(self) -> None:
-        #: Appends of offsets under way.
-        self.commits_in_flight = 0
-        #: Any other append is under way.
-        self.change_in_flight = False
-        self.queue: deque[tuple[WorkKind, WorkFunction]] = deque()
+    #: The number of appends of offsets in flight.
+    commits_in_flight: int = 0
+    #: Any other append is in flight.
+    change_in_flight: bool = False
+    queue: deque[tuple[WorkKind, WorkFunction]] = field(default_factory=deque)
 
     @property
     def is_idle(self) -> bool:
@@ -156,17 +153,15 @@ def delete_group(
 #: Requests that may change a group, and so may have to wait.
 GroupChangeRequest: TypeAlias = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | OffsetDelete
 
-_WORK_KINDS: Mapping[type[GroupChangeRequest], WorkKind] = MappingProxyType(
-    {
-        JoinGroup: WorkKind.CHANGE,
-        SyncGroup: WorkKind.CHANGE,
-        LeaveGroup: WorkKind.CHANGE,
-        OffsetCommit: WorkKind.COMMIT,
-        OffsetDelete: WorkKind.REMOVAL,
-    }
-)
+_WORK_KINDS: dict[type[GroupChangeRequest], WorkKind] = {
+    JoinGroup: WorkKind.CHANGE,
+    SyncGroup: WorkKind.CHANGE,
+    LeaveGroup: WorkKind.CHANGE,
+    OffsetCommit: WorkKind.COMMIT,
+    OffsetDelete: WorkKind.REMOVAL,
+}
 
-#: How many partitions ``__consumer_offsets`` has where nobody says otherwise.
+#: Kafka's default of ``offsets.topic.num.partitions``.
 DEFAULT_JOURNAL_PARTITIONS = 50
 
 
@@ -190,15 +185,15 @@ class Coordinator:
         self._config = config
         self._new_id = new_id
         self._groups: dict[str, ClassicGroup] = {}
-        #: What every request is told while this coordinator does not serve its groups.
+        #: The code for every request while this coordinator does not serve its groups.
         self._unavailable_code = Code.NONE
-        #: For each group of which something is being appended.
+        #: By group, while an append is in flight.
         self._append_queues: dict[str, AppendQueue] = {}
         self._in_flight: dict[int, _InFlightAppend] = {}
         self._last_append_id = 0
-        #: Timers that have fired and wait in a append_queue; to start or stop one is to take it out.
+        #: Timers that have fired and wait in a queue, until they are started again or stopped.
         self._expired_timers: set[events.GroupTimerKey] = set()
-        #: Told of while loading.
+        #: Topics that were deleted while the journal was loaded.
         self._deleted_topics: list[events.TopicsDeleted] = []
 
     def handle(self, event: events.CoordinatorEvent, now: int) -> list[events.CoordinatorCommand]:
@@ -240,7 +235,7 @@ class Coordinator:
             case OffsetCommitEntry():
                 group = self._groups.get(entry.group)
                 if group is None:
-                    # offsets without members: a group of a consumer that only assigns
+                    # a consumer without a group committed offsets
                     group = self._groups[entry.group] = ClassicGroup(entry.group)
                 group.offsets[TopicPartition(entry.topic, entry.partition)] = entry
             case OffsetCommitTombstone():
@@ -254,7 +249,7 @@ class Coordinator:
             case GroupMetadataTombstone():
                 forgotten = self._groups.pop(entry.group, None)
                 if forgotten is not None and forgotten.offsets:
-                    # only the members are gone: so a group goes over to the KIP-848 protocol
+                    # only the members are gone: the group now uses the KIP-848 protocol
                     group = self._groups[entry.group] = ClassicGroup(entry.group)
                     group.offsets = forgotten.offsets
             case _:
@@ -291,7 +286,7 @@ class Coordinator:
     def _complete_append(self, context: EventContext, append_id: int, code: Code) -> None:
         """Completes an append, then runs the work that waited for it."""
         appended = self._in_flight.pop(append_id, None)
-        if appended is None:  # of a time before this coordinator was retired
+        if appended is None:  # the journal was unloaded meanwhile
             return
         append_queue = self._append_queues[appended.group]
         if isinstance(appended.entries[0], OffsetCommitEntry):

@@ -7,7 +7,7 @@ the simulator and the CLI match on them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias, assert_never
 
 from rota.engine.coordinator.state import GroupState
@@ -211,19 +211,13 @@ class GroupNote:
 
 def rename_members(reason: RebalanceReason, names: Mapping[str, str]) -> RebalanceReason:
     """Returns the reason with other names for the member ids in ``names``."""
-    match reason:
-        case MemberAdded() | MemberRejoined() | SessionExpired() | StaticMemberReplaced():
-            return replace(reason, member_id=names.get(reason.member_id, reason.member_id))
-        case MembersLeft(members):
-            return MembersLeft(tuple(names.get(member, member) for member in members))
-        case SyncTimedOut(member_ids):
-            return SyncTimedOut(tuple(names.get(member, member) for member in member_ids))
-        case AssignmentNotStored(leader):
-            return AssignmentNotStored(names.get(leader, leader))
-        case LoadedAboveMaxSize():
-            return reason
-        case _:
-            assert_never(reason)
+    values = {field.name: getattr(reason, field.name) for field in fields(reason)}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = tuple(names.get(member, member) for member in value)
+        elif isinstance(value, str):
+            values[name] = names.get(value, value)
+    return replace(reason, **values)
 
 
 def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case for each)

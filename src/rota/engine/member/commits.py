@@ -227,12 +227,10 @@ class CommitManager:
     ) -> None:
         commit = self._find_by_request(number)
         if commit is not None:
-            commit.request_id = None
             codes = response.codes
             if commit.kind is CommitKind.REVOCATION:
                 codes = self._without_deleted(codes)
-            self._finish_commit(commit, self._find_error(codes, sender))
-            self._set_timer()
+            self.end_request(number, self._find_error(codes, sender))
 
     def _without_deleted(
         self, codes: Mapping[TopicPartition, Code]
@@ -247,14 +245,11 @@ class CommitManager:
 
     def handle_no_response(self, number: int) -> None:
         """The commit may be stored nevertheless."""
-        commit = self._find_by_request(number)
-        if commit is not None:
-            commit.request_id = None
-            text = self._add_group_prefix("the coordinator did not answer")
-            self._finish_commit(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
-            self._set_timer()
+        text = self._add_group_prefix("the coordinator did not answer")
+        self.end_request(number, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
 
-    def handle_request_refused(self, number: int, error: Exception) -> None:
+    def end_request(self, number: int, error: Exception | None) -> None:
+        """Ends the commit that sent this request, or schedules a retry."""
         commit = self._find_by_request(number)
         if commit is not None:
             commit.request_id = None

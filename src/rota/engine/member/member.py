@@ -528,7 +528,7 @@ class ResponseRouter:
             case JoinGroup() | SyncGroup() if number == self.session.rebalance_request_id:
                 self.joiner.handle_request_refused(error)
             case OffsetCommit():
-                self.commits.handle_request_refused(number, error)
+                self.commits.end_request(number, error)
             case _:
                 self.session.commands.add(events.MemberNote(str(error), is_warning=True))
                 self._fail_request(number, found)
