@@ -258,7 +258,7 @@ def _make_replacement_result(
         return response
     if request.supports_skip_assignment:  # it learns that it leads, but need not assign (KIP-814)
         return dataclasses.replace(response, skip_assignment=True)
-    # an older client is told that the old id leads: else it would assign, to no effect
+    # for an older client the old id leads, so that the client does not assign in vain
     return dataclasses.replace(response, leader=old.member_id, members=())
 
 
@@ -298,7 +298,7 @@ def start_rebalance(
     group.transition_to(GroupState.PREPARING, context.now)
     context.add_note(group, notes.RebalanceStarted(reason, group.previous_state))
     if group.is_initial_rebalance:
-        # others are likely to come too: a moment's wait saves a rebalance for each of them
+        # more members are likely to join soon: the delay saves a rebalance for each of them
         delay = context.config.initial_rebalance_delay
         group.new_member_added = False
         group.initial_delay_remaining = max(group.rebalance_timeout - delay, 0)
@@ -347,7 +347,7 @@ def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
     if absent:
         context.add_note(group, notes.JoinTimedOut(tuple(member.member_id for member in absent)))
     if group.members and not group.elect_joined_leader():
-        # nobody is there but static members that may come back within their sessions
+        # only static members are left, and they may come back within their sessions
         context.start_timer(
             GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT)
         )
@@ -426,7 +426,7 @@ def handle_sync(
     if group.state is GroupState.STABLE:
         context.respond(token, _make_sync_result(group, member))
         return
-    # a member that asks twice waits for one answer only
+    # a member waits for one response only
     context.respond_to_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
     member.sync_token = token
     if group.leader == member.member_id:

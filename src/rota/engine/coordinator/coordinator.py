@@ -455,7 +455,7 @@ class Coordinator:
                     later, group, offsets.find_offsets_of_deleted_topics(group, event.topics)
                 )
 
-        # a group may begin with a commit that is under way
+        # a commit in flight may create a group
         for name in dict.fromkeys((*self._groups, *self._append_queues)):
             self._run_or_queue_work(context, name, WorkKind.REMOVAL, partial(forget, name=name))
 
@@ -467,7 +467,7 @@ class Coordinator:
                     context, name, WorkKind.REMOVAL, partial(self._expire_offsets, name=name)
                 )
             return
-        # while it waits, what comes before it may start or stop this timer: then it is void
+        # earlier work in the queue may start or stop this timer, and so cancel it
         self._expired_timers.add(key)
         self._run_or_queue_work(
             context, key.group, WorkKind.CHANGE, partial(self._handle_group_timer, key=key)

@@ -334,7 +334,7 @@ class ClassicGroup:
         self.state = state
         self.state_timestamp = now
 
-    # who is in it
+    # members
 
     @property
     def is_initial_rebalance(self) -> bool:
@@ -432,7 +432,7 @@ class ClassicGroup:
             self.leader = next(joined, self.leader)
         return self.waiting_join_count > 0
 
-    # what strategy it uses
+    # the strategy
 
     def _remove_supporter(self, member: ClassicGroupMember) -> None:
         """Stops counting the member's strategies, and drops strategies that no member supports."""
@@ -492,7 +492,7 @@ class ClassicGroup:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    # what the journal says of it
+    # the journal
 
     def to_entry(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
         """Returns the generation as a journal entry, with these assignments."""

@@ -111,7 +111,7 @@ class Joiner:
         self.report_error = report
         #: The assignment that a poll will put into effect.
         self.received_assignment: bytes | None = None
-        #: Refused for good: not tried again before the application has heard of it.
+        #: A fatal error: no retry before a poll has raised it.
         self.is_halted = False
         self._pending_assignment: PendingAssignment | None = None
         self._running_assignment: RunningAssignment | None = None
@@ -178,7 +178,7 @@ class Joiner:
             case Code.NONE:
                 self._enter_generation(response)
             case Code.MEMBER_ID_REQUIRED if response.member_id:
-                # KIP-394: the id comes first, so that a lost response does not leave a ghost behind
+                # KIP-394: the id comes first, so that a lost response leaves no dead member
                 session.identity = MemberIdentity(member_id=response.member_id)
                 session.request_rejoin(
                     f"need to re-join with the given member-id: {response.member_id}"
@@ -250,7 +250,7 @@ class Joiner:
         if pending is None or not self.subscription.is_metadata_fresh:
             return
         self._pending_assignment = None
-        # of what is known now: what changes while the strategy is at work comes after it
+        # metadata that changes while the strategy runs causes the next rebalance
         self.subscription.record_assignment()
         if pending.skips:
             # KIP-814: a static leader is back; the assignment stays, the watch goes on
@@ -469,7 +469,8 @@ class Joiner:
 
 
 def _describe_join(response: JoinGroupResult) -> str:
-    text = f"joined generation {response.generation} under {response.protocol!r} as {response.member_id}"
+    joined = f"joined generation {response.generation} under {response.protocol!r}"
+    text = f"{joined} as {response.member_id}"
     if response.leader != response.member_id:
         return text
     return (
@@ -589,7 +590,7 @@ class AssignmentManager:
         #: Listeners run only while the application is inside poll, or says good-bye.
         self.may_call_listener = may_call
         self.owned: tuple[TopicPartition, ...] = ()
-        #: The deadline of what is waited for has passed.
+        #: The deadline of the current wait has passed.
         self.deadline_passed = False
         self._listener_call_id: int | None = None
         self._error: Exception | None = None
@@ -707,7 +708,7 @@ class AssignmentManager:
                 break
             session.back_off()
             yield self._may_retry
-        self.commits.time_out_commits(commit)  # else it would be refused for what comes next
+        self.commits.time_out_commits(commit)  # else the revocation would make it fail
         self.commands.stop_timer(MemberTimer.DEADLINE)
 
     def _is_over(self, commit: PendingCommit) -> bool:
@@ -760,7 +761,7 @@ class AssignmentManager:
             failed.__cause__ = error
             self._keep_first_error(failed)
 
-    # The listener's answer
+    # The listener
 
     @property
     def is_calling(self) -> bool:

@@ -80,7 +80,7 @@ class PendingCommit:
     offsets: PartitionOffsets
     commit_id: int = 0
     deadline: int = 0
-    #: The request under way.
+    #: The request in flight.
     request_id: int | None = None
     retry_at: int | None = None
     failures: int = 0
@@ -321,7 +321,7 @@ class CommitManager:
                 f"generation {session.identity.generation} by now",
                 code,
             )
-        if session.loss is None:  # sent as nobody, for a group that has members
+        if session.loss is None:  # sent without a member id, to a group with members
             return CommitFailed(f"{said}: the group has members, and this is none of them", code)
         return CommitFailed(f"{said}: {session.explain_loss()}", code)
 

@@ -79,7 +79,7 @@ class CoordinatorNotFound:
 
     #: Why it will not be found the next time either: credentials, permissions. None: it may be.
     error: Exception | None = None
-    #: What is known of a trouble that may pass, such as which address did not answer.
+    #: A temporary problem, such as an address that does not respond.
     why: str = ""
 
 
@@ -122,7 +122,7 @@ class AssignmentComputed:
     assignment_id: int
     #: For each member.
     assignments: Mapping[str, bytes] = field(default_factory=dict)
-    #: What a person should know of it.
+    #: Notes for the log.
     notes: tuple[str, ...] = ()
     #: Why there is none.
     error: Exception | None = None
@@ -153,7 +153,7 @@ class RejoinRequested:
 class CloseRequested:
     """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
 
-    #: Until when to try to commit, to leave and to hear of it; None: each once.
+    #: The deadline for the commit and for LeaveGroup; None: one try each, without a wait.
     deadline: int | None = None
 
 
@@ -239,7 +239,7 @@ class ComputeAssignment:
     assignor: Assignor
     cluster: Cluster
     group: GroupSubscription
-    #: What is to be told beside the strategy's own notes.
+    #: Notes for the log, beside the strategy's own.
     notes: tuple[str, ...] = ()
 
 

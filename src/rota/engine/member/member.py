@@ -90,7 +90,7 @@ class MemberStateMachine:
         #: The procedure that runs, and what it waits for.
         self._procedure: Procedure | None = None
         self._waits_for: WaitCondition = self._may_call_listener
-        #: What the application has to be told, by one poll each.
+        #: Errors to raise, one in each poll.
         self._errors: deque[Exception] = deque()
         self._has_raised = False
 
@@ -221,7 +221,7 @@ class MemberStateMachine:
         self._session.liveness.leave_poll(self._commands.now)
         self._start_poll_timer()
         self._joiner.is_halted = False
-        if not self._errors:  # it has been told
+        if not self._errors:  # the poll has raised it
             self._session.fatal_error = None
 
     def _start_poll_timer(self) -> None:
@@ -380,13 +380,13 @@ class MemberStateMachine:
     def _close_procedure(self, until: int | None) -> Procedure:
         session, assignments = self._session, self._assignment_manager
         if until is not None and self._commits.wants_coordinator:
-            # as a member still: what one who left commits is refused
+            # before the member leaves: later, the coordinator refuses its commits
             assignments.deadline_passed = False
             self._commands.start_timer(events.MemberTimer.DEADLINE, until)
             yield lambda: assignments.deadline_passed or not self._commits.wants_coordinator
         yield from assignments.prepare_leave(until)
         if until is not None and until <= self._commands.now:
-            # not refused because it leaves: nobody was reached
+            # the reason is the coordinator, not that the member leaves
             self._commits.time_out_unsent_commits()
         number = session.leave_group("the consumer is being closed", target=MemberState.LEFT)
         if until is None:

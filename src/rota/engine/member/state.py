@@ -222,7 +222,7 @@ def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
 
 MEMBER_OUTCOMES = _make_outcomes()
 
-#: The states of one who belongs to a generation, and says so by heartbeats.
+#: The states in which the member belongs to a generation and sends heartbeats.
 GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
 
 #: The states in which nothing more is asked of the group.
@@ -230,7 +230,7 @@ INACTIVE_STATES = frozenset({MemberState.FENCED, MemberState.LEFT})
 
 CODE_NAMES = {int(code): code.name for code in Code}
 
-#: Answers of one who is not the coordinator, or not any more: another must be found.
+#: The broker is not the coordinator, or no longer: find it again.
 NO_COORDINATOR_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 
 
@@ -380,11 +380,11 @@ class MemberSession:
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
-        #: Requests under way; an answer to any other is ignored.
+        #: Requests in flight; a response to any other request is ignored.
         self.in_flight: dict[int, SentRequest] = {}
-        #: Requests that were under way when the coordinator went; their senders are told.
+        #: Requests that were in flight when the coordinator was lost.
         self.abandoned_requests: list[tuple[int, SentRequest]] = []
-        #: The join or sync under way that counts.
+        #: The JoinGroup or SyncGroup whose response counts.
         self.rebalance_request_id: int | None = None
         #: Why a join is due; None if none is due, empty for a new member. JoinGroup and LeaveGroup
         #: carry the reasons that Java's consumer sends (KIP-800), so that a broker's log reads the
@@ -633,12 +633,12 @@ class MemberSession:
             case Code.FENCED_INSTANCE_ID if same:
                 self.fence("heartbeat refused")
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID if same:
-                # while joining, the answer to the join will say how things stand
+                # while joining, the JoinGroup response decides
                 if self.state in GENERATION_STATES:
                     keep = code == Code.ILLEGAL_GENERATION
                     self.reset_generation(describe_refusal("HEARTBEAT", code), keep_id=keep)
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
-                pass  # meant for who the member was
+                pass  # for an earlier identity of the member
             case _:
                 why = f"heartbeat refused with {format_code(code)}"
                 if code in NO_COORDINATOR_CODES:

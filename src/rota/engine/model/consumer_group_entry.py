@@ -79,7 +79,7 @@ class MemberMetadataEntry:
     rebalance_timeout: int
     #: The server's strategy that the member asks for.
     assignor: str | None
-    #: Only for one that still speaks the classic protocol.
+    #: Only for a member that uses the classic protocol.
     classic: ClassicMemberMetadata | None = None
 
 

@@ -86,7 +86,7 @@ class UnparsedEntry:
     """A record that Rota does not parse (share and streams groups, newer types), as bytes."""
 
     type: int
-    #: Kafka's name of the type, "unknown" for one that has none yet.
+    #: Kafka's name of the type, or "unknown".
     name: str
     key: bytes
     value: bytes | None

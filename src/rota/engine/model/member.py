@@ -149,7 +149,7 @@ class GroupSubscription(Mapping[str, Subscription]):
         return f"GroupSubscription({self._members!r})"
 
 
-#: In a column of owners: nobody.
+#: A partition without an owner, in a column of owners.
 UNASSIGNED = -1
 
 

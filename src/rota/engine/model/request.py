@@ -16,7 +16,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 #: The protocol type of consumers.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-#: The member id of one who has none yet.
+#: The member id of a new member.
 NO_MEMBER_ID = ""
 
 
@@ -41,7 +41,7 @@ class JoinGroup:
     reason: str | None = None
     #: v4 on: a new dynamic member is sent its id first, and joins with it.
     supports_member_id_required: bool = True
-    #: v9 on: a leader can be told to skip the assignment (KIP-814).
+    #: v9 on: the response can tell a leader to skip the assignment (KIP-814).
     supports_skip_assignment: bool = True
 
 

@@ -136,9 +136,9 @@ class DescribeGroupsResult:
 class ListedGroup:
     group: str
     protocol_type: str
-    #: Empty where the broker is too old to tell.
+    #: Empty if the broker is too old.
     state: str
-    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty where the broker does not tell.
+    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty if the broker is too old.
     group_type: str = "classic"
 
 
