@@ -6,7 +6,8 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from rota.protocol.messages import Api, Message, RequestHeader, read_response, write_request
+from rota.protocol.codec import RequestHeader, read_response, write_request
+from rota.protocol.messages import Api, Message
 from tests.support.echo_server import is_closed, read_frame
 from tests.support.waiting import PATIENCE
 

@@ -14,6 +14,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rota.errors import Code
+from rota.protocol.codec import (
+    read_request,
+    read_request_header,
+    supported_versions,
+    write_response,
+)
 from rota.protocol.messages import (
     Api,
     ApiVersionsResponse,
@@ -21,12 +27,8 @@ from rota.protocol.messages import (
     ListOffsetsResponse,
     Message,
     MetadataResponse,
-    read_request,
-    read_request_header,
-    supported_versions,
-    write_response,
 )
-from rota.protocol.schemas import MessageBase
+from rota.protocol.schemas import Message
 
 TOPIC_ID = bytes(15) + b"\1"
 LEADER, FOLLOWER = 1, 2
@@ -123,7 +125,7 @@ class Cluster:
                 api = Api(head.api_key)
                 request = read_request(api, head.api_version, frame, head.size)
                 response = self._response(node, api, request)
-                if isinstance(response, MessageBase):
+                if isinstance(response, Message):
                     taken.sendall(
                         write_response(api, head.api_version, head.correlation_id, response)
                     )

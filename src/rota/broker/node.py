@@ -39,14 +39,8 @@ from rota.broker.events import (
 from rota.broker.faults import FaultInjector, api_name
 from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, FormatError, Refused
-from rota.protocol.messages import (
-    Api,
-    Message,
-    RequestHeader,
-    read_request,
-    read_request_header,
-    write_response,
-)
+from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
+from rota.protocol.messages import Api, Message
 
 #: What a client may ask before it has logged in, where it must.
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})

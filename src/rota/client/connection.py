@@ -34,16 +34,9 @@ from rota.client.login import log_in
 from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import Address, ClientConfig
 from rota.errors import Code, FormatError, NotKafka, Refused, RotaError, TimedOut, Unreachable
+from rota.protocol.codec import RequestHeader, read_response, supported_versions, write_request
 from rota.protocol.frames import LENGTH_SIZE, RECEIVE_BUFFER_BYTES, FrameReader
-from rota.protocol.messages import (
-    Api,
-    ApiVersionsRequest,
-    Message,
-    RequestHeader,
-    read_response,
-    supported_versions,
-    write_request,
-)
+from rota.protocol.messages import Api, ApiVersionsRequest, ApiVersionsResponse, Message
 from rota.protocol.schemas import Versions
 
 #: Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more.
@@ -664,7 +657,7 @@ async def fetch_api_versions(connection: RawConnection, deadline: float) -> dict
         # a version that the broker does not know is answered as version 0 is (KIP-511)
         refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
         try:
-            _, response = read_response(Api.API_VERSIONS, 0 if refused else version, frame)
+            _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
         except FormatError as error:
             raise NotKafka(f"{connection.name}: what answers there is no Kafka: {error}") from error
         offers = {

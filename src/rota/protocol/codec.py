@@ -7,22 +7,24 @@ elements of one request are counted: an empty struct is cheap to send and costs 
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import calcsize, pack, unpack_from
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rota.engine.formats.buffer import Bytes
 from rota.errors import FormatError
+from rota.protocol.messages import Api, Message, classes_by_api
 from rota.protocol.schemas import (
     FIXED_SIZE_FORMATS,
     ZERO_UUID,
     DefaultValue,
     FieldSpec,
-    MessageBase,
     StructSpec,
+    Versions,
 )
 
 _FIELD_OF_LINE = "FIELDS"
@@ -118,7 +120,7 @@ MAX_STRING_BYTES = 2**15 - 1
 Decoder = Callable[[Bytes, int], Any]
 
 
-def make_decoder(made: type[MessageBase], version: int) -> Decoder:
+def make_decoder(made: type[Message], version: int) -> Decoder:
     """The function that reads a message of this version."""
     schema = made.SCHEMA
     struct = schema.struct
@@ -148,7 +150,7 @@ class _DecoderWriter:
     """Writes the text of a decoder. Numbers that follow each other are read in one go."""
 
     def __init__(
-        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
     ) -> None:
         self._out = source
         self._version = version
@@ -172,7 +174,7 @@ class _DecoderWriter:
             self._out.add_line("refuse_end(end - pos)")
         self._out.add_line(f"return {found}")
 
-    def struct(self, struct: StructSpec, made: type[MessageBase]) -> str:
+    def struct(self, struct: StructSpec, made: type[Message]) -> str:
         out = self._out
         name = out.new_variable("o")
         out.add_line(f"{name} = new({out.bind_value('Class', made)})")
@@ -211,8 +213,8 @@ class _DecoderWriter:
         with out.block("else:"):
             out.add_line(f"{target} = {self.struct(struct, self._class(struct))}")
 
-    def _class(self, struct: StructSpec) -> type[MessageBase]:
-        made: type[MessageBase] = getattr(self._top, struct.name)
+    def _class(self, struct: StructSpec) -> type[Message]:
+        made: type[Message] = getattr(self._top, struct.name)
         return made
 
     def _text(self, kind: str, target: str, *, nullable: bool) -> None:
@@ -436,7 +438,7 @@ def skip_tags(data: Bytes, pos: int, end: int, count: int) -> int:
 
 
 def _make_tag_reader(known: dict[int, tuple[str, Callable[..., Any]]]) -> Callable[..., int]:
-    def read(data: Bytes, pos: int, end: int, count: int, record: MessageBase) -> int:
+    def read(data: Bytes, pos: int, end: int, count: int, record: Message) -> int:
         for tag, start, stop in _iterate_tags(data, pos, end, count):
             if tag in known:
                 name, decode = known[tag]
@@ -460,7 +462,7 @@ def _make_array_unpacker(one: str) -> Callable[[Bytes, int, int], tuple[list[Any
 Encoder = Callable[[Any, bytearray], None]
 
 
-def make_encoder(made: type[MessageBase], version: int) -> Encoder:
+def make_encoder(made: type[Message], version: int) -> Encoder:
     """The function that writes a message of this version."""
     schema = made.SCHEMA
     source = _encoder_source("def encode(o, out):")
@@ -484,7 +486,7 @@ class _EncoderWriter:
     """Writes the text of an encoder. Numbers that follow each other are written in one go."""
 
     def __init__(
-        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
     ) -> None:
         self._out = source
         self._version = version
@@ -668,3 +670,146 @@ def _check_uuid(value: bytes) -> bytes:
 
 def _raise_string_too_long(size: int) -> NoReturn:
     raise ValueError(f"a text of {size} bytes; {MAX_STRING_BYTES} are the most")
+
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+
+_decoders: dict[tuple[type[Message], int], Decoder] = {}
+
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    #: Bytes of the frame before the body.
+    size: int
+
+
+def supported_versions(api: Api) -> Versions:
+    """The versions of an API that can be encoded and decoded."""
+    return classes_by_api[api][0].SCHEMA.versions
+
+
+def read_request_header(frame: Bytes) -> RequestHeader:
+    """Reads the header of a request of any API and version.
+
+    :raises FormatError: the header is cut
+    """
+    if len(frame) < _REQUEST_HEADER.size:
+        raise FormatError(
+            f"a request's header has {_REQUEST_HEADER.size} bytes at least, not {len(frame)}"
+        )
+    api, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+    size = _REQUEST_HEADER.size + max(length, 0)
+    if length < -1 or size > len(frame):
+        raise FormatError(f"its client id is said to have {length} bytes")
+    client_id = None if length < 0 else str(frame[_REQUEST_HEADER.size : size], "utf-8", "replace")
+    if api in classes_by_api and version in _flexible_versions(api):
+        try:
+            tags = frame[size]
+            size = skip_tags(frame, size + 1, len(frame), tags) if tags else size + 1
+        except (FormatError, IndexError):
+            raise FormatError("the tagged fields of its header are cut") from None
+    return RequestHeader(api, version, correlation_id, client_id, size)
+
+
+def read_request(request_class: type[MessageT], version: int, frame: Bytes, start: int) -> MessageT:
+    """Decodes a request's body, which starts at this position of the frame.
+
+    :raises FormatError: the body does not follow its schema
+    """
+    return _decode_message(request_class, version, frame, start)
+
+
+def read_response(
+    response_class: type[MessageT], version: int, frame: Bytes
+) -> tuple[int, MessageT]:
+    """Returns the correlation id and the decoded body of a response.
+
+    :raises FormatError: the response does not follow its schema
+    """
+    try:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        start = (
+            skip_tags(frame, 5, len(frame), frame[4])
+            if _has_tagged_response_header(response_class.API, version)
+            else 4
+        )
+    except (FormatError, IndexError):
+        raise FormatError("a response's header is cut") from None
+    return correlation_id, _decode_message(response_class, version, frame, start)
+
+
+def write_request(header: RequestHeader, request: Message) -> bytearray:
+    """Encodes a whole frame, with its length and header. ``header.size`` is not used."""
+    name = header.client_id
+    encoded = b"" if name is None else name.encode()
+    size = -1 if name is None else len(encoded)
+    out = (
+        bytearray(4)
+        + _REQUEST_HEADER.pack(header.api_key, header.api_version, header.correlation_id, size)
+        + encoded
+    )
+    if header.api_version in _flexible_versions(header.api_key):
+        out.append(0)
+    return _encode_message(request, header.api_version, out)
+
+
+def write_response(api: Api, version: int, correlation_id: int, response: Message) -> bytearray:
+    """Encodes a whole frame, with its length and header."""
+    out = bytearray(struct.pack(">ii", 0, correlation_id))
+    if _has_tagged_response_header(api, version):
+        out.append(0)
+    return _encode_message(response, version, out)
+
+
+@functools.cache
+def _flexible_versions(api: int) -> Versions:
+    return classes_by_api[api][0].SCHEMA.flexible
+
+
+def _has_tagged_response_header(api: Api, version: int) -> bool:
+    """The header of ApiVersions has no tagged fields in any version, so that every client can read
+    it.
+    """
+    return version in _flexible_versions(api) and api != Api.API_VERSIONS
+
+
+def _decode_message(
+    message_class: type[MessageT], version: int, frame: Bytes, start: int
+) -> MessageT:
+    decode = _decoders.get((message_class, version))
+    if decode is None:
+        made = message_class.message_class
+        if version not in made.SCHEMA.versions:
+            raise FormatError(f"there is no {made.__name__} of version {version}")
+        decode = _decoders[message_class, version] = make_decoder(made, version)
+    try:
+        message: MessageT = decode(frame, start)
+    except (FormatError, struct.error, IndexError) as error:
+        text = str(error) if isinstance(error, FormatError) else "is cut"
+        place = field_of_traceback(error.__traceback__) or "its body"
+        name = message_class.message_class.__name__
+        raise FormatError(f"{name} v{version}: {place} {text}") from None
+    return message
+
+
+def _encode_message(message: Message, version: int, out: bytearray) -> bytearray:
+    message_class = type(message)
+    encode = _encoders.get((message_class, version))
+    if encode is None:
+        if version not in message_class.SCHEMA.versions:
+            raise TypeError(f"there is no {message_class.__name__} of version {version}")
+        encode = _encoders[message_class, version] = make_encoder(message_class, version)
+    try:
+        encode(message, out)
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        place = field_of_traceback(error.__traceback__)
+        raise TypeError(f"{message_class.__name__} v{version}: {place}: {error}") from error
+    struct.pack_into(">i", out, 0, len(out) - 4)
+    return out

@@ -28,6 +28,7 @@ from rota.client.metadata import ClusterMetadata
 from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import SaslConfig, TlsConfig
 from rota.errors import TimedOut, Unreachable
+from rota.protocol.codec import read_request_header, supported_versions, write_response
 from rota.protocol.messages import (
     Api,
     ApiVersionsResponse,
@@ -38,9 +39,6 @@ from rota.protocol.messages import (
     MetadataResponse,
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
-    read_request_header,
-    supported_versions,
-    write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, sockets, soon
 from tests.support.waiting import until

@@ -20,14 +20,8 @@ import rota
 from rota.client.connection import MAX_RESPONSE_BYTES, BrokerConnection
 from rota.engine.model.config import TlsConfig
 from rota.errors import Code, NotKafka, Refused, TimedOut, Unreachable
-from rota.protocol.messages import (
-    Api,
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    read_request_header,
-    write_response,
-)
+from rota.protocol.codec import read_request_header, write_response
+from rota.protocol.messages import Api, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from tests.support.client import Talk, address, client, config, run, server, soon
 from tests.support.kafka import free_ports
 

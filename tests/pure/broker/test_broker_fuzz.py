@@ -15,15 +15,14 @@ from rota.broker.events import ConnectionId
 from rota.engine.formats.record_batch import BatchRecord, encode_batch
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, FormatError
-from rota.protocol.messages import (
-    Api,
-    InitProducerIdRequest,
+from rota.protocol.codec import (
     RequestHeader,
     read_request_header,
     read_response,
     write_request,
     write_response,
 )
+from rota.protocol.messages import Api, InitProducerIdRequest
 from tests.support.examples import examples
 from tests.support.fuzz_frames import (
     TOPICS,

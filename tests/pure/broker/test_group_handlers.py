@@ -14,7 +14,8 @@ from rota.broker.dispatch import ClientSession, ServerRequest
 from rota.broker.events import ConnectionId
 from rota.broker.handlers import committed_offsets, consumer_groups
 from rota.errors import Code
-from rota.protocol.messages import Api, read_request, read_request_header, write_response
+from rota.protocol.codec import read_request, read_request_header, write_response
+from rota.protocol.messages import Api
 from tests.support.node import ClientConnection, InMemoryNode, decode_response, request_frame
 from tests.support.requests import (
     GROUP,

@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.errors import FormatError
-from rota.protocol.frames import FrameReader
-from rota.protocol.messages import (
-    Api,
+from rota.protocol.codec import (
     RequestHeader,
     read_request,
     read_request_header,
@@ -22,6 +20,8 @@ from rota.protocol.messages import (
     write_request,
     write_response,
 )
+from rota.protocol.frames import FrameReader
+from rota.protocol.messages import Api
 from tests.support.examples import examples
 from tests.support.wire_messages import classes, some_message, versions
 
