@@ -6,6 +6,7 @@ The stub has one class for each request, response and struct, and one line for e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from rota.protocol.messages import classes_by_api
@@ -14,7 +15,7 @@ from rota.protocol.schemas import FieldSpec, MessageSpec, StructSpec, load_schem
 STUB = Path(__file__).parents[1] / "src" / "rota" / "protocol" / "messages.pyi"
 
 HEAD = """\
-# Made by `make docs` from the schemas of Kafka's messages. Do not edit.
+# Made by `make docs` from the schemas of kafka-python {version}. Do not edit.
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +42,7 @@ PYTHON_TYPES = {
 
 def stub() -> str:
     """The text of the stub."""
-    lines = [HEAD]
+    lines = [HEAD.format(version=version("kafka-python"))]
     for request, response in classes_by_api.values():
         lines += _message_lines(load_schema(response.name), "Message")
         lines += _message_lines(load_schema(request.name), f"Request[{response.name}]")

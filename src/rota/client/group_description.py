@@ -17,7 +17,7 @@ from rota.errors import FormatError
 
 if TYPE_CHECKING:
     from rota.client.metadata import BrokerMetadata
-    from rota.protocol.messages import Message
+    from rota.protocol.messages import ConsumerGroupDescribeResponse
 
 #: The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it.
 CLASSIC = "classic"
@@ -208,7 +208,9 @@ def _describe_classic_member(found: DescribedMember, group: DescribedGroup) -> M
     )
 
 
-def describe_consumer_group(found: Message, coordinator: str) -> GroupDescription:
+def describe_consumer_group(
+    found: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str
+) -> GroupDescription:
     """Out of ConsumerGroupDescribe (KIP-848)."""
     return GroupDescription(
         group=found.group_id,
@@ -222,7 +224,7 @@ def describe_consumer_group(found: Message, coordinator: str) -> GroupDescriptio
     )
 
 
-def _describe_consumer_member(found: Message) -> MemberDescription:
+def _describe_consumer_member(found: ConsumerGroupDescribeResponse.Member) -> MemberDescription:
     assigned, target = _read_assignment(found.assignment), _read_assignment(found.target_assignment)
     return MemberDescription(
         id=found.member_id,
@@ -238,7 +240,7 @@ def _describe_consumer_member(found: Message) -> MemberDescription:
     )
 
 
-def _read_assignment(found: Message) -> Partitions:
+def _read_assignment(found: ConsumerGroupDescribeResponse.Assignment) -> Partitions:
     return Partitions.of({each.topic_name: each.partitions for each in found.topic_partitions})
 
 

@@ -1,4 +1,4 @@
-# Made by `make docs` from the schemas of Kafka's messages. Do not edit.
+# Made by `make docs` from the schemas of kafka-python 3.0.12. Do not edit.
 
 from collections.abc import Mapping
 from typing import Any

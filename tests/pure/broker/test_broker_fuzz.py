@@ -157,7 +157,7 @@ class Siege:
         version = head.api_version if head.api_version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
         try:
-            correlation, response = read_response(api, version, data[4:])
+            correlation, response = read_response(classes(api)[1], version, data[4:])
         except FormatError as error:
             raise AssertionError(f"{api.name} v{version}: {error}; {self.told()}") from error
         assert correlation == head.correlation_id, self.told()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rota.client.fetch import (
@@ -22,14 +24,14 @@ from rota.protocol.codec import (
     write_request,
     write_response,
 )
-from rota.protocol.messages import ZERO_UUID, Api, FetchRequest, FetchResponse, Message
+from rota.protocol.messages import ZERO_UUID, Api, FetchRequest, FetchResponse
 
 ORDERS = b"orders".ljust(16, b"!")
 DATA = record_batch.encode_batch([BatchRecord(5, 1_790_000_000_000, None, b"v")])
 CONFIG = FetchConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
 
 
-def sent(wanted: list[RequestedPartition], version: int) -> Message:
+def sent(wanted: list[RequestedPartition], version: int) -> FetchRequest:
     """The request as a broker reads it."""
     made = build_fetch(wanted, CONFIG)
     assert made.max_version is None or made.max_version >= version
@@ -38,7 +40,7 @@ def sent(wanted: list[RequestedPartition], version: int) -> Message:
 
 
 def answered(
-    version: int, wanted: list[RequestedPartition], **fields: object
+    version: int, wanted: list[RequestedPartition], **fields: Any
 ) -> list[FetchedPartition]:
     topic = wanted[0]
     made = FetchResponse(

@@ -29,6 +29,7 @@ from rota.protocol.messages import (
     MetadataResponse,
     OffsetCommitRequest,
     ProduceRequest,
+    classes_by_api,
 )
 from rota.protocol.schemas import LazyMessageClass
 
@@ -45,9 +46,22 @@ def produce(records: bytes | None) -> bytes:
     return frame(Api.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
 
 
+def wrong(field: str, value: object) -> MetadataResponse:
+    """A message with a value that a type checker would refuse."""
+    made = MetadataResponse()
+    setattr(made, field, value)
+    return made
+
+
+def wrong_topic(field: str, value: object) -> MetadataResponse.MetadataResponseTopic:
+    made = MetadataResponse.MetadataResponseTopic()
+    setattr(made, field, value)
+    return made
+
+
 def refusal(api: Api, version: int, body: bytes) -> str:
     with pytest.raises(FormatError) as caught:
-        read_request(api, version, body, 0)
+        read_request(classes_by_api[api][0], version, body, 0)
     return str(caught.value)
 
 
@@ -263,9 +277,9 @@ def test_a_response_cut_in_its_header_is_refused() -> None:
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        (MetadataResponse(topics=None), "MetadataResponse v12: topics: "),
-        (MetadataResponse(cluster_id=5), "cluster_id: "),
-        (MetadataResponse(controller_id="x"), "controller_id: "),
+        (wrong("topics", None), "MetadataResponse v12: topics: "),
+        (wrong("cluster_id", 5), "cluster_id: "),
+        (wrong("controller_id", "x"), "controller_id: "),
         (MetadataResponse(controller_id=2**31), "controller_id: "),
         (MetadataResponse(cluster_id="x" * 32_768), "cluster_id: a text of 32768 bytes"),
         (
@@ -273,7 +287,7 @@ def test_a_response_cut_in_its_header_is_refused() -> None:
             "topic_id.*: an id of 5 bytes",
         ),
         (
-            MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(partitions=[5])]),
+            MetadataResponse(topics=[wrong_topic("partitions", [5])]),
             "topics.partitions",
         ),
     ],
@@ -286,9 +300,14 @@ def test_a_response_against_its_schema_is_our_mistake_and_named(response: Any, s
 # Their classes
 
 
-def test_structs_are_found_in_the_message_and_where_they_belong() -> None:
-    inner = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
-    assert FetchResponse.AbortedTransaction is inner
+def test_structs_of_any_depth_are_attributes_of_the_message() -> None:
+    transaction = FetchResponse.AbortedTransaction(producer_id=1)
+    made = FetchResponse.PartitionData(aborted_transactions=[transaction])
+    topic = FetchResponse.FetchableTopicResponse(partitions=[made])
+    frame = write_response(Api.FETCH, 12, 1, FetchResponse(responses=[topic]))
+    _, found = read_response(FetchResponse, 12, frame[4:])
+    assert found.responses[0].partitions[0].aborted_transactions == [transaction]
+    assert not hasattr(FetchResponse.FetchableTopicResponse, "PartitionData")
 
 
 def test_each_message_has_lists_of_its_own() -> None:
@@ -299,9 +318,9 @@ def test_each_message_has_lists_of_its_own() -> None:
 
 def test_a_field_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="thropple"):
-        HeartbeatResponse(thropple=1)
+        HeartbeatResponse(thropple=1)  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="thropple"):
-        HeartbeatResponse().thropple = 1
+        HeartbeatResponse().thropple = 1  # type: ignore[attr-defined]
 
 
 def test_messages_are_shown_and_compared_by_their_fields() -> None:
@@ -315,13 +334,13 @@ def test_messages_are_shown_and_compared_by_their_fields() -> None:
 
 
 def test_a_class_is_made_when_it_is_first_used() -> None:
-    heartbeat: Any = LazyMessageClass("HeartbeatRequest")
-    assert "made" not in vars(heartbeat)
+    heartbeat: Any = LazyMessageClass(Api.HEARTBEAT, "HeartbeatRequest")
+    assert "message_class" not in vars(heartbeat)
     made = heartbeat(group_id="g")
     assert made.group_id == "g"
     assert isinstance(made, heartbeat)
     assert type(made) is heartbeat.message_class
-    fetch: Any = LazyMessageClass("FetchResponse")
+    fetch: Any = LazyMessageClass(Api.FETCH, "FetchResponse")
     assert fetch.FetchableTopicResponse is fetch.message_class.FetchableTopicResponse
     with pytest.raises(AttributeError, match="NoSuchStruct"):
         fetch.NoSuchStruct  # noqa: B018

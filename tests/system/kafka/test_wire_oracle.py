@@ -22,7 +22,7 @@ from rota.protocol.codec import (
     write_request,
     write_response,
 )
-from rota.protocol.messages import Api
+from rota.protocol.messages import Api, classes_by_api
 from rota.protocol.schemas import FieldSpec, Message
 from tests.support.wire_messages import classes, every_version, some_message
 from tests.system.kafka import oracle
@@ -81,16 +81,16 @@ def ask(questions: Sequence[str]) -> list[list[str]]:
 def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
     """Header and body as we read them; the header with Java's names."""
     if case.kind == "response":
-        correlation, found = read_response(case.api, case.version, frame)
+        correlation, found = read_response(classes_by_api[case.api][1], case.version, frame)
         return {"correlation_id": correlation}, found
     head = read_request_header(frame)
-    found = read_request(Api(head.api_key), head.api_version, frame, head.size)
+    request = read_request(classes_by_api[head.api_key][0], head.api_version, frame, head.size)
     return {
         "request_api_key": head.api_key,
         "request_api_version": head.api_version,
         "correlation_id": head.correlation_id,
         "client_id": head.client_id,
-    }, found
+    }, request
 
 
 def written(case: Case, header: dict[str, Any], message: Any) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,17 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+ValueT = TypeVar("ValueT")
+
+
+def values_by_topic(values: Mapping[TopicPartition, ValueT]) -> dict[str, list[tuple[int, ValueT]]]:
+    """Groups the values of partitions by topic: partition numbers and values, in the same order."""
+    topics: dict[str, list[tuple[int, ValueT]]] = {}
+    for (topic, partition), value in values.items():
+        topics.setdefault(topic, []).append((partition, value))
+    return topics
 
 
 def _make_read_only_array(values: Sequence[int]) -> IntArray:
