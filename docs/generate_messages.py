@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rota.protocol.messages import classes_by_api
-from rota.protocol.schemas import FieldSpec, MessageSpec, StructSpec, load_schema
+from rota.protocol.schemas import FieldSpec, MessageSpec, StructSpec
 
 STUB = Path(__file__).parents[1] / "src" / "rota" / "protocol" / "messages.pyi"
 
@@ -44,8 +44,8 @@ def stub() -> str:
     """The text of the stub."""
     lines = [HEAD.format(version=version("kafka-python"))]
     for request, response in classes_by_api.values():
-        lines += _message_lines(load_schema(response.name), "Message")
-        lines += _message_lines(load_schema(request.name), f"Request[{response.name}]")
+        lines += _message_lines(response.SCHEMA, "Message")
+        lines += _message_lines(request.SCHEMA, f"Request[{response.SCHEMA.struct.name}]")
     return "\n".join(lines)
 
 
