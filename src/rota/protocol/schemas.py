@@ -1,6 +1,6 @@
 """Kafka's message schemas, and the Python classes made from them.
 
-A schema says which field is where, in which version. The JSON files are Kafka's own, as
+A schema lists the fields of a message in each version. The JSON files are Kafka's own, as
 kafka-python ships them; the two that it lacks are in ``resource``. kafka-python's classes are not
 imported: that takes a fifth of a second, and their decoders trust what they read.
 """
@@ -77,7 +77,7 @@ class Api(enum.IntEnum):
 #: What Rota's client asks a Kafka, and Rota's broker does not serve.
 CLIENT_ONLY_APIS: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_LOG_DIRS})
 
-#: Kinds of one size, as :mod:`struct` writes them.
+#: Types of a fixed size, with their :mod:`struct` formats.
 FIXED_SIZE_FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -89,7 +89,7 @@ FIXED_SIZE_FORMATS = {
     "uuid": "16s",
 }
 
-#: Kinds that bring their length.
+#: Types with a length before their bytes.
 LENGTH_PREFIXED_TYPES = ("string", "bytes", "records")
 
 
@@ -102,7 +102,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> Versions:
-        """From how schemas write them: ``3``, ``1-4``, ``2+``, ``none``."""
+        """Parses a schema's range: ``3``, ``1-4``, ``2+``, ``none``."""
         if text is None or text == "none":
             return cls(1, 0)
         low, _, high = text.removesuffix("+").partition("-")
@@ -114,14 +114,13 @@ class Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of a message or of a struct within one."""
+    """A field of a message, or of a struct in a message."""
 
     #: In snake case.
     name: str
     #: ``int32`` and the like, ``string``, ``bytes``, ``records``, or ``struct``.
     kind: str
     struct: StructSpec | None
-    #: Many of that kind.
     is_array: bool
     versions: Versions
     nullable: Versions
@@ -130,23 +129,19 @@ class FieldSpec:
     default: DefaultValue
 
     def is_tagged(self, version: int) -> bool:
-        """Is it among the tagged fields?"""
         return version in self.versions and version in self.tagged
 
     def is_untagged(self, version: int) -> bool:
-        """Whether the field is at its place in the order, not among the tagged fields."""
         return version in self.versions and version not in self.tagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructSpec:
-    """Fields in their order."""
-
     name: str
     fields: tuple[FieldSpec, ...]
 
     def tagged_fields(self, version: int) -> list[FieldSpec]:
-        """The tagged fields of a version, by their tags."""
+        """The tagged fields of a version, in the order of their tags."""
         return sorted((f for f in self.fields if f.is_tagged(version)), key=lambda f: f.tag)
 
 
@@ -156,7 +151,7 @@ class MessageSpec:
 
     api_key: int
     versions: Versions
-    #: Those with compact lengths and tagged fields (KIP-482).
+    #: Versions with compact lengths and tagged fields (KIP-482).
     flexible: Versions
     struct: StructSpec
 
@@ -173,17 +168,16 @@ class MessageSpec:
 
 @functools.cache
 def own_schema_folder() -> Traversable:
-    """The folder of Rota's own schemas, on disk or in the archive that Spark ships."""
+    """The folder of Rota's own schemas, on disk or in an archive that Spark ships."""
     place = Path(__file__).parent / "resource"
     if place.is_dir():
         return place
-    from importlib.resources import files  # noqa: PLC0415 (takes longer than all the rest)
+    from importlib.resources import files  # noqa: PLC0415 (a slow import)
 
     return files(__package__) / "resource"
 
 
 def list_schema_names() -> set[str]:
-    """Of all schemas that there are."""
     places = (own_schema_folder(), kafka_python_schema_folder())
     return {file.name.removesuffix(".json") for place in places for file in place.iterdir()}
 
@@ -193,9 +187,9 @@ def require_schemas(wanted: Iterable[str]) -> None:
 
     :raises Unreachable: kafka-python is not installed, or too old to have one of them
     """
-    there = list_schema_names()
+    existing = list_schema_names()
     for name in wanted:
-        if name not in there:
+        if name not in existing:
             raise Unreachable(
                 f"kafka-python brings no schema of {name}; a newer one does: "
                 "pip install -U 'rota[broker]'"
@@ -203,7 +197,7 @@ def require_schemas(wanted: Iterable[str]) -> None:
 
 
 def load_schema(name: str) -> MessageSpec:
-    """A message's schema by its name, such as ``FetchRequest``."""
+    """Loads the schema of a message, such as ``FetchRequest``."""
     file = own_schema_folder() / f"{name}.json"
     if not file.is_file():
         file = kafka_python_schema_folder() / f"{name}.json"
@@ -218,7 +212,6 @@ def load_schema(name: str) -> MessageSpec:
     )
 
 
-#: From what a schema says.
 _DEFAULT_PARSERS: dict[str, Callable[[Any], DefaultValue]] = {
     **dict.fromkeys(FIXED_SIZE_FORMATS, lambda given: int(str(given or 0), 0)),
     "float64": lambda given: float(given or 0),
@@ -269,8 +262,8 @@ def _parse_field(found: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
     )
 
 
-def _parse_default(kind: str, given: Any) -> DefaultValue:  # noqa: ANN401 text or number, as the schema likes
-    if given == "null" or kind not in _DEFAULT_PARSERS:  # records, and structs: none
+def _parse_default(kind: str, given: Any) -> DefaultValue:  # noqa: ANN401 text or number
+    if given == "null" or kind not in _DEFAULT_PARSERS:  # records and structs
         return None
     return _DEFAULT_PARSERS[kind](given)
 
