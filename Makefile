@@ -53,12 +53,14 @@ lint: $(READY)   ## ruff, mypy strict, import-linter
 bench: $(READY)  ## speed and memory beside Java, franz-go and kafka-python
 	@$(BIN)/python -m bench
 
-docs: $(READY)   ## pages made of what the sources declare: commands, layers, tables, clients, ...
+docs: $(READY)   ## pages made of what the sources declare: commands, layers, tables, ...; types of messages
 	@$(BIN)/python docs/generate_commands.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_layers.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_libraries.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_states.py
 	@$(BIN)/python docs/generate_tables.py
 	@$(BIN)/python docs/generate_settings.py
+	@$(BIN)/python docs/generate_messages.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_clients.py
 
 screenshots: $(READY)  ## the pictures and the demo in README.md, from a run of `rota run --demo`

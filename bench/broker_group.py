@@ -13,6 +13,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, Producer
 from kafka.protocol.consumer import (
@@ -29,7 +30,6 @@ from bench.contestant import ROTA, Contestant, both
 from bench.limit import LIMITS
 from bench.measure import Taken
 from bench.run import Row, Run
-from rota.protocol.messages import Message
 
 MEMBERS = 100
 ROUNDS = 5
@@ -37,6 +37,9 @@ ROUNDS = 5
 HEARTBEAT = 0.1
 MEMBER_ID_REQUIRED = 79
 _names = itertools.count()
+
+#: kafka-python's messages have no types.
+Message: TypeAlias = Any
 
 
 def first_record(broker: Contestant, topic: str) -> float:

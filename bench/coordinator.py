@@ -27,7 +27,7 @@ from rota.engine.coordinator.events import (
     SendResponse,
 )
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import MemberMetadata, assign_members
+from rota.engine.member.classic import assign_members
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.member import Subscription
 from rota.engine.model.request import (
@@ -38,7 +38,7 @@ from rota.engine.model.request import (
     OffsetCommit,
     SyncGroup,
 )
-from rota.engine.model.response import GroupResponse, JoinGroupResult
+from rota.engine.model.response import GroupResponse, JoinedMember, JoinGroupResult
 from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 
 GROUP = "group"
@@ -109,7 +109,7 @@ def join_all(members: int) -> tuple[Node, list[str]]:
         node.ask(join(told.member_id))
     replies = [reply for reply in node.wait_for_joins() if isinstance(reply, JoinGroupResult)]
     leader = next(reply for reply in replies if reply.members)
-    listed = [MemberMetadata(m.member_id, m.group_instance_id, m.metadata) for m in leader.members]
+    listed = [JoinedMember(m.member_id, m.group_instance_id, m.metadata) for m in leader.members]
     parts = tuple(assign_members(RangeAssignor(), topics, listed).assignments.items())
     ids = [reply.member_id for reply in replies]
     for member_id in sorted(ids, key=lambda each: each != leader.member_id):

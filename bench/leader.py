@@ -14,9 +14,10 @@ from bench.run import BUDGET, OURS, Row, Run, rows
 from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.problem import Problem
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import EncodedAssignments, MemberMetadata, assign_members
+from rota.engine.member.classic import EncodedAssignments, assign_members
+from rota.engine.model.response import JoinedMember
 
-Members = list[MemberMetadata]
+Members = list[JoinedMember]
 
 
 def duty(work: Case) -> dict[str, Taken]:
@@ -32,7 +33,7 @@ def duty(work: Case) -> dict[str, Taken]:
     for step in work.steps:
         group = ours.group(work, step, owned[step.after])
         members = [
-            MemberMetadata(member, None, consumer_protocol.encode_subscription(told))
+            JoinedMember(member, None, consumer_protocol.encode_subscription(told))
             for member, told in group.items()
         ]
 

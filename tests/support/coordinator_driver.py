@@ -15,7 +15,6 @@ from rota.engine.coordinator.events import (
     AppendSucceeded,
     CoordinatorCommand,
     CoordinatorEvent,
-    GroupNote,
     GroupTimerFired,
     GroupTimerKey,
     JournalLoaded,
@@ -25,6 +24,7 @@ from rota.engine.coordinator.events import (
     StartGroupTimer,
     StopGroupTimer,
 )
+from rota.engine.coordinator.notes import GroupNote
 from rota.engine.formats import consumer_protocol
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
 from rota.engine.model.config import TOPIC_CONFIG_KEYS
-from rota.protocol.messages import Api, RequestHeader, write_request
-from rota.protocol.schemas import ZERO_UUID, FieldSpec
-from rota.protocol.schemas import MessageBase as Message
+from rota.protocol.codec import RequestHeader, write_request
+from rota.protocol.messages import Api
+from rota.protocol.schemas import ZERO_UUID, FieldSpec, Message
 from tests.support.node import VERSIONS
 from tests.support.requests import START
 from tests.support.wire_messages import classes, some_message

@@ -55,8 +55,8 @@ from rota.broker.topics import Topic, Topics
 from rota.engine.formats.record_batch import BatchRecord, encode_batch
 from rota.engine.model.config import BrokerConfig, GroupConfig, TopicConfig
 from rota.errors import Code
-from rota.protocol import messages
-from rota.protocol.messages import Api
+from rota.protocol import codec, messages
+from rota.protocol.messages import Api, classes_by_api
 from rota.protocol.sasl import Users
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.requests import START, Partition, fetch_request, produce_request
@@ -473,10 +473,8 @@ def request_frame(
 ) -> bytes:
     """Returns a request as it is on the wire, without its length."""
     if hasattr(request, "SCHEMA"):
-        head = messages.RequestHeader(
-            Api(request.SCHEMA.api_key), version, correlation, client_id, 0
-        )
-        return bytes(messages.write_request(head, request))[4:]
+        head = codec.RequestHeader(request.API, version, correlation, client_id, 0)
+        return bytes(codec.write_request(head, request))[4:]
     client = client_id.encode()
     flexible = type(request).flexible_version_q(version)
     start = struct.pack(">hhih", request.API_KEY, version, correlation, len(client)) + client
@@ -489,7 +487,7 @@ def decode_response(data: bytes, request: Any, version: int, correlation: int) -
     assert size == len(data) - 4
     assert answered == correlation
     if hasattr(request, "SCHEMA"):
-        return messages.read_response(Api(request.SCHEMA.api_key), version, data[4:])[1]
+        return codec.read_response(classes_by_api[request.API][1], version, data[4:])[1]
     kind = _response_class(type(request).__name__.replace("Request", "Response"))
     tagged = kind.flexible_version_q(version) and kind is not metadata.ApiVersionsResponse
     head = data[8:9] if tagged else b""

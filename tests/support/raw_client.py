@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from rota.protocol.messages import Api, Message, RequestHeader, read_response, write_request
+from rota.protocol.codec import RequestHeader, read_response, write_request
+from rota.protocol.messages import Api, Message, Request, classes_by_api
+from rota.protocol.schemas import ResponseT
 from tests.support.echo_server import is_closed, read_frame
 from tests.support.waiting import PATIENCE
 
@@ -25,14 +27,16 @@ class RawClient:
         head = RequestHeader(api, version, self._count, self.client_id, 0)
         self.socket.sendall(write_request(head, request))
 
-    def receive(self, api: Api, version: int) -> Message:
-        correlation, response = read_response(api, version, read_frame(self.socket))
+    def receive(self, api: Api, version: int) -> Any:
+        response_class = classes_by_api[api][1]
+        correlation, response = read_response(response_class, version, read_frame(self.socket))
         assert correlation <= self._count
         return response
 
-    def ask(self, api: Api, version: int, request: Message) -> Message:
+    def ask(self, api: Api, version: int, request: Request[ResponseT]) -> ResponseT:
         self.send(api, version, request)
-        return self.receive(api, version)
+        response: ResponseT = self.receive(api, version)
+        return response
 
     @property
     def closed(self) -> bool:

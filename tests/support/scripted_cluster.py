@@ -14,6 +14,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rota.errors import Code
+from rota.protocol.codec import (
+    read_request,
+    read_request_header,
+    supported_versions,
+    write_response,
+)
 from rota.protocol.messages import (
     Api,
     ApiVersionsResponse,
@@ -21,12 +27,8 @@ from rota.protocol.messages import (
     ListOffsetsResponse,
     Message,
     MetadataResponse,
-    read_request,
-    read_request_header,
-    supported_versions,
-    write_response,
+    classes_by_api,
 )
-from rota.protocol.schemas import MessageBase
 
 TOPIC_ID = bytes(15) + b"\1"
 LEADER, FOLLOWER = 1, 2
@@ -73,7 +75,7 @@ class Cluster:
         self._extent = dict(zip((-2, -4, -1), extent, strict=True))
         self._sockets = {node: socket.create_server(("127.0.0.1", 0)) for node in (1, 2)}
         #: Brokers, and Fetches to them.
-        self.asked: list[tuple[int, Message]] = []
+        self.asked: list[tuple[int, Any]] = []
         #: The error codes of ListOffsets responses, by the timestamp of the request.
         self.offset_errors: dict[int, Code] = {}
         #: ListOffsets requests with these timestamps are not answered.
@@ -121,9 +123,9 @@ class Cluster:
                 frame = stream.read(struct.unpack(">i", size)[0])
                 head = read_request_header(frame)
                 api = Api(head.api_key)
-                request = read_request(api, head.api_version, frame, head.size)
+                request = read_request(classes_by_api[api][0], head.api_version, frame, head.size)
                 response = self._response(node, api, request)
-                if isinstance(response, MessageBase):
+                if isinstance(response, Message):
                     taken.sendall(
                         write_response(api, head.api_version, head.correlation_id, response)
                     )
@@ -175,7 +177,7 @@ class Cluster:
             topics=[topic(error_code=0, name="t", topic_id=TOPIC_ID, partitions=[part])],
         )
 
-    def _offsets(self, request: Message) -> Message | None:
+    def _offsets(self, request: Any) -> Message | None:
         topic = ListOffsetsResponse.ListOffsetsTopicResponse
         which = request.topics[0].partitions[0].timestamp
         if which in self.unanswered:

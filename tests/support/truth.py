@@ -6,14 +6,26 @@ handed out; members' own notes say who polled too late, and what each was handed
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GroupEmptied,
+    GroupNote,
+    GroupStabilized,
+    MemberAdded,
+    MemberLeft,
+    MemberRejoined,
+    MembersLeft,
+    RebalanceReason,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+    SyncTimedOut,
+)
 from rota.engine.formats import consumer_protocol
 from rota.engine.history import server_log
 from rota.engine.history.causes import CommitTimes
@@ -29,12 +41,9 @@ from rota.engine.simulator.scenario import Scenario
 from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
-LATE = "the application has not polled in time"
-TAKEN = "partitions were taken away"
+LATE = "consumer poll timeout has expired."
+TAKEN = "need to revoke partitions and re-join"
 COOPERATIVE = "cooperative-sticky"
-_MEMBER = re.compile(
-    r"member (.*) (joins|has other metadata|leads and joins again); its reason: (.*)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,31 +226,32 @@ class _Reader:
         }
 
     def _noted(self, record: TraceRecord) -> None:
-        assert isinstance(record.detail, tuple)
-        what, generation, text = record.detail
-        match Happened(what):
-            case Happened.LEFT if text.endswith(LATE):
-                self._late.add(text.partition("; its reason: ")[0])
-            case Happened.PREPARING:
-                self._called(record.at, text.rpartition(" (group was ")[0])
-            case Happened.STABLE | Happened.EMPTIED as how:
-                self._ended(generation, emptied=how is Happened.EMPTIED)
+        note = record.detail
+        assert isinstance(note, GroupNote)
+        match note.change:
+            case MemberLeft(member_id, client_reason) if client_reason == LATE:
+                self._late.add(member_id)
+            case RebalanceStarted(reason):
+                self._called(record.at, reason)
+            case GroupStabilized() | GroupEmptied() as change:
+                self._ended(note.generation, emptied=isinstance(change, GroupEmptied))
             case _:
                 pass
 
-    def _called(self, now: int, reason: str) -> None:
+    def _called(self, now: int, reason: RebalanceReason) -> None:
         if self._stable:
             self._begin(now, reason)
         self._stable = False
 
-    def _begin(self, now: int, reason: str) -> None:
+    def _begin(self, now: int, reason: RebalanceReason) -> None:
         if self._open is not None:  # forgotten by a coordinator that was restarted
             self._open.causes |= self._causes(reason)
             if self._own is not None:
                 self._own.causes |= self._causes(reason)
             return
         own = Rebalance(now, self._number, self._causes(reason), self._owners)
-        if self._last is not None and (reason.endswith(TAKEN) or self._owing):
+        follows = isinstance(reason, MemberRejoined) and reason.client_reason == TAKEN
+        if self._last is not None and (follows or self._owing):
             self._open, self._own = self._last, own
         else:
             self._open, self._own = own, None
@@ -262,26 +272,27 @@ class _Reader:
         self._open.emptied = emptied
         self._last, self._open = self._open, None
 
-    def _causes(self, reason: str) -> set[RebalanceCause]:
-        told = _MEMBER.fullmatch(reason)
-        if told is not None:
-            return self._of_member(*told.groups())
-        what, _, who = reason.partition(": ")
-        if what == "members leave":
-            return {RebalanceCause.SLOW_POLL if who in self._late else RebalanceCause.LEFT}
-        if reason.endswith(" is silent") or what == "did not sync in time":
-            return {RebalanceCause.SILENT}
-        if reason.startswith("static member "):
-            return {RebalanceCause.STRATEGY}
-        return {RebalanceCause.UNKNOWN}
+    def _causes(self, reason: RebalanceReason) -> set[RebalanceCause]:
+        match reason:
+            case MemberAdded():
+                return {RebalanceCause.JOINED}
+            case MemberRejoined():
+                return self._of_member(reason.member_id, reason.client_reason or "")
+            case MembersLeft(members):
+                late = self._late.issuperset(members)
+                return {RebalanceCause.SLOW_POLL if late else RebalanceCause.LEFT}
+            case SessionExpired() | SyncTimedOut():
+                return {RebalanceCause.SILENT}
+            case StaticMemberReplaced():
+                return {RebalanceCause.STRATEGY}
+            case _:
+                return {RebalanceCause.UNKNOWN}
 
-    def _of_member(self, member: str, what: str, why: str) -> set[RebalanceCause]:
-        if what == "joins":
-            return {RebalanceCause.JOINED}
-        if why.startswith("the subscription changed"):
+    def _of_member(self, member: str, why: str) -> set[RebalanceCause]:
+        if "subscription" in why:
             return {RebalanceCause.SUBSCRIPTION}
         grown = any(self._topics[topic] > count for topic, count in self._given.items())
-        if why == "the topics' metadata changed" and grown:
+        if why == "cached metadata has changed" and grown:
             # a topic that was made at the same moment may be found in the same rebalance
             made = not self._given.keys() >= self._topics.keys()
             return (

@@ -8,13 +8,13 @@ from typing import Any
 
 from rota.protocol import messages
 from rota.protocol.messages import Api
-from rota.protocol.schemas import ZERO_UUID, FieldSpec, MessageBase
+from rota.protocol.schemas import ZERO_UUID, FieldSpec, Message
 
 ENDS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 ALPHABETS = ("abcdefgh._-09", "äöüßéñ", "漢字かな", "😀🚀𝒳ﬀ\uffee", "\x00\x7f ")
 
 
-def classes(api: Api) -> tuple[type[MessageBase], type[MessageBase]]:
+def classes(api: Api) -> tuple[type[Message], type[Message]]:
     """The classes of an API's request and response."""
     name = "".join(word.capitalize() for word in api.name.split("_"))
     return getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
@@ -30,19 +30,19 @@ def every_version() -> list[tuple[Api, int]]:
     return [(api, version) for api in Api for version in versions(api)]
 
 
-def some_message(made: type[MessageBase], version: int, rng: random.Random) -> Any:
+def some_message(made: type[Message], version: int, rng: random.Random) -> Any:
     """Every field of the version has some value, the others their default."""
     return _record(made, made, version, rng)
 
 
-def full_message(made: type[MessageBase], version: int, rng: random.Random) -> Any:
+def full_message(made: type[Message], version: int, rng: random.Random) -> Any:
     """One whose arrays all have elements, and none is null."""
     message = some_message(made, version, rng)
     _fill(made, message, version, rng)
     return message
 
 
-def _fill(top: type[MessageBase], message: Any, version: int, rng: random.Random) -> None:
+def _fill(top: type[Message], message: Any, version: int, rng: random.Random) -> None:
     for field in message.STRUCT.fields:
         if version not in field.versions:
             continue
@@ -51,13 +51,11 @@ def _fill(top: type[MessageBase], message: Any, version: int, rng: random.Random
             found = [_one(top, field, version, rng) for _ in range(2)]
             setattr(message, field.name, found)
         for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, MessageBase):
+            if isinstance(each, Message):
                 _fill(top, each, version, rng)
 
 
-def _record(
-    top: type[MessageBase], made: type[MessageBase], version: int, rng: random.Random
-) -> Any:
+def _record(top: type[Message], made: type[Message], version: int, rng: random.Random) -> Any:
     found = made()
     for field in made.STRUCT.fields:
         if version in field.versions:
@@ -65,7 +63,7 @@ def _record(
     return found
 
 
-def _value(top: type[MessageBase], field: FieldSpec, version: int, rng: random.Random) -> Any:
+def _value(top: type[Message], field: FieldSpec, version: int, rng: random.Random) -> Any:
     if field.is_tagged(version) and rng.random() < 0.5:
         return field.default
     if version in field.nullable and rng.random() < 0.2:
@@ -74,12 +72,12 @@ def _value(top: type[MessageBase], field: FieldSpec, version: int, rng: random.R
         many = 130 if rng.random() < 0.01 else rng.choice((0, 1, 1, 2, 3))
         return [_one(top, field, version, rng) for _ in range(many)]
     found = _one(top, field, version, rng)
-    if field.is_tagged(version) and isinstance(found, MessageBase) and found == type(found)():
+    if field.is_tagged(version) and isinstance(found, Message) and found == type(found)():
         return None  # nothing but defaults is not written
     return found
 
 
-def _one(top: type[MessageBase], field: FieldSpec, version: int, rng: random.Random) -> Any:
+def _one(top: type[Message], field: FieldSpec, version: int, rng: random.Random) -> Any:
     if field.struct is not None:
         return _record(top, getattr(top, field.struct.name), version, rng)
     if field.kind in ENDS:

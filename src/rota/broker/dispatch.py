@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from rota.broker.events import ConnectionId
 from rota.broker.groups import GroupCoordinatorService
@@ -22,8 +22,9 @@ from rota.broker.timers import Timers
 from rota.broker.topics import Topics
 from rota.engine.model.config import BrokerConfig
 from rota.errors import Code, DiskError, Refused
-from rota.protocol.messages import Api, Message
+from rota.protocol.messages import Api, Message, Request
 from rota.protocol.sasl import Mechanism, Users
+from rota.protocol.schemas import ResponseT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,14 +48,19 @@ class ClientSession:
     on_disconnect: Callable[[], None] | None = None
 
 
+RequestT = TypeVar("RequestT", bound=Request[Any])
+
+RequestT_co = TypeVar("RequestT_co", bound=Request[Any], covariant=True)
+
+
 @dataclass(slots=True, kw_only=True)
-class ServerRequest:
-    """A request and the way to answer it, at once or later. It is answered once."""
+class ServerRequest(Generic[RequestT_co]):
+    """A request that a client sent, and the way to respond, at once or later, but only once."""
 
     api: Api
     version: int
     client: ClientSession
-    request: Message
+    body: RequestT_co
     #: When it came in.
     now: int
     #: Bytes of its frame.
@@ -62,12 +68,12 @@ class ServerRequest:
     write_response: Callable[[Message | None], None] = field(repr=False)
     #: Ends the connection instead of an answer, for a reason that is logged.
     drop_connection: Callable[[str], None] = field(repr=False)
-    answered: bool = False
+    responded: bool = False
 
-    def answer(self, response: Message | None) -> None:
+    def respond(self: ServerRequest[Request[ResponseT]], response: ResponseT | None) -> None:
         """Sends the response; None where the request gets none (acks=0)."""
-        if not self.answered:
-            self.answered = True
+        if not self.responded:
+            self.responded = True
             self.write_response(response)
 
 
@@ -143,36 +149,41 @@ class HandlerContext:
     new_nonce: Callable[[], str] | None = None
 
 
-#: Answers a call, at once or later.
-HandleRequest: TypeAlias = Callable[[HandlerContext, ServerRequest], None]
-
-#: The response that says this error wherever the API's schema has room for one.
-MakeErrorResponse: TypeAlias = Callable[[ServerRequest, Code], Message]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
+@dataclass(frozen=True, slots=True)
+class Handler(Generic[RequestT]):
     """An API: the versions that are handled, and the functions that handle it."""
 
-    api: Api
+    request_class: type[RequestT]
     min_version: int
     max_version: int
-    handle: HandleRequest
-    error_response: MakeErrorResponse
-    #: Where clients are told a lower version than is handled.
+    #: Sends the response, at once or later.
+    handle: Callable[[HandlerContext, ServerRequest[RequestT]], None]
+    #: Makes the response that has this error wherever the API's schema has a field for one; None
+    #: if the request gets no response.
+    error_response: Callable[[ServerRequest[RequestT], Code], Message | None]
+    #: The lowest version that clients see, if it is below the lowest one that is handled.
     advertised_from: int | None = None
 
-    def __post_init__(self) -> None:
-        assert 0 <= self.min_version <= self.max_version
+    @property
+    def api(self) -> Api:
+        return self.request_class.API
 
     def supports_version(self, version: int) -> bool:
         """True if requests of this version are handled."""
         return self.min_version <= version <= self.max_version
 
 
-def explain_error(parts: HandlerContext, error: Refused | DiskError, what: str) -> tuple[Code, str]:
-    """Returns the code and text to answer with. An error of the disk is logged too."""
+#: For code that passes requests on without reading their fields.
+AnyRequest: TypeAlias = ServerRequest[Any]
+
+AnyHandler: TypeAlias = Handler[Any]
+
+
+def explain_error(
+    context: HandlerContext, error: Refused | DiskError, what: str
+) -> tuple[Code, str]:
+    """Returns the code and text for the response. A disk error is logged too."""
     if isinstance(error, Refused):
         return error.code, str(error)
-    parts.log(ERROR, f"{what}: {error}")
+    context.log(ERROR, f"{what}: {error}")
     return Code.KAFKA_STORAGE_ERROR, str(error)

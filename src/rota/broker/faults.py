@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rota.broker.dispatch import Handler, ServerRequest
+from rota.broker.dispatch import AnyHandler, AnyRequest
 from rota.broker.timers import Timers
 from rota.errors import Code, InputError
 from rota.protocol import schemas
@@ -37,7 +37,7 @@ class InjectedFault:
     #: A request has come for it.
     triggered: bool = False
 
-    def matches(self, call: ServerRequest) -> bool:
+    def matches(self, call: AnyRequest) -> bool:
         """Is it meant for this request?"""
         return self.client_id is None or self.client_id == call.client.client_id
 
@@ -68,7 +68,7 @@ class FaultInjector:
                 unmet += sum(not order.triggered for order in orders.pop(each, ()))
         return unmet
 
-    def intercept(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
+    def intercept(self, handler: AnyHandler, call: AnyRequest, answer: Callable[[], None]) -> bool:
         """True if a fault takes the request over. It may be handled later, by calling
         ``answer``.
         """
@@ -92,7 +92,7 @@ class FaultInjector:
 
 
 def _take_first_match(
-    orders: dict[Api, list[InjectedFault]], call: ServerRequest
+    orders: dict[Api, list[InjectedFault]], call: AnyRequest
 ) -> InjectedFault | None:
     for order in orders.get(call.api, ()):
         if order.matches(call):
@@ -108,14 +108,14 @@ def _take_first_match(
 
 
 def _apply_fault(
-    order: InjectedFault | None, handler: Handler, call: ServerRequest, answer: Callable[[], None]
+    order: InjectedFault | None, handler: AnyHandler, call: AnyRequest, answer: Callable[[], None]
 ) -> None:
     if order is not None and order.code is not None:
         response = handler.error_response(call, order.code)
         if response is None:  # acks=0: an end of the connection is all that a client can see
             call.drop_connection(f"{api_name(call.api)} fails with {order.code.name}, on order")
         else:
-            call.answer(response)
+            call.respond(response)
         return
     if order is not None and order.drop_response:
         call.write_response = lambda _: call.drop_connection(

@@ -1,9 +1,9 @@
-"""Runs the group coordinators: appends their entries to the journal, tells them, then sends their
-replies.
+"""Runs the group coordinators: appends their entries to the journal, reports the result to them,
+then sends their responses.
 
 The journal is the topic ``__consumer_offsets``. Each of its partitions has a coordinator of its
 own, a *shard*, for the groups whose names hash to that partition. An append is complete when it
-returns, so a coordinator is told of it at once. Its commands are carried out in order, so no reply
+returns, so the coordinator learns of it at once. Its commands are executed in order, so no response
 leaves before its entries are in the journal.
 
 :func:`replay_journal` reads the entries of a partition back, when a shard is loaded.
@@ -12,11 +12,11 @@ leaves before its entries are in the journal.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, TypeAlias, assert_never
+from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
@@ -29,11 +29,9 @@ from rota.engine.coordinator.events import (
     AppendSucceeded,
     CoordinatorCommand,
     CoordinatorEvent,
-    GroupNote,
     GroupTimerFired,
     GroupTimerKey,
     GroupTimerKind,
-    Happened,
     JournalLoaded,
     JournalLoadStarted,
     JournalUnloaded,
@@ -43,7 +41,8 @@ from rota.engine.coordinator.events import (
     StopGroupTimer,
     TopicsDeleted,
 )
-from rota.engine.coordinator.kafka_log import GroupLog
+from rota.engine.coordinator.kafka_log import format_note, format_refusal
+from rota.engine.coordinator.notes import GroupFull, GroupNote, ProtocolMismatch
 from rota.engine.formats import (
     journal,
     journal_classic,
@@ -55,34 +54,33 @@ from rota.engine.formats.buffer import BoolArray, Bytes, Int64Array
 from rota.engine.formats.journal import encode_entry
 from rota.engine.formats.journal_classic import GROUP_TYPE
 from rota.engine.model.config import GroupConfig
-from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone, JournalEntry
+from rota.engine.model.journal_entry import JournalEntry
 from rota.engine.model.request import (
     DeleteGroups,
     DescribeGroups,
     GroupRequest,
-    JoinGroup,
     ListGroups,
     OffsetFetch,
 )
 from rota.engine.model.response import (
     DeleteGroupsResult,
-    DescribedGroup,
     DescribeGroupsResult,
     GroupResponse,
-    JoinGroupResult,
-    ListedGroup,
     ListGroupsResult,
+    OffsetFetchResult,
     make_error_response,
 )
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, DiskError, FormatError, InputError, Refused
 
-#: So long, in milliseconds, a journal partition that was moved away stays away if nobody asks.
+#: Milliseconds until a journal partition that was moved away is loaded again by itself.
 MOVED_TIMEOUT = 10_000
 
 INFO, WARNING, ERROR = 20, 30, 40
 
-OnReply: TypeAlias = Callable[[GroupResponse], None]
+OnResponse: TypeAlias = Callable[[GroupResponse], None]
+
+ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
 class CoordinatorShard:
@@ -91,23 +89,21 @@ class CoordinatorShard:
     def __init__(self, number: int, coordinator: Coordinator) -> None:
         self.number = number
         self.coordinator = coordinator
-        self.group_logs: dict[str, GroupLog] = {}
-        #: It was unloaded, and is loaded again when somebody looks for it.
+        #: It was unloaded, and is loaded again by the next FindCoordinator.
         self.moved = False
-        #: Why the last append failed.
         self.append_error = ""
 
 
 class GroupCoordinatorService:
-    """All groups of a broker. A request is handled inside the call that brings it, except
-    joins and syncs that wait for other members, and timers.
+    """All groups of a broker. :meth:`ask` calls back at once, except for joins and syncs that wait
+    for other members.
     """
 
-    def __init__(  # noqa: PLR0913 (what groups need)
+    def __init__(  # noqa: PLR0913
         self,
         config: GroupConfig,
         topics: Topics,
-        alarms: Timers,
+        timers: Timers,
         new_id: Callable[[], str],
         log: Callable[[int, str], None],
         *,
@@ -115,29 +111,27 @@ class GroupCoordinatorService:
     ) -> None:
         self.config = config
         self._topics = topics
-        self._timers = alarms
+        self._timers = timers
         self._new_id = new_id
         self._log = log
         self._node_id = node_id
-        #: None before there is a journal.
+        #: Empty before the journal exists.
         self._shards: list[CoordinatorShard] = []
-        self._pending_requests: dict[int, tuple[GroupRequest, OnReply]] = {}
+        self._pending_requests: dict[int, tuple[GroupRequest, OnResponse]] = {}
         self._tokens = 0
         self._commands: deque[tuple[CoordinatorShard, CoordinatorCommand, int]] = deque()
-        self._carrying_out = False
+        self._executing = False
         topics.on_deleted(self._topic_deleted)
 
-    # where groups are
-
     def load(self, now: int) -> None:
-        """Replays the journal, if there is one: at the broker's start."""
+        """Replays the journal, if it exists, at the broker's start."""
         topic = self._topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is not None:
             self._open(topic, now)
 
     def find_coordinator(self, group: str, now: int) -> Code:
-        """Returns the error code for FindCoordinator; creates the journal if needed, and
-        loads a group that was moved away.
+        """Returns the error code for FindCoordinator; creates the journal if needed, and loads a
+        group that was moved away.
         """
         try:
             shard = self._shard(group, now)
@@ -151,7 +145,7 @@ class GroupCoordinatorService:
     def move_coordinator(self, group: str, now: int) -> None:
         """Unloads a group, with all of its journal partition, as if another broker took over.
 
-        Its members are told so, and it is loaded again as soon as somebody looks for it.
+        Its members get NOT_COORDINATOR. The next FindCoordinator loads it again.
         """
         shard = self._shard(group, now)
         self._run(shard, JournalUnloaded(), now)
@@ -178,77 +172,64 @@ class GroupCoordinatorService:
         shard.moved = False
         self._timers.stop(("moved", shard.number))
         self._run(shard, JournalLoadStarted(), now)
-        shard.group_logs.clear()
         log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
         assert log is not None, f"{CONSUMER_OFFSETS_TOPIC} has no partition {shard.number}"
         try:
             log.check_online()
-            told = replay_journal(log, partial(_replay_entry, shard))
+            replayed = replay_journal(log, shard.coordinator.replay)
         except (DiskError, Refused) as error:
             self._write_log(
                 shard, ERROR, f"Its groups are not served, for it cannot be read: {error}"
             )
             self._run(shard, JournalUnloaded(), now)
             return
-        self._log_replay(shard, told)
-        for group in shard.group_logs.values():
-            self._write_log(shard, INFO, group.log_loaded())
+        if replayed.skipped_types:
+            counts = sorted(replayed.skipped_types.items())
+            skipped = ", ".join(f"{count} {name}" for name, count in counts)
+            text = f"Passed over, for only classic groups and offsets are read: {skipped}."
+            self._write_log(shard, WARNING, text)
+        if replayed.errors:
+            text = f"{len(replayed.errors)} records cannot be read; the first: {replayed.errors[0]}"
+            self._write_log(shard, ERROR, text)
         self._run(shard, JournalLoaded(), now)
 
-    def _log_replay(self, shard: CoordinatorShard, told: ReplayResult) -> None:
-        if told.skipped_types:
-            kinds = ", ".join(
-                f"{count} {name}" for name, count in sorted(told.skipped_types.items())
-            )
-            text = f"Passed over, for only classic groups and offsets are read: {kinds}."
-            self._write_log(shard, WARNING, text)
-        if told.errors:
-            text = f"{len(told.errors)} records cannot be read; the first: {told.errors[0]}"
-            self._write_log(shard, ERROR, text)
-
-    # requests
-
-    def ask(self, request: GroupRequest, then: OnReply, now: int) -> None:
-        """Puts a request to its coordinator; ``then`` is called once, with the reply."""
+    def ask(self, request: GroupRequest, on_response: OnResponse, now: int) -> None:
+        """Passes a request to its coordinator, or to several, and calls ``on_response`` once."""
         try:
             match request:
                 case ListGroups():
-                    self._list(request, then, now)
+                    self._list(request, on_response, now)
                 case DescribeGroups():
-                    self._describe(request, then, now)
+                    self._describe(request, on_response, now)
                 case DeleteGroups():
-                    self._delete(request, then, now)
+                    self._delete(request, on_response, now)
                 case _:
-                    self._request(self._shard(request.group, now), request, then, now)
+                    self._request(self._shard(request.group, now), request, on_response, now)
         except (DiskError, Refused) as error:
             self._log(ERROR, f"{CONSUMER_OFFSETS_TOPIC} cannot be made: {error}")
-            then(make_error_response(request, Code.COORDINATOR_NOT_AVAILABLE))
+            on_response(make_error_response(request, Code.COORDINATOR_NOT_AVAILABLE))
 
     def ask_read_only(
         self, request: DescribeGroups | OffsetFetch | ListGroups, now: int
     ) -> GroupResponse:
-        """Answers a read-only request for the test control: also for groups that were moved
+        """Returns the response to a request of the test control, also for groups that were moved
         away, without loading them.
         """
         match request:
             case OffsetFetch():
-                return _read_reply(self._coordinator_of(request.group, now), request, now)
+                coordinator = self._coordinator_of(request.group, now)
+                return _read(coordinator, request, OffsetFetchResult, now)
             case DescribeGroups():
-                described: list[DescribedGroup] = []
-                for name in request.groups:
-                    reply = _read_reply(
-                        self._coordinator_of(name, now), replace(request, groups=(name,)), now
-                    )
-                    assert isinstance(reply, DescribeGroupsResult)
-                    described.extend(reply.groups)
-                return DescribeGroupsResult(groups=tuple(described))
+                results = [
+                    _read(self._coordinator_of(name, now), each, DescribeGroupsResult, now)
+                    for name, each in zip(request.groups, _split(request), strict=True)
+                ]
+                return DescribeGroupsResult(groups=tuple(each.groups[0] for each in results))
             case ListGroups():
-                listed: list[ListedGroup] = []
-                for shard in self._shards:
-                    reply = _read_reply(self._coordinator_or_copy(shard, now), request, now)
-                    assert isinstance(reply, ListGroupsResult)
-                    listed.extend(reply.groups)
-                return ListGroupsResult(groups=tuple(sorted(listed, key=lambda each: each.group)))
+                return _merge_lists(
+                    _read(self._coordinator_or_copy(shard, now), request, ListGroupsResult, now)
+                    for shard in self._shards
+                )
             case _:
                 assert_never(request)
 
@@ -258,7 +239,7 @@ class GroupCoordinatorService:
         return self._coordinator_or_copy(self._shard(group, now), now)
 
     def _coordinator_or_copy(self, shard: CoordinatorShard, now: int) -> Coordinator:
-        """A partition's coordinator; of one that was moved, as another broker would have it."""
+        """The coordinator of a shard, or the one that another broker would have after a move."""
         if not shard.moved:
             return shard.coordinator
         log = self._topics.get_log(CONSUMER_OFFSETS_TOPIC, shard.number)
@@ -271,75 +252,70 @@ class GroupCoordinatorService:
         return copy
 
     def _request(
-        self, shard: CoordinatorShard, request: GroupRequest, then: OnReply, now: int
+        self, shard: CoordinatorShard, request: GroupRequest, on_response: OnResponse, now: int
     ) -> None:
         self._tokens += 1
-        self._pending_requests[self._tokens] = request, then
+        self._pending_requests[self._tokens] = request, on_response
         self._run(shard, RequestReceived(self._tokens, request), now)
 
-    def _list(self, request: ListGroups, then: OnReply, now: int) -> None:
-        """Of all coordinators; one that is not here has no groups, as in Kafka."""
-        found: list[ListedGroup] = []
-        left = len(self._shards)
+    def _request_all(
+        self,
+        requests: Sequence[tuple[CoordinatorShard, GroupRequest]],
+        result_class: type[ResultT],
+        on_results: Callable[[list[ResultT]], None],
+        now: int,
+    ) -> None:
+        """Calls ``on_results`` with the results in the order of the requests."""
+        results: dict[int, ResultT] = {}
 
-        def listed(reply: GroupResponse) -> None:
-            nonlocal left
-            assert isinstance(reply, ListGroupsResult)
-            found.extend(reply.groups)
-            left -= 1
-            if not left:
-                groups = tuple(sorted(found, key=lambda each: each.group))
-                then(ListGroupsResult(groups=groups))
+        def add_result(number: int, result: GroupResponse) -> None:
+            assert isinstance(result, result_class)
+            results[number] = result
+            if len(results) == len(requests):
+                on_results([results[each] for each in range(len(requests))])
 
-        if not left:
-            then(ListGroupsResult())
-        for shard in self._shards:
-            self._request(shard, request, listed, now)
+        if not requests:
+            on_results([])
+        for number, (shard, request) in enumerate(requests):
+            self._request(shard, request, partial(add_result, number), now)
 
-    def _describe(self, request: DescribeGroups, then: OnReply, now: int) -> None:
-        found: dict[str, DescribedGroup] = {}
-        names = dict.fromkeys(request.groups)
+    def _list(self, request: ListGroups, on_response: OnResponse, now: int) -> None:
+        """Asks all coordinators; one that is not loaded has no groups, as in Kafka."""
+        requests = [(shard, request) for shard in self._shards]
 
-        def described(reply: GroupResponse) -> None:
-            assert isinstance(reply, DescribeGroupsResult)
-            found.update((group.group, group) for group in reply.groups)
-            if len(found) == len(names):
-                groups = tuple(found[name] for name in request.groups)
-                then(DescribeGroupsResult(groups=groups))
+        def merge(results: list[ListGroupsResult]) -> None:
+            on_response(_merge_lists(results))
 
-        if not names:
-            then(DescribeGroupsResult(groups=()))
-        for name in names:
-            one = DescribeGroups(
-                groups=(name,), supports_group_id_not_found=request.supports_group_id_not_found
-            )
-            self._request(self._shard(name, now), one, described, now)
+        self._request_all(requests, ListGroupsResult, merge, now)
 
-    def _delete(self, request: DeleteGroups, then: OnReply, now: int) -> None:
-        codes: dict[str, Code] = {}
-        names = dict.fromkeys(request.groups)
+    def _describe(self, request: DescribeGroups, on_response: OnResponse, now: int) -> None:
+        requests = [(self._shard(each.groups[0], now), each) for each in _split(request)]
 
-        def deleted(reply: GroupResponse) -> None:
-            assert isinstance(reply, DeleteGroupsResult)
-            codes.update(reply.codes)
-            if len(codes) == len(names):
-                then(DeleteGroupsResult(codes={name: codes[name] for name in names}))
+        def merge(results: list[DescribeGroupsResult]) -> None:
+            on_response(DescribeGroupsResult(groups=tuple(each.groups[0] for each in results)))
 
-        if not names:
-            then(DeleteGroupsResult(codes={}))
-        for name in names:
-            self._request(self._shard(name, now), DeleteGroups(groups=(name,)), deleted, now)
+        self._request_all(requests, DescribeGroupsResult, merge, now)
 
-    # what happens by itself
+    def _delete(self, request: DeleteGroups, on_response: OnResponse, now: int) -> None:
+        requests = [
+            (self._shard(name, now), DeleteGroups(groups=(name,)))
+            for name in dict.fromkeys(request.groups)
+        ]
+
+        def merge(results: list[DeleteGroupsResult]) -> None:
+            codes = {name: code for each in results for name, code in each.codes.items()}
+            on_response(DeleteGroupsResult(codes=codes))
+
+        self._request_all(requests, DeleteGroupsResult, merge, now)
 
     def expire_member(self, group: str, member_id: str, now: int) -> None:
-        """Ends a member's session, as if it had been silent for so long.
+        """Ends a member's session, as if its session timeout had passed.
 
         :raises InputError: there is no such member
         """
-        reply = self.ask_read_only(DescribeGroups(groups=(group,)), now)
-        assert isinstance(reply, DescribeGroupsResult)
-        known = [member.member_id for member in reply.groups[0].members]
+        described = self.ask_read_only(DescribeGroups(groups=(group,)), now)
+        assert isinstance(described, DescribeGroupsResult)
+        known = [member.member_id for member in described.groups[0].members]
         if member_id not in known:
             there = ", ".join(known) or "none"
             raise InputError(f"group {group!r} has no member {member_id!r}; its members: {there}")
@@ -363,57 +339,42 @@ class GroupCoordinatorService:
             self._timers.stop(("moved", shard.number))
             self._run(shard, JournalUnloaded(), now)
 
-    # commands
-
     def _run(self, shard: CoordinatorShard, event: CoordinatorEvent, now: int) -> None:
-        """Gives an event to a coordinator, and does what it says.
+        """Passes an event to a coordinator, and executes its commands.
 
-        Whoever is answered may ask again at once: that waits until what came before is done.
+        A response may cause the next request at once. Its commands wait until the ones before are
+        done.
         """
-        self._commands.extend((shard, command, now) for command in self._handled(shard, event, now))
-        if self._carrying_out:
+        commands = shard.coordinator.handle(event, now)
+        self._commands.extend((shard, command, now) for command in commands)
+        if self._executing:
             return
-        self._carrying_out = True
+        self._executing = True
         try:
             while self._commands:
-                self._carry_out(*self._commands.popleft())
+                self._execute(*self._commands.popleft())
         finally:
-            self._carrying_out = False
+            self._executing = False
 
-    @staticmethod
-    def _handled(
-        shard: CoordinatorShard, event: CoordinatorEvent, now: int
-    ) -> list[CoordinatorCommand]:
-        return shard.coordinator.handle(event, now)
-
-    def _carry_out(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
+    def _execute(self, shard: CoordinatorShard, command: CoordinatorCommand, now: int) -> None:
         match command:
-            case SendResponse(token, reply):
-                self._answer(shard, token, reply)
+            case SendResponse(token, response):
+                _, on_response = self._pending_requests.pop(token)
+                on_response(response)
             case StartGroupTimer(key, at):
-                ring = partial(self._fire_timer, shard, key)
+                fire = partial(self._fire_timer, shard, key)
                 patient = key.kind is GroupTimerKind.RETENTION
-                self._timers.start((shard.number, key), at, ring, patient=patient)
+                self._timers.start((shard.number, key), at, fire, patient=patient)
             case StopGroupTimer(key):
                 self._timers.stop((shard.number, key))
-            case AppendEntries():
+            case AppendEntries(append_id):
                 code = self._append(shard, command, now)
-                event: CoordinatorEvent = AppendSucceeded(command.append_id)
-                if code:
-                    event = AppendFailed(command.append_id, code)
-                self._run(shard, event, now)
+                succeeded = AppendSucceeded(append_id)
+                self._run(shard, AppendFailed(append_id, code) if code else succeeded, now)
             case GroupNote():
                 self._log_note(shard, command)
             case _:
                 assert_never(command)
-
-    def _answer(self, shard: CoordinatorShard, token: int, reply: GroupResponse) -> None:
-        request, then = self._pending_requests.pop(token)
-        if isinstance(reply, JoinGroupResult) and reply.code is Code.MEMBER_ID_REQUIRED:
-            assert isinstance(request, JoinGroup)
-            for text in _get_group_log(shard, request.group).log_join_reply(reply):
-                self._write_log(shard, INFO, text)
-        then(reply)
 
     def _append(self, shard: CoordinatorShard, append: AppendEntries, now: int) -> Code:
         try:
@@ -424,104 +385,77 @@ class GroupCoordinatorService:
                 shard, WARNING, f"A request is refused, for it has no room here: {error}"
             )
             return Code.UNKNOWN
-        except DiskError as error:
-            return self._failed(shard, Code.KAFKA_STORAGE_ERROR, error)
-        except Refused as error:
-            return self._failed(shard, error.code, error)
+        except (DiskError, Refused) as error:
+            if shard.append_error != str(error):  # logged once, however often it is tried again
+                shard.append_error = str(error)
+                text = f"It cannot be written, so that members must wait: {error}"
+                self._write_log(shard, ERROR, text)
+            return error.code if isinstance(error, Refused) else Code.KAFKA_STORAGE_ERROR
         if shard.append_error:
             shard.append_error = ""
             self._write_log(shard, INFO, "It can be written again.")
-        for entry in append.entries:
-            _update_group_log(shard, entry)
         return Code.NONE
 
-    def _failed(self, shard: CoordinatorShard, code: Code, error: Exception) -> Code:
-        if shard.append_error != str(error):  # said once, however often it is tried again
-            shard.append_error = str(error)
-            self._write_log(
-                shard, ERROR, f"It cannot be written, so that members must wait: {error}"
-            )
-        return code
-
-    # the log
-
     def _log_note(self, shard: CoordinatorShard, note: GroupNote) -> None:
-        if note.kind is Happened.REFUSED:
-            self._write_log(
-                shard, WARNING, f"A member of group {note.group} is refused: {note.text}"
-            )
-        for text in _get_group_log(shard, note.group).log_note(
-            note.kind, note.generation, note.text
-        ):
+        if isinstance(note.change, GroupFull | ProtocolMismatch):
+            why = format_refusal(note.change)
+            self._write_log(shard, WARNING, f"A member of group {note.group} is refused: {why}")
+        for text in format_note(note):
             self._write_log(shard, INFO, text)
 
     def _write_log(self, shard: CoordinatorShard, level: int, text: str) -> None:
-        """In the form of Kafka's broker, so that whatever reads its log reads this one too."""
+        """Writes a line in the format of Kafka's broker, so that tools for its log can read it."""
         where = f"id={self._node_id} topic={CONSUMER_OFFSETS_TOPIC} partition={shard.number}"
         self._log(level, f"[GroupCoordinator {where}] {text}")
 
 
-def _read_reply(coordinator: Coordinator, request: GroupRequest, now: int) -> GroupResponse:
-    """The answer to a request that only reads: it is given at once, and nothing else follows."""
-    (answer,) = coordinator.handle(RequestReceived(0, request), now)
-    assert isinstance(answer, SendResponse)
-    return answer.response
+def _read(
+    coordinator: Coordinator, request: GroupRequest, result_class: type[ResultT], now: int
+) -> ResultT:
+    """The response to a read-only request, which is the only command that follows it."""
+    (command,) = coordinator.handle(RequestReceived(0, request), now)
+    assert isinstance(command, SendResponse)
+    assert isinstance(command.response, result_class)
+    return command.response
 
 
-def _get_group_log(shard: CoordinatorShard, group: str) -> GroupLog:
-    known = shard.group_logs.get(group)
-    if known is None:
-        known = shard.group_logs[group] = GroupLog(group)
-    return known
+def _split(request: DescribeGroups) -> list[DescribeGroups]:
+    return [replace(request, groups=(name,)) for name in request.groups]
 
 
-def _update_group_log(shard: CoordinatorShard, entry: JournalEntry) -> None:
-    """What the log's lines must know of the journal."""
-    if isinstance(entry, GroupMetadataEntry):
-        _get_group_log(shard, entry.group).saved(entry)
-    elif isinstance(entry, GroupMetadataTombstone):
-        shard.group_logs.pop(entry.group, None)
+def _merge_lists(results: Iterable[ListGroupsResult]) -> ListGroupsResult:
+    groups = (group for each in results for group in each.groups)
+    return ListGroupsResult(groups=tuple(sorted(groups, key=lambda group: group.group)))
 
 
-def _replay_entry(shard: CoordinatorShard, entry: JournalEntry) -> None:
-    shard.coordinator.replay(entry)
-    _update_group_log(shard, entry)
-
-
-#: So many bytes of a log are read at once.
+#: Bytes that are read at once.
 REPLAY_CHUNK = 4 << 20
 
 TakeEntry: TypeAlias = Callable[[JournalEntry], None]
 
 
 class JournalLog(Protocol):
-    """A log, as far as its entries are wanted."""
+    @property
+    def log_start_offset(self) -> int: ...
 
     @property
-    def log_start_offset(self) -> int:
-        """The first offset."""
+    def log_end_offset(self) -> int: ...
 
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be given."""
-
-    def read(self, offset: int, max_bytes: int) -> Bytes:
-        """Whole batches from the one that holds an offset, checked."""
+    def read(self, offset: int, max_bytes: int) -> Bytes: ...
 
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What was read, beside the entries themselves."""
+    """Counts and errors of a replay."""
 
     records: int = 0
-    #: Records of other kinds of groups, by Kafka's name of their type.
+    #: Records of groups that are not classic, by Kafka's name of their type.
     skipped_types: Counter[str] = field(default_factory=Counter)
-    #: What could not be read, and where.
     errors: list[str] = field(default_factory=list)
 
 
 def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
-    """Gives every entry of a journal partition to ``take``, oldest first.
+    """Calls ``take`` with every entry of a journal partition, oldest first.
 
     Two kinds are left out. Commits that are followed by another commit of the same partition change
     nothing. Entries of a transaction that was aborted, or that has no end, do not count: nobody
@@ -534,24 +468,17 @@ def replay_journal(log: JournalLog, take: TakeEntry) -> ReplayResult:
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         data = log.read(offset, REPLAY_CHUNK)
-        last = _find_last_offset(data)
-        if last is None:
+        found = record_batch_scan.find_batches(data)
+        if not len(found):
             break
         reader.read(data)
-        offset = last + 1
+        last_batch = record_batch.read_batch_header(data, int(found.positions[-1]))
+        offset = last_batch.last_offset + 1
     return reader.result
 
 
-def _find_last_offset(data: Bytes) -> int | None:
-    """The last offset of the last batch."""
-    found = record_batch_scan.find_batches(data)
-    if not len(found):
-        return None
-    return record_batch.read_batch_header(data, int(found.positions[-1])).last_offset
-
-
 class _JournalReader:
-    """Reads a log piece by piece; transactions may be open from one to the next."""
+    """Reads a log in chunks; a transaction may go on in the next chunk."""
 
     def __init__(self, take: TakeEntry) -> None:
         self.result = ReplayResult()
@@ -560,18 +487,16 @@ class _JournalReader:
         self._open_transactions: dict[int, list[JournalEntry]] = {}
 
     def read(self, data: Bytes) -> None:
-        columns = record_batch_columns.decode_batches(
-            data, check=False
-        )  # reading the log has checked it
+        # reading the log has checked the batches
+        columns = record_batch_columns.decode_batches(data, check=False)
         self.result.errors += [str(problem) for problem in columns.problems]
         self.result.records += len(columns.offset)
         entries = journal.decode_batch_entries(columns)
         kinds, counts = np.unique(entries.type, return_counts=True)
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
             if not 0 <= kind <= GROUP_TYPE and kind != journal.NO_TYPE:
-                self.result.skipped_types[
-                    journal_classic.RECORD_NAMES.get(kind, journal.UNKNOWN_RECORD_NAME)
-                ] += count
+                name = journal_classic.RECORD_NAMES.get(kind, journal.UNKNOWN_RECORD_NAME)
+                self.result.skipped_types[name] += count
         wanted: BoolArray = (entries.type >= 0) & (entries.type <= GROUP_TYPE)
         wanted[entries.undecoded_rows] = True
         if self._open_transactions or columns.batches.transactional.any():
@@ -581,7 +506,7 @@ class _JournalReader:
             self._decode_rows(columns, np.flatnonzero(wanted), None)
 
     def _by_batch(self, columns: record_batch_columns.RecordColumns, wanted: BoolArray) -> None:
-        """Batch after batch, as transactions begin and end."""
+        """Reads batch after batch, because transactions begin and end between them."""
         batches = columns.batches
         bounds = np.searchsorted(columns.batch, np.arange(len(batches) + 1))
         for number, (start, end) in enumerate(pairwise(bounds.tolist())):
@@ -598,7 +523,7 @@ class _JournalReader:
     def _decode_rows(
         self, columns: record_batch_columns.RecordColumns, rows: Int64Array, producer: int | None
     ) -> None:
-        """Decodes rows, and hands them on, or holds them for their producer's transaction."""
+        """Decodes rows, and passes them on, or holds them until their transaction ends."""
         take = self._take
         if producer is not None and len(rows):
             take = self._open_transactions.setdefault(producer, []).append
@@ -616,7 +541,7 @@ class _JournalReader:
 
 
 def _find_superseded_commits(entries: journal.EntryColumns) -> Int64Array:
-    """Rows of commits after which the next about the same partition is a commit too."""
+    """Rows of commits whose next entry for the same partition is a commit too."""
     commits = entries.commits
     order = np.lexsort((commits.row, commits.partition, commits.topic, commits.group))
     same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)

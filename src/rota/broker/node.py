@@ -18,8 +18,9 @@ from rota.broker import dispatch
 from rota.broker.dispatch import (
     ERROR,
     WARNING,
+    AnyHandler,
+    AnyRequest,
     ClientSession,
-    Handler,
     HandlerContext,
     ServerRequest,
 )
@@ -39,14 +40,8 @@ from rota.broker.events import (
 from rota.broker.faults import FaultInjector, api_name
 from rota.engine.formats.buffer import Bytes
 from rota.errors import Code, FormatError, Refused
-from rota.protocol.messages import (
-    Api,
-    Message,
-    RequestHeader,
-    read_request,
-    read_request_header,
-    write_response,
-)
+from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
+from rota.protocol.messages import Api, ApiVersionsRequest, Message
 
 #: What a client may ask before it has logged in, where it must.
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
@@ -62,7 +57,7 @@ class BrokerNode:
     def __init__(
         self,
         parts: HandlerContext,
-        handlers: Mapping[int, Handler],
+        handlers: Mapping[int, AnyHandler],
         *,
         faults: FaultInjector | None = None,
         login_needed: bool = False,
@@ -181,7 +176,7 @@ class BrokerNode:
                     client, f"{api_name(handler.api)} before logging in{LOGIN_HINT}"
                 )
             client.client_id = head.client_id or ""
-            request = read_request(handler.api, head.api_version, frame, head.size)
+            request = read_request(handler.request_class, head.api_version, frame, head.size)
         except FormatError as error:
             return self._drop_client(
                 client, f"a frame of {len(frame)} bytes is no request: {error}"
@@ -190,7 +185,7 @@ class BrokerNode:
             api=handler.api,
             version=head.api_version,
             client=client,
-            request=request,
+            body=request,
             now=now,
             size=len(frame),
             write_response=partial(self._write_response, client, handler.api, head),
@@ -215,19 +210,19 @@ class BrokerNode:
             return
         self._commands.append(WriteResponse(client.connection, _LENGTH.pack(len(reply)) + reply))
 
-    def _dispatch(self, handler: Handler, call: ServerRequest) -> None:
+    def _dispatch(self, handler: AnyHandler, call: AnyRequest) -> None:
         answer = partial(self._run_handler, handler, call)
         if not self.faults.intercept(handler, call, answer):
             answer()
 
-    def _run_handler(self, handler: Handler, call: ServerRequest) -> None:
+    def _run_handler(self, handler: AnyHandler, call: AnyRequest) -> None:
         try:
             handler.handle(self.context, call)
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
             self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
-            call.answer(handler.error_response(call, Code.UNKNOWN))
+            call.respond(handler.error_response(call, Code.UNKNOWN))
 
-    def _find_handler(self, head: RequestHeader) -> Handler | None:
+    def _find_handler(self, head: RequestHeader) -> AnyHandler | None:
         handler = self._handlers.get(head.api_key)
         return (
             handler if handler is not None and handler.supports_version(head.api_version) else None
@@ -241,17 +236,17 @@ class BrokerNode:
                 client, f"API {head.api_key} version {head.api_version} is not offered"
             )
         reply = partial(self._write_response, client, Api.API_VERSIONS, header_as_version_0(head))
-        call = ServerRequest(
+        call: AnyRequest = ServerRequest(
             api=Api.API_VERSIONS,
             version=0,
             client=client,
-            request=None,
+            body=ApiVersionsRequest(),
             now=0,
             size=0,
             write_response=reply,
             drop_connection=partial(self._drop_client, client),
         )
-        return call.answer(versions.error_response(call, Code.UNSUPPORTED_VERSION))
+        return call.respond(versions.error_response(call, Code.UNSUPPORTED_VERSION))
 
     def _write_response(
         self, client: ClientSession, api: Api, head: RequestHeader, response: Message | None

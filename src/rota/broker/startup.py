@@ -17,7 +17,7 @@ from secrets import token_bytes, token_urlsafe
 from types import MappingProxyType
 
 from rota.broker.config import ServerProperties
-from rota.broker.dispatch import INFO, WARNING, Handler, HandlerContext
+from rota.broker.dispatch import INFO, WARNING, AnyHandler, HandlerContext
 from rota.broker.faults import FaultInjector
 from rota.broker.groups import GroupCoordinatorService
 from rota.broker.handlers import (
@@ -94,7 +94,7 @@ class BrokerInstance:
             self.lock.release()
 
 
-def all_handlers() -> dict[int, Handler]:
+def all_handlers() -> dict[int, AnyHandler]:
     """Returns every handler by API key."""
     return {each.api: each for module in HANDLER_MODULES for each in module.HANDLERS}
 
@@ -212,7 +212,7 @@ def _build_node(  # noqa: PLR0913, as above
     return BrokerNode(parts, offered, faults=FaultInjector(alarms), login_needed=users is not None)
 
 
-def _advertised_versions(offered: Iterable[Handler]) -> dict[int, tuple[int, int]]:
+def _advertised_versions(offered: Iterable[AnyHandler]) -> dict[int, tuple[int, int]]:
     """What clients are told of each API: the lowest and the highest version."""
     return {
         each.api: (

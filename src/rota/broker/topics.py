@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from rota.broker.log_manager import LogManager, StorageContext
-from rota.broker.storage.catalog import Catalog, TopicEntry
+from rota.broker.storage.catalog import TopicEntry
 from rota.broker.storage.checkpoint import create_partition_folder
 from rota.broker.storage.disk import Disk
 from rota.broker.storage.file_records import DecodeBudget
@@ -44,16 +44,16 @@ from rota.engine.model.text import (
 )
 from rota.errors import Code, DiskError, InputError, Refused
 
-#: What a partition's folder has.
+#: Names of the files in a partition's folder.
 PARTITION_FILE = re.compile(
     r"\d{20}\.(log|index|timeindex|snapshot|txnindex)"
     r"|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?"
 )
 
-#: A topic has no more, and one request makes no more; each is a folder of files.
+#: Limit of partitions of a topic, and of those that one request creates; each is a folder.
 MAX_TOPIC_PARTITIONS = 10_000
 
-#: One request makes no more topics: nobody else is served meanwhile.
+#: Limit of topics that one request creates: meanwhile no other request is served.
 MAX_TOPICS_PER_REQUEST = 2_000
 
 
@@ -63,33 +63,29 @@ class Topic:
 
     name: str
     id: bytes
-    #: Its own settings: Kafka's keys, and values as they were given.
+    #: Its own configs: Kafka's keys, and unparsed values.
     overrides: Mapping[str, str]
-    #: What holds for it.
+    #: With the broker's defaults.
     config: TopicConfig
     logs: list[Log]
 
     @property
     def partition_count(self) -> int:
-        """How many it has."""
         return len(self.logs)
 
     @property
     def is_internal(self) -> bool:
-        """It is the broker's own."""
         return self.name in INTERNAL_TOPICS
 
 
 class NewTopic(NamedTuple):
-    """A topic to be created."""
-
     name: str
     partition_count: int
     overrides: Mapping[str, str]
 
 
 def check_partition_count(partitions: int) -> None:
-    """Raises Refused if a topic cannot have so many partitions."""
+    """Raises Refused if a topic cannot have this number of partitions."""
     if partitions < 1:
         raise Refused(Code.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions")
     if partitions > MAX_TOPIC_PARTITIONS:
@@ -100,7 +96,7 @@ def check_partition_count(partitions: int) -> None:
 
 
 def check_partition_increase(topic: Topic, count: int) -> None:
-    """Raises Refused if a topic cannot be given more partitions up to this many."""
+    """Raises Refused if partitions cannot be added up to this number."""
     if topic.name == CONSUMER_OFFSETS_TOPIC:
         text = (
             f"{CONSUMER_OFFSETS_TOPIC} keeps its {topic.partition_count} partitions: they say "
@@ -116,83 +112,76 @@ def check_partition_increase(topic: Topic, count: int) -> None:
 
 
 def make_empty_log(
-    means: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
+    context: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
 ) -> Log:
     """A partition's log without records."""
     return Log.create_without_files(
-        means.disk,
+        context.disk,
         folder,
         topic_id,
         config,
         now=now,
-        report=means.report,
-        expiration=means.config.producer_expiration,
+        report=context.report,
+        expiration=context.config.producer_expiration,
     )
 
 
 def deleted_folder_name(name: str, partition: int, topic_id: bytes) -> str:
-    """What a partition's folder is called once its topic is deleted, as in Kafka."""
+    """The name of a partition's folder after its topic is deleted, as in Kafka."""
     end = f"-{partition}.{topic_id.hex()}-delete"
     return name[: 255 - len(end)] + end
 
 
 def is_empty_partition(disk: Disk, folder: str) -> bool:
-    """Is it a partition's folder, with files, but without a record?"""
+    """True for a partition's folder with files, but without a record."""
     names = disk.list_names(folder)
     if not names or any(PARTITION_FILE.fullmatch(name) is None for name in names):
         return False
     return not any(disk.size(f"{folder}/{name}") for name in names if name.endswith(".log"))
 
 
-#: Is told that a partition has something new: records, another start, or its end.
+#: Called after an append, a new log start, or a deletion of the partition.
 PartitionWatcher: TypeAlias = Callable[[], None]
 
 
 class Topics:
     """All topics. :func:`rota.broker.startup.open_topics` opens them from a data folder."""
 
-    def __init__(self, means: StorageContext, topics: Iterable[Topic]) -> None:
-        #: What holds for topics without settings of their own.
-        self.defaults = means.defaults
-        self._context = means
-        self._disk = means.disk
-        self._folder = means.folder
-        self._catalog = means.folder.catalog
-        self._config = means.config
-        #: Gives an id for a topic that is to be made.
-        self.new_id = means.new_id
-        self._report = means.report
+    def __init__(self, context: StorageContext, topics: Iterable[Topic]) -> None:
+        #: Configs of topics without overrides.
+        self.defaults = context.defaults
+        self._context = context
+        self._disk = context.disk
+        self._folder = context.folder
+        self._catalog = context.folder.catalog
+        self._config = context.config
+        self.new_id = context.new_id
+        self._report = context.report
         self._topics = {topic.name: topic for topic in sorted(topics, key=lambda each: each.name)}
         self._by_id = {topic.id: topic for topic in self._topics.values()}
         self._unified = {unify_collision_characters(name): name for name in self._topics}
         self._watchers: dict[tuple[str, int], list[PartitionWatcher]] = {}
         self._deletion_watchers: list[Callable[[Topic, int], None]] = []
-        self.log_manager = LogManager(means, self._logs)
-
-    # What there is
+        self.log_manager = LogManager(context, self._logs)
 
     @property
     def cluster_id(self) -> str:
-        """What clients know this broker's cluster by."""
         return self._folder.cluster_id
 
     def __iter__(self) -> Iterator[Topic]:
-        """By name, in order."""
+        """Iterates in the order of names."""
         return iter(self._topics.values())
 
     def __len__(self) -> int:
         return len(self._topics)
 
     def get(self, name: str) -> Topic | None:
-        """The topic of this name, if there is one."""
         return self._topics.get(name)
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of this id, if there is one."""
         return self._by_id.get(topic_id)
 
     def get_log(self, name: str, partition: int) -> Log | None:
-        """A partition's log, if there is such a partition."""
         topic = self._topics.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
@@ -203,31 +192,26 @@ class Topics:
             for partition, log in enumerate(topic.logs):
                 yield topic.name, partition, log
 
-    # Their records
+    # Records
 
     def append(
-        self,
-        name: str,
-        partition: int,
-        batch: Bytes,
-        now: int,
-        allowance: DecodeBudget | None = None,
+        self, name: str, partition: int, batch: Bytes, now: int, budget: DecodeBudget | None = None
     ) -> LogAppendInfo:
-        """Stores a batch as a producer sent it, and tells those who wait for one.
+        """Appends a producer's batch, and calls the watchers of the partition.
 
-        :param allowance: for looking at its records; by default that of the batch alone
+        :param budget: limit for decoding the batch; by default that of the batch alone
         :raises Refused: the batch is wrong, or there is no such partition
-        :raises DiskError: it could not be written; nothing of it remains
+        :raises DiskError: the batch could not be written; nothing remains of it
         """
         log = self._existing_log(name, partition)
-        appended = log.append(batch, now, allowance)
+        appended = log.append(batch, now, budget)
         self._appended(name, partition, log, now)
         return appended
 
     def append_records(
         self, name: str, partition: int, pairs: Iterable[KeyValue], now: int
     ) -> LogAppendInfo:
-        """Stores records of the broker's own as one batch; otherwise as :meth:`append`."""
+        """Appends the broker's own records as one batch, as :meth:`append` does."""
         log = self._existing_log(name, partition)
         appended = log.append_records(pairs, now)
         self._appended(name, partition, log, now)
@@ -238,7 +222,7 @@ class Topics:
         self.delete_records_before_all({(name, partition): offset})
 
     def delete_records_before_all(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """The same for many partitions, by topic and number."""
+        """Deletes the records of many partitions before offsets, by topic and number."""
         for (name, partition), offset in offsets.items():
             self._existing_log(name, partition).advance_log_start(offset)
         with refuse_disk_errors():
@@ -247,11 +231,10 @@ class Topics:
             self._notify_watchers(name, partition)
 
     def watch(self, name: str, partition: int, watcher: PartitionWatcher) -> None:
-        """It is called when the partition gets records, another start, or is deleted."""
+        """Calls a function after each append, new log start, or deletion of the partition."""
         self._watchers.setdefault((name, partition), []).append(watcher)
 
     def unwatch(self, name: str, partition: int, watcher: PartitionWatcher) -> None:
-        """It is not called any more; nothing happens if it was not."""
         watchers = self._watchers.get((name, partition), [])
         if watcher in watchers:
             watchers.remove(watcher)
@@ -259,7 +242,7 @@ class Topics:
             self._watchers.pop((name, partition), None)
 
     def on_deleted(self, watcher: Callable[[Topic, int], None]) -> None:
-        """It is called with every topic that was deleted, and the time."""
+        """Calls a function with each deleted topic and the time."""
         self._deletion_watchers.append(watcher)
 
     def _existing_log(self, name: str, partition: int) -> Log:
@@ -280,10 +263,10 @@ class Topics:
         for watcher in tuple(self._watchers.get((name, partition), ())):
             watcher()
 
-    # Changing them
+    # Changes
 
     def check_name(self, name: str) -> None:
-        """Raises Refused if a topic of this name cannot be made."""
+        """Raises Refused if a topic of this name cannot be created."""
         if (problem := find_topic_name_problem(name)) is not None:
             raise Refused(Code.INVALID_TOPIC_EXCEPTION, problem)
         if name == CLUSTER_METADATA_TOPIC:
@@ -297,82 +280,77 @@ class Topics:
             )
 
     def check_settings(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """What would hold for a topic with these settings; raises Refused if it cannot have one."""
+        """Returns the config with these overrides; raises Refused if one is invalid."""
         try:
             return parse_topic_config(overrides, self.defaults)
         except InputError as error:
             raise Refused(Code.INVALID_CONFIG, str(error)) from error
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str], now: int) -> Topic:
-        """Makes a topic.
+        """Creates a topic.
 
-        :raises Refused: it cannot be called so, exists, has wrong settings, or the disk refuses
+        :raises Refused: the name or a config is invalid, the topic exists, or the disk fails
         """
         return _single_outcome(self.create_all([NewTopic(name, partitions, overrides)], now))
 
     def create_all(self, wanted: Iterable[NewTopic], now: int) -> list[Topic | Refused]:
-        """Makes topics; gives each, or why it was not made."""
-        there = self._folder_names()
-        plans = [partial(self._prepare_creation, each, there, now) for each in wanted]
-        outcomes = apply_changes(self._catalog, plans, self.log_manager.forget_checkpoints)
+        """Creates topics; returns each one, or its error."""
+        folders = self._folder_names()
+        plans = [partial(self._prepare_creation, each, folders, now) for each in wanted]
+        outcomes = self._apply_changes(plans, self.log_manager.forget_checkpoints)
         self._topics = dict(sorted(self._topics.items()))
         return outcomes
 
-    def _prepare_creation(
-        self, wanted: NewTopic, there: frozenset[str], now: int
-    ) -> TopicChange[Topic]:
+    def _prepare_creation(self, wanted: NewTopic, folders: frozenset[str], now: int) -> TopicChange:
         name = wanted.name
         self.check_name(name)
         config = self.check_settings(wanted.overrides)
         check_partition_count(wanted.partition_count)
         overrides = MappingProxyType(dict(wanted.overrides))
         topic = Topic(name=name, id=self.new_id(), overrides=overrides, config=config, logs=[])
-        growth = self._prepare_increase(topic, wanted.partition_count, there, now)
-        self._unified[unify_collision_characters(name)] = (
-            name  # for the next one of the request, too
-        )
+        increase = self._prepare_increase(topic, wanted.partition_count, folders, now)
+        unified = unify_collision_characters(name)
+        self._unified[unified] = name  # so that the next topic of the request cannot collide
 
         def undo() -> None:
-            del self._unified[unify_collision_characters(name)]
-            growth.undo()
+            del self._unified[unified]
+            increase.undo()
 
         def done() -> None:
-            growth.done()
+            increase.done()
             self._topics[name] = self._by_id[topic.id] = topic
 
-        return replace(growth, undo=undo, done=done)
+        return replace(increase, undo=undo, done=done)
 
     def create_partitions(self, name: str, count: int, now: int) -> Topic:
-        """Gives a topic more partitions, so that it has ``count``.
+        """Adds partitions to a topic, up to ``count``.
 
-        :raises Refused: there is no such topic, it has as many or more, or the disk refuses
+        :raises Refused: there is no such topic, it has as many or more, or the disk fails
         """
         return _single_outcome(self.create_partitions_all({name: count}, now))
 
     def create_partitions_all(self, counts: Mapping[str, int], now: int) -> list[Topic | Refused]:
-        """Gives topics more partitions; gives each topic, or why it has no more than before."""
-        there = self._folder_names()
+        """Adds partitions to topics; returns each topic, or its error."""
+        folders = self._folder_names()
 
-        def growth(name: str, count: int) -> TopicChange[Topic]:
-            topic = self._existing_topic(name)
+        def prepare(name: str, count: int) -> TopicChange:
+            topic = find_topic(self, name)
             check_partition_increase(topic, count)
-            return self._prepare_increase(topic, count, there, now)
+            return self._prepare_increase(topic, count, folders, now)
 
-        plans = [partial(growth, name, count) for name, count in counts.items()]
-        return apply_changes(self._catalog, plans, _save_nothing_else)
+        return self._apply_changes([partial(prepare, *each) for each in counts.items()])
 
     def _prepare_increase(
-        self, topic: Topic, count: int, there: frozenset[str], now: int
-    ) -> TopicChange[Topic]:
-        """Partitions up to this many; only the last one has a folder, to say how many there are."""
-        numbers = range(topic.partition_count, count)
+        self, topic: Topic, count: int, folders: frozenset[str], now: int
+    ) -> TopicChange:
+        """Adds partitions up to ``count``; the folder of the last one shows their number."""
         logs = [
             make_empty_log(self._context, f"{topic.name}-{number}", topic.id, topic.config, now)
-            for number in numbers
+            for number in range(topic.partition_count, count)
         ]
         last = logs[-1].folder
         for log in logs:
-            if log.folder in there:
+            if log.folder in folders:
                 self._remove_leftover_folder(log.folder)
         try:
             create_partition_folder(self._disk, last, topic.id)
@@ -381,7 +359,6 @@ class Topics:
             raise
         return TopicChange(
             topic=topic,
-            name=topic.name,
             entry=TopicEntry(
                 name=topic.name, id=topic.id, partitions=count, overrides=topic.overrides
             ),
@@ -390,21 +367,20 @@ class Topics:
         )
 
     def configure(self, name: str, overrides: Mapping[str, str], now: int) -> Topic:
-        """Gives a topic these settings in place of those it had of its own.
+        """Replaces a topic's own configs.
 
-        :raises Refused: there is no such topic, a setting is wrong, or the disk refuses
+        :raises Refused: there is no such topic, a config is invalid, or the disk fails
         """
         return _single_outcome(self.configure_all({name: overrides}, now))
 
     def configure_all(
         self, settings: Mapping[str, Mapping[str, str]], now: int
     ) -> list[Topic | Refused]:
-        """Gives topics other settings; gives each topic, or why it keeps its own."""
-        plans = [partial(self._prepare_config, *each) for each in settings.items()]
-        return apply_changes(self._catalog, plans, _save_nothing_else)
+        """Replaces the configs of topics; returns each topic, or its error."""
+        return self._apply_changes([partial(self._prepare_config, *e) for e in settings.items()])
 
-    def _prepare_config(self, name: str, overrides: Mapping[str, str]) -> TopicChange[Topic]:
-        topic = self._existing_topic(name)
+    def _prepare_config(self, name: str, overrides: Mapping[str, str]) -> TopicChange:
+        topic = find_topic(self, name)
         config = self.check_settings(overrides)
 
         def done() -> None:
@@ -416,50 +392,92 @@ class Topics:
         entry = TopicEntry(
             name=name, id=topic.id, partitions=topic.partition_count, overrides=overrides
         )
-        return TopicChange(topic=topic, name=name, entry=entry, undo=lambda: None, done=done)
+        return TopicChange(topic=topic, entry=entry, undo=lambda: None, done=done)
 
     def delete(self, name: str, now: int) -> None:
         """Deletes a topic with all its records.
 
-        :raises Refused: there is no such topic, or the disk refuses
+        :raises Refused: there is no such topic, or the disk fails
         """
         _single_outcome(self.delete_all([name], now))
 
     def delete_all(self, names: Iterable[str], now: int) -> list[Topic | Refused]:
-        """Deletes topics with all their records; gives each, or why it is still there."""
-        asked, there = tuple(names), self._folder_names()
-        self.log_manager.stop_compaction(frozenset(asked))
-        plans = [partial(self._prepare_deletion, name, there, now) for name in asked]
-        return apply_changes(self._catalog, plans, _save_nothing_else)
+        """Deletes topics with all their records; returns each one, or its error."""
+        wanted, folders = tuple(names), self._folder_names()
+        self.log_manager.stop_compaction(frozenset(wanted))
+        plans = [partial(self._prepare_deletion, name, folders, now) for name in wanted]
+        return self._apply_changes(plans)
 
-    def _prepare_deletion(self, name: str, there: frozenset[str], now: int) -> TopicChange[Topic]:
-        topic = self._existing_topic(name)
-        folders = {
+    def _prepare_deletion(self, name: str, folders: frozenset[str], now: int) -> TopicChange:
+        topic = find_topic(self, name)
+        renamed = {
             log.folder: deleted_folder_name(name, number, topic.id)
             for number, log in enumerate(topic.logs)
-            if log.offline is None and (log.has_files or log.folder in there)
+            if log.offline is None and (log.has_files or log.folder in folders)
         }
-        self._rename(folders)
+        self._rename(renamed)
 
         def done() -> None:
             del self._topics[name], self._by_id[topic.id]
             self._unified.pop(unify_collision_characters(name), None)
             self.log_manager.forget_topic(name, topic.logs)
-            self.log_manager.schedule_removal(folders.values(), now)
-            for deleted in self._deletion_watchers:
-                deleted(topic, now)
+            self.log_manager.schedule_removal(renamed.values(), now)
+            for watcher in self._deletion_watchers:
+                watcher(topic, now)
             for number in range(topic.partition_count):
                 self._notify_watchers(name, number)
 
-        back = {deleted: folder for folder, deleted in folders.items()}
-        return TopicChange(
-            topic=topic, name=name, entry=None, undo=lambda: self._rename(back), done=done
-        )
+        back = {deleted: folder for folder, deleted in renamed.items()}
+        return TopicChange(topic=topic, entry=None, undo=lambda: self._rename(back), done=done)
+
+    def _apply_changes(
+        self,
+        plans: Iterable[PrepareChange],
+        save_first: Callable[[frozenset[str]], None] = lambda _: None,
+    ) -> list[Topic | Refused]:
+        """Prepares every change, saves the catalogue once, and returns each topic or its error.
+
+        :param save_first: called with the topics' names before the catalogue is saved
+        """
+        prepared = [self._try_prepare(plan) for plan in plans]
+        changes = [each for each in prepared if isinstance(each, TopicChange)]
+        refusal = self._save_changes(changes, save_first) if changes else None
+        if refusal is None:
+            for change in changes:
+                change.done()
+        return [each if isinstance(each, Refused) else refusal or each.topic for each in prepared]
+
+    @staticmethod
+    def _try_prepare(plan: PrepareChange) -> TopicChange | Refused:
+        try:
+            with refuse_disk_errors():
+                return plan()
+        except Refused as error:
+            return error
+
+    def _save_changes(
+        self, changes: list[TopicChange], save_first: Callable[[frozenset[str]], None]
+    ) -> Refused | None:
+        try:
+            with refuse_disk_errors():
+                try:
+                    save_first(frozenset(change.topic.name for change in changes))
+                    self._catalog.change_topics(
+                        put=[change.entry for change in changes if change.entry is not None],
+                        remove=[change.topic.name for change in changes if change.entry is None],
+                    )
+                except DiskError:
+                    for change in reversed(changes):
+                        change.undo()
+                    raise
+        except Refused as error:
+            return error
+        return None
 
     def get_or_create_journal(self, now: int) -> Topic:
         """Returns the topic ``__consumer_offsets``; creates it on first use.
 
-        :raises Refused: the disk refuses
+        :raises Refused: the disk fails
         """
         if (topic := self._topics.get(CONSUMER_OFFSETS_TOPIC)) is not None:
             return topic
@@ -469,26 +487,19 @@ class Topics:
         return self.create(CONSUMER_OFFSETS_TOPIC, self._config.offsets_partitions, overrides, now)
 
     def new_producer_id(self) -> int:
-        """One that no producer ever had.
+        """Returns an id that no producer ever had.
 
-        :raises Refused: the disk refuses
+        :raises Refused: the disk fails
         """
         with refuse_disk_errors():
             return self._catalog.new_producer_id()
 
-    def _existing_topic(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return topic
-
     def _folder_names(self) -> frozenset[str]:
-        """The names in the data folder."""
         with refuse_disk_errors():
             return frozenset(self._disk.list_names(""))
 
     def _remove_leftover_folder(self, folder: str) -> None:
-        """Removes an empty partition's folder that is of no topic."""
+        """Removes the folder of an empty partition that belongs to no topic."""
         self._remove_empty(folder)
         if self._disk.list_names(folder):
             raise Refused(
@@ -504,7 +515,7 @@ class Topics:
                 self._report(f"{folder}: could not be removed: {error}")
 
     def _rename(self, folders: Mapping[str, str]) -> None:
-        """Gives folders other names, or none of them."""
+        """Renames all folders, or none."""
         done: list[str] = []
         try:
             for folder, new in folders.items():
@@ -515,14 +526,12 @@ class Topics:
                 self._disk.rename(folders[folder], folder)
             raise
 
-    # The end
-
     def run_maintenance(self, now: int) -> None:
-        """Does all that is done from time to time: retention, flushes, checkpoints, removals."""
+        """Runs retention, flushes, checkpoints and removals."""
         self.log_manager.run_all(now)
 
     def close(self, now: int) -> None:
-        """Stops clean: everything is on the disk, and the next start need not scan the logs.
+        """Syncs everything and marks a clean shutdown, so that the next start skips recovery.
 
         :raises DiskError: that failed; the next start recovers
         """
@@ -543,7 +552,7 @@ class Topics:
         if problem is not None:
             raise problem
         failed = [log.folder for _, _, log in self._logs() if log.failed is not None]
-        if failed:  # what such a log has on the disk is not known
+        if failed:  # the content of their files is unknown
             self._report(
                 f"the next start reads the logs, for some have failed: {list_first_names(failed)}"
             )
@@ -558,74 +567,19 @@ def _single_outcome(outcomes: list[Topic | Refused]) -> Topic:
     return outcome
 
 
-def _save_nothing_else(_: frozenset[str]) -> None:
-    """Nothing else is saved before the catalogue."""
-
-
-TopicT = TypeVar("TopicT")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicChange(Generic[TopicT]):
-    """A prepared change of a topic that the catalogue does not contain yet."""
+class TopicChange:
+    """A prepared change of a topic that is not in the catalogue yet."""
 
-    topic: TopicT
-    name: str
-    #: What the catalogue has from now on; None: it has no such topic any more.
+    topic: Topic
+    #: The new entry of the catalogue; None: the topic is removed from it.
     entry: TopicEntry | None
     undo: Callable[[], None]
     done: Callable[[], None]
 
 
-#: Prepares a change; raises Refused or DiskError, and then has left nothing behind.
-PrepareChange: TypeAlias = Callable[[], TopicChange[TopicT]]
-
-
-def apply_changes(
-    catalog: Catalog,
-    plans: Iterable[PrepareChange[TopicT]],
-    first: Callable[[frozenset[str]], None],
-) -> list[TopicT | Refused]:
-    """Prepares every change, saves the catalogue once, and returns for each the topic or why it was
-    refused.
-
-    :param first: saves what must be saved before the catalogue, for topics of these names
-    """
-    found = [_prepare_change(plan) for plan in plans]
-    changes = [each for each in found if isinstance(each, TopicChange)]
-    refusal = _save_changes(catalog, changes, first) if changes else None
-    if refusal is None:
-        for change in changes:
-            change.done()
-    return [each if isinstance(each, Refused) else refusal or each.topic for each in found]
-
-
-def _prepare_change(plan: PrepareChange[TopicT]) -> TopicChange[TopicT] | Refused:
-    try:
-        with refuse_disk_errors():
-            return plan()
-    except Refused as error:
-        return error
-
-
-def _save_changes(
-    catalog: Catalog, changes: list[TopicChange[TopicT]], first: Callable[[frozenset[str]], None]
-) -> Refused | None:
-    try:
-        with refuse_disk_errors():
-            try:
-                first(frozenset(change.name for change in changes))
-                catalog.change_topics(
-                    put=[change.entry for change in changes if change.entry is not None],
-                    remove=[change.name for change in changes if change.entry is None],
-                )
-            except DiskError:
-                for change in reversed(changes):
-                    change.undo()
-                raise
-    except Refused as error:
-        return error
-    return None
+#: Prepares a change. If it raises Refused or DiskError, it leaves nothing behind.
+PrepareChange: TypeAlias = Callable[[], TopicChange]
 
 
 @contextmanager
@@ -637,15 +591,12 @@ def refuse_disk_errors() -> Iterator[None]:
         raise Refused(Code.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
-#: A client that knows no epoch, or does not want it checked.
+#: The epoch of a client that does not want it checked.
 NO_LEADER_EPOCH = -1
 
 
 def find_topic(topics: Topics, name: str) -> Topic:
-    """The topic of a name.
-
-    :raises Refused: there is none
-    """
+    """Returns a topic; raises Refused if it does not exist."""
     found = topics.get(name)
     if found is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
@@ -653,10 +604,7 @@ def find_topic(topics: Topics, name: str) -> Topic:
 
 
 def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
-    """The topic of an id (KIP-516).
-
-    :raises Refused: there is none
-    """
+    """Returns a topic by its id (KIP-516); raises Refused if it does not exist."""
     found = topics.get_by_id(topic_id)
     if found is None:
         shown = urlsafe_b64encode(topic_id).decode().rstrip("=")
@@ -665,10 +613,7 @@ def find_topic_by_id(topics: Topics, topic_id: bytes) -> Topic:
 
 
 def find_log(topic: Topic, partition: int) -> Log:
-    """The log of a topic's partition.
-
-    :raises Refused: it has no such partition, or that is offline
-    """
+    """Returns the log of a partition; raises Refused if it does not exist or is offline."""
     if not 0 <= partition < len(topic.logs):
         raise Refused(
             Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -680,10 +625,7 @@ def find_log(topic: Topic, partition: int) -> Log:
 
 
 def check_leader_epoch(log: Log, epoch: int) -> None:
-    """Checks that the client and the broker have the same leader epoch (KIP-320).
-
-    :raises Refused: they differ
-    """
+    """Raises Refused if the client has another leader epoch than the broker (KIP-320)."""
     current = log.epochs.latest
     if epoch in {NO_LEADER_EPOCH, current}:
         return

@@ -30,7 +30,7 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
-from rota.engine.simulator.rebalances import LEAVE_PREFIX, POLLED_LATE, SimulatedRebalance
+from rota.engine.simulator.rebalances import SimulatedRebalance
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
     CoordinatorDownEvent,
@@ -202,9 +202,6 @@ loads: the fewest and the most partitions of a member at the end
 stopped: time without a reader, summed over partitions; worst: the longest stop of one partition
 idle: the largest number of members without partitions"""
 
-#: Reasons that say no more than that a member joins.
-NEW_MEMBER_REASONS = ("the member is new", "the member has been given its id")
-
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
     """Prints the timeline, the rebalances, and a summary."""
@@ -333,20 +330,13 @@ def _print_partitions(simulation: Simulation, limit: int | None) -> None:
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
-    """Returns the coordinator's reason in short, and which members the rebalance waited for."""
-    text = rebalance.reason.rpartition(" (group was ")[0] or rebalance.reason
-    event, _, reason = text.partition("; its reason: ")
-    leaver = event.removeprefix(LEAVE_PREFIX)
-    if leaver != event and ", " not in leaver:
-        event = f"member {leaver} {'polled too late' if reason == POLLED_LATE else 'leaves'}"
-    elif reason and reason not in NEW_MEMBER_REASONS:
-        event = f"{event}: {reason}"
+    """Returns why a rebalance began, and which members it waited for."""
     waits = (
         f"waited {wait.time / 1000:.0f}s for {join_first_names(wait.members) or 'the assignment'}, "
         f"which {wait.why}"
         for wait in rebalance.waits
     )
-    return "; ".join((event, *waits))
+    return "; ".join((rebalance.reason, *waits))
 
 
 def _simulation_summary(simulation: Simulation) -> str:

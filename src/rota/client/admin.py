@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar
 
 from rota.client import group_description
 from rota.client.cluster import ClusterClient
@@ -55,13 +55,13 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, InputError, Refused, UnknownTopic, Unreachable
 from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 
-#: Requests under way.
+#: Requests in flight.
 MAX_IN_FLIGHT = 50
 
 #: Groups in one request.
 GROUPS_PER_REQUEST = 200
 
-#: Partitions whose lag is looked up in time too, unless more are asked for.
+#: Default limit of partitions whose lag is looked up in time.
 MAX_AGE_LOOKUPS = 1_000
 
 #: The type of groups that the broker assigns (KIP-848).
@@ -71,12 +71,14 @@ COORDINATOR_CODES = frozenset(
     {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
 )
 
-#: How ListOffsets is asked for the ends of a log.
+#: Timestamps of ListOffsets for the start and the end of a log.
 EARLIEST, LATEST = -2, -1
 
 S = TypeVar("S")
 
 T = TypeVar("T")
+
+ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class GroupList:
     """The groups of a cluster, each where it was found."""
 
     groups: Mapping[str, tuple[ListedGroup, BrokerMetadata]]
-    #: Why brokers that did not answer did not; their groups are missing.
+    #: Errors of brokers without a response; their groups are missing.
     unanswered: tuple[str, ...] = ()
 
 
@@ -110,66 +112,65 @@ class Admin:
         """
         metadata = await self._client.refresh((), deadline=self._deadline)
         nodes = sorted(metadata.brokers.values())
-        answers = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
+        results = await asyncio.gather(*map(self._listed_by, nodes), return_exceptions=True)
         groups: dict[str, tuple[ListedGroup, BrokerMetadata]] = {}
-        silent: list[str] = []
-        for node, answer in zip(nodes, answers, strict=True):
-            if isinstance(answer, Unreachable):
-                silent.append(str(answer))
-            elif isinstance(answer, BaseException):
-                raise answer
+        unreachable: list[str] = []
+        for node, listed in zip(nodes, results, strict=True):
+            if isinstance(listed, Unreachable):
+                unreachable.append(str(listed))
+            elif isinstance(listed, BaseException):
+                raise listed
             else:
-                groups.update({each.group: (each, node) for each in answer})
-        if len(silent) == len(nodes):
-            raise Unreachable("; ".join(silent) or "the cluster names no brokers")
-        return GroupList(groups=dict(sorted(groups.items())), unanswered=tuple(silent))
+                groups.update({each.group: (each, node) for each in listed})
+        if len(unreachable) == len(nodes):
+            raise Unreachable("; ".join(unreachable) or "the cluster names no brokers")
+        return GroupList(groups=dict(sorted(groups.items())), unanswered=tuple(unreachable))
 
     async def _listed_by(self, node: BrokerMetadata) -> tuple[ListedGroup, ...]:
-        reply = cast(ListGroupsResult, await self._ask_node(node, ListGroups()))
-        if reply.code:
-            raise group_request_error(reply.code, f"broker {node.id} does not list its groups")
-        return reply.groups
+        result = await self._ask_node(node, ListGroups(), ListGroupsResult)
+        if result.code:
+            raise group_request_error(result.code, f"broker {node.id} does not list its groups")
+        return result.groups
 
     async def describe_groups(self, listing: GroupList) -> list[GroupDescription]:
-        """All of them, by name."""
-        lots: dict[tuple[BrokerMetadata, str], list[str]] = {}
+        """Describes all groups of a list, in the same order."""
+        by_node: dict[tuple[BrokerMetadata, str], list[str]] = {}
         for listed, node in listing.groups.values():
-            lots.setdefault((node, listed.group_type or CLASSIC), []).append(listed.group)
-        found = await self._run_limited(
-            lambda lot: self._described_by(*lot),
+            by_node.setdefault((node, listed.group_type or CLASSIC), []).append(listed.group)
+        described = await self._run_limited(
+            lambda chunk: self._described_by(*chunk),
             [
-                (node, kind, names[start : start + GROUPS_PER_REQUEST])
-                for (node, kind), names in lots.items()
+                (node, group_type, names[start : start + GROUPS_PER_REQUEST])
+                for (node, group_type), names in by_node.items()
                 for start in range(0, len(names), GROUPS_PER_REQUEST)
             ],
         )
-        by_name = {each.group: each for lot in found for each in lot}
+        by_name = {each.group: each for chunk in described for each in chunk}
         return [
             by_name.get(name) or group_description.describe_listed_group(listed, node)
             for name, (listed, node) in listing.groups.items()
         ]
 
     async def _described_by(
-        self, node: BrokerMetadata, kind: str, names: Sequence[str]
+        self, node: BrokerMetadata, group_type: str, names: Sequence[str]
     ) -> list[GroupDescription]:
         where = f"{node.id} ({node.address})"
-        if kind == CLASSIC:
+        if group_type == CLASSIC:
             request = DescribeGroups(groups=tuple(names))
-            reply = cast(DescribeGroupsResult, await self._ask_node(node, request))
+            result = await self._ask_node(node, request, DescribeGroupsResult)
             return [
                 group_description.describe_classic_group(each, where)
                 if each.code not in COORDINATOR_CODES
                 else await self.describe_group(each.group)
-                for each in reply.groups
+                for each in result.groups
                 if not each.code or each.code in COORDINATOR_CODES
             ]
-        if kind == CONSUMER_GROUP_TYPE:
+        if group_type == CONSUMER_GROUP_TYPE:
             message = ConsumerGroupDescribeRequest(group_ids=list(names))
-            sent = self._client.send(
-                Api.CONSUMER_GROUP_DESCRIBE, message, node=node.id, deadline=self._deadline
-            )
             try:
-                response = await sent
+                response = await self._client.send(
+                    Api.CONSUMER_GROUP_DESCRIBE, message, node=node.id, deadline=self._deadline
+                )
             except Refused:
                 return []
             return [
@@ -180,11 +181,11 @@ class Admin:
         return []
 
     async def describe_group(self, group: str, *, otherwise: str = "") -> GroupDescription:
-        """One group, by name, from its coordinator.
+        """Describes one group, from its coordinator.
 
-        :param otherwise: what the error adds for a user who did not mean an existing group
-        :raises InputError: there is none of this name; near ones are named
-        :raises AuthorizationFailed: it must not be looked at
+        :param otherwise: a hint that the error ends with
+        :raises InputError: the group does not exist; the message names similar ones
+        :raises AuthorizationFailed: no permission for the group
         """
         found = await self.find_group(group)
         if found is not None:
@@ -202,11 +203,8 @@ class Admin:
         """Describes one group, from its coordinator; None if it does not exist."""
         coordinator = await self._client.find_coordinator(group, self._deadline)
         where = f"{coordinator.node.id} ({coordinator.node.address})"
-        reply = cast(
-            DescribeGroupsResult,
-            await self._ask_coordinator(group, DescribeGroups(groups=(group,))),
-        )
-        found = reply.groups[0]
+        request = DescribeGroups(groups=(group,))
+        found = (await self._ask_coordinator(group, request, DescribeGroupsResult)).groups[0]
         if not found.code and found.state != DEAD:
             return group_description.describe_classic_group(found, where)
         if found.code not in {Code.NONE, Code.GROUP_ID_NOT_FOUND}:
@@ -236,13 +234,10 @@ class Admin:
     # Offsets
 
     async def fetch_committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed."""
-        reply = cast(
-            OffsetFetchResult, await self._ask_coordinator(group, OffsetFetch(group=group))
-        )
-        if reply.code:
-            raise group_request_error(reply.code, f"the offsets of group {group!r} cannot be read")
-        return {place: each for place, each in reply.offsets.items() if each is not None}
+        result = await self._ask_coordinator(group, OffsetFetch(group=group), OffsetFetchResult)
+        if result.code:
+            raise group_request_error(result.code, f"the offsets of group {group!r} cannot be read")
+        return {tp: each for tp, each in result.offsets.items() if each is not None}
 
     async def fetch_lags(self, groups: Iterable[GroupDescription]) -> dict[str, list[PartitionLag]]:
         """Returns the lag of every partition that a group has committed or is assigned."""
@@ -286,7 +281,7 @@ class Admin:
     async def offsets_for_time(
         self, partitions: Iterable[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int | None]:
-        """The first offset of each partition whose record is of this time or later."""
+        """The first offset of each partition whose record is not older than a time."""
         found = await self._listed_offsets(dict.fromkeys(partitions, time_ms))
         return {place: None if each is None else each[0] for place, each in found.items()}
 
@@ -304,7 +299,7 @@ class Admin:
     async def add_ages(
         self, standings: Mapping[str, Sequence[PartitionLag]], most: int = MAX_AGE_LOOKUPS
     ) -> dict[str, list[PartitionLag]]:
-        """The same with the age of the first unread record, for those with the largest lag."""
+        """Adds the age of the first unread record, for the partitions with the largest lag."""
         lags = [
             (standing.lag, group, standing.partition)
             for group, listed in standings.items()
@@ -334,7 +329,7 @@ class Admin:
         now = time.time_ns() // 1_000_000
         try:
             return await find_ages(offsets, ends, now, self._listed_offsets)
-        except (Unreachable, Refused):  # the lag in records is known, and is worth to be told
+        except (Unreachable, Refused):  # the lag in records is known, and worth showing
             return {}
 
     async def find_older(
@@ -365,10 +360,10 @@ class Admin:
     # Topics
 
     async def describe_topics(self, names: Iterable[str]) -> ClusterMetadata:
-        """What is known of topics.
+        """Returns the metadata of topics.
 
-        :raises UnknownTopic: one does not exist; near ones are named
-        :raises AuthorizationFailed: one must not be looked at
+        :raises UnknownTopic: one does not exist; the message names similar ones
+        :raises AuthorizationFailed: no permission for one
         """
         wanted = sorted(set(names))
         metadata = await self.fetch_metadata(wanted)
@@ -397,24 +392,22 @@ class Admin:
 
         :raises GroupError: not all were stored; the message names them and why
         """
-        given = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
-        reply = cast(
-            OffsetCommitResult,
-            await self._ask_coordinator(group, OffsetCommit(group=group, offsets=given)),
-        )
-        check_codes(reply.codes, f"group {group!r}: not stored")
+        committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        request = OffsetCommit(group=group, offsets=committed)
+        result = await self._ask_coordinator(group, request, OffsetCommitResult)
+        check_codes(result.codes, f"group {group!r}: not stored")
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """Deletes groups and their offsets; they must have no members.
 
         :raises GroupError: not all were deleted; the message names them and why
         """
-        replies = await self._run_limited(
-            lambda name: self._ask_coordinator(name, DeleteGroups(groups=(name,))), list(groups)
-        )
-        codes: dict[str, Code] = {}
-        for reply in replies:
-            codes.update(cast(DeleteGroupsResult, reply).codes)
+
+        def delete(name: str) -> Awaitable[DeleteGroupsResult]:
+            return self._ask_coordinator(name, DeleteGroups(groups=(name,)), DeleteGroupsResult)
+
+        results = await self._run_limited(delete, groups)
+        codes = {name: code for each in results for name, code in each.codes.items()}
         check_codes(codes, "not deleted")
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
@@ -423,47 +416,55 @@ class Admin:
         :raises GroupError: not all were deleted; the message names them and why
         """
         request = OffsetDelete(group=group, partitions=tuple(partitions))
-        reply = cast(OffsetDeleteResult, await self._ask_coordinator(group, request))
-        if reply.code:
-            raise group_request_error(reply.code, f"offsets of group {group!r} cannot be deleted")
-        check_codes(reply.codes, f"group {group!r}: not deleted")
+        result = await self._ask_coordinator(group, request, OffsetDeleteResult)
+        if result.code:
+            raise group_request_error(result.code, f"offsets of group {group!r} cannot be deleted")
+        check_codes(result.codes, f"group {group!r}: not deleted")
 
     # Requests
 
-    async def _ask_coordinator(self, group: str, request: GroupRequest) -> GroupResponse:
+    async def _ask_coordinator(
+        self, group: str, request: GroupRequest, result_class: type[ResultT]
+    ) -> ResultT:
         api, message = encode_group_request(request)
         response = await self._client.send_to_coordinator(
             group, api, message, self._deadline, most=MAX_VERSIONS.get(api)
         )
-        return decode_group_response(request, response)
+        result = decode_group_response(request, response)
+        assert isinstance(result, result_class)
+        return result
 
-    async def _ask_node(self, node: BrokerMetadata, request: GroupRequest) -> GroupResponse:
+    async def _ask_node(
+        self, node: BrokerMetadata, request: GroupRequest, result_class: type[ResultT]
+    ) -> ResultT:
         api, message = encode_group_request(request)
         response = await self._client.send(api, message, node=node.id, deadline=self._deadline)
-        return decode_group_response(request, response)
+        result = decode_group_response(request, response)
+        assert isinstance(result, result_class)
+        return result
 
-    async def _run_limited(self, ask: Callable[[S], Awaitable[T]], about: Iterable[S]) -> list[T]:
+    async def _run_limited(self, ask: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
         """Runs a limited number of requests at a time: a cluster may have thousands of groups."""
 
-        async def in_turn(one: S) -> T:
+        async def ask_limited(item: S) -> T:
             async with self._in_flight_limit:
-                return await ask(one)
+                return await ask(item)
 
-        return await run_all(in_turn(one) for one in about)
+        return await run_all(ask_limited(item) for item in items)
 
 
-#: Of questions, at most: enough for records of ten years, however they lie.
+#: Limit of lookups: enough for records of ten years, however they are distributed.
 MAX_ROUNDS = 22
 
 AGE_TOLERANCE_MS = 1_000
 
-#: An age is near enough within a second, or within a fiftieth of itself.
+#: An age is precise enough within a second, or within a fiftieth of itself.
 AGE_TOLERANCE_DIVISOR = 50
 
-#: An offset and the time of its record; None: there is no such record.
+#: An offset and the timestamp of its record; None: there is no such record.
 OffsetAndTimestamp: TypeAlias = tuple[int, int] | None
 
-#: The first record of each partition that is of this time or later.
+#: Finds the first record of each partition that is not older than a time.
 AskOffsetsForTimes: TypeAlias = Callable[
     [Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, OffsetAndTimestamp]]
 ]
@@ -471,36 +472,35 @@ AskOffsetsForTimes: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgeSearch:
-    """Between which times the newest record up to an offset is; out-of-order ones count as new as
-    the newest before them.
+    """Bounds of the timestamp of the newest record up to an offset. A record that is out of order
+    counts as new as the newest one before it.
     """
 
     offset: int
     now: int
-    #: A record up to the offset, and its time.
+    #: A record up to the offset, and its timestamp.
     record_before: tuple[int, int]
-    #: One behind the offset, and its time: a hint where to look, no more.
+    #: A record after the offset, and its timestamp: only a hint for the next lookup.
     record_after: tuple[int, int]
-    #: It is not newer than that.
+    #: Upper bound of the timestamp.
     latest_time: int
     rounds: int = 0
 
     @property
     def is_settled(self) -> bool:
-        """Is it known well enough?"""
         earliest = self.record_before[1]
         near = max(AGE_TOLERANCE_MS, (self.now - earliest) // AGE_TOLERANCE_DIVISOR)
         return self.latest_time - earliest <= near or self.rounds >= MAX_ROUNDS
 
     @property
     def age(self) -> int:
-        """How old the record is, or a little more."""
+        """The age of the record, or a little more."""
         return max(self.now - self.record_before[1], 0)
 
     @property
     def next_time(self) -> int:
-        """The next time to ask for: by the rate of records, and every other time in the middle
-        between the ages that it can have, which ends it whatever the rate is.
+        """The time of the next lookup: interpolated by the rate of records, and every second time
+        the geometric mean of the possible ages, which ends the search at any rate.
         """
         (low, earliest), (high, later) = self.record_before, self.record_after
         guess = self.now - isqrt(
@@ -510,17 +510,17 @@ class AgeSearch:
             guess = earliest + (later - earliest) * (self.offset - low) // (high - low)
         return min(max(guess, earliest + 1), self.latest_time)
 
-    def with_answer(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
-        """What is known after an answer."""
-        asked = replace(self, rounds=self.rounds + 1)
+    def with_result(self, time: int, found: OffsetAndTimestamp) -> AgeSearch:
+        """The bounds after a lookup of this time."""
+        search = replace(self, rounds=self.rounds + 1)
         if found is None:
-            return replace(asked, latest_time=time - 1)
-        offset, stamp = found
+            return replace(search, latest_time=time - 1)
+        offset, timestamp = found
         if offset > self.offset:
-            return replace(asked, latest_time=time - 1, record_after=found)
-        if offset == self.offset:  # all before it are older than what was asked for
-            return replace(asked, record_before=found, latest_time=stamp)
-        return replace(asked, record_before=found, latest_time=max(self.latest_time, stamp))
+            return replace(search, latest_time=time - 1, record_after=found)
+        if offset == self.offset:  # all records before it are older than the time
+            return replace(search, record_before=found, latest_time=timestamp)
+        return replace(search, record_before=found, latest_time=max(self.latest_time, timestamp))
 
 
 async def find_ages(
@@ -549,12 +549,12 @@ async def find_ages(
                 latest_time=now,
             )
     while searches:
-        open_ones = {each: one for each, one in searches.items() if not one.is_settled}
-        found.update({each: searches[each].age for each in searches.keys() - open_ones.keys()})
-        asked = {partition: search.next_time for partition, search in open_ones.items()}
-        answers = await ask(asked) if asked else {}
+        unsettled = {tp: search for tp, search in searches.items() if not search.is_settled}
+        found.update({tp: searches[tp].age for tp in searches.keys() - unsettled.keys()})
+        times = {tp: search.next_time for tp, search in unsettled.items()}
+        results = await ask(times) if times else {}
         searches = {
-            partition: open_ones[partition].with_answer(asked[partition], answers[partition])
-            for partition in open_ones.keys() & answers.keys()
+            tp: unsettled[tp].with_result(times[tp], results[tp])
+            for tp in unsettled.keys() & results.keys()
         }
     return found

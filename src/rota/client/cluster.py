@@ -33,7 +33,14 @@ from rota.errors import (
     UnknownTopic,
     Unreachable,
 )
-from rota.protocol.messages import Api, FindCoordinatorRequest, Message
+from rota.protocol.messages import (
+    Api,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    Message,
+    Request,
+)
+from rota.protocol.schemas import ResponseT
 
 #: What is said of a broker that others told of.
 ADVERTISED_HINT = (
@@ -117,13 +124,13 @@ class ClusterClient:
     async def send(  # noqa: PLR0913, what a request may be given
         self,
         api: Api,
-        request: Message,
+        request: Request[ResponseT],
         *,
         node: int | None = None,
         deadline: float,
         most: int | None = None,
         timeout: float | None = None,
-    ) -> Message:
+    ) -> ResponseT:
         """Asks a broker, and waits for the answer.
 
         :param node: whom. There is one try to connect, after the pause that the last failure asks
@@ -164,12 +171,12 @@ class ClusterClient:
         self,
         connection: BrokerConnection,
         api: Api,
-        request: Message,
+        request: Request[ResponseT],
         deadline: float,
         *,
         most: int | None = None,
         timeout: float | None = None,
-    ) -> Message:
+    ) -> ResponseT:
         """Asks over a connection, as :meth:`send` does."""
         patience = self.config.request_timeout / 1000 if timeout is None else timeout
         given_up = asyncio.get_running_loop().time() + patience
@@ -227,8 +234,14 @@ class ClusterClient:
         return await self._coordinators.find(group, deadline)
 
     async def send_to_coordinator(
-        self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
-    ) -> Message:
+        self,
+        group: str,
+        api: Api,
+        request: Request[ResponseT],
+        deadline: float,
+        *,
+        most: int | None = None,
+    ) -> ResponseT:
         """Sends a request to a group's coordinator; finds it again if it has moved or is
         unreachable.
 
@@ -528,12 +541,12 @@ class CoordinatorNode:
     async def send(
         self,
         api: Api,
-        request: Message,
+        request: Request[ResponseT],
         *,
         deadline: float,
         most: int | None = None,
         timeout: float | None = None,
-    ) -> Message:
+    ) -> ResponseT:
         """Asks it once, as :meth:`Client.send` asks a broker."""
         connection = await self.endpoint.connect(deadline)
         return await self.client.send_over(
@@ -570,7 +583,9 @@ class CoordinatorCache:
                 if code:  # the answers before tell more than that there was no time for another
                     raise _coordinator_timeout(group, code) from error
                 raise
-            found = response.coordinators[0] if response.coordinators else response
+            found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
+            if response.coordinators:
+                found = response.coordinators[0]
             if found.error_code == Code.NONE:
                 node = BrokerMetadata(found.node_id, found.host, found.port)
                 peer = self._client.endpoint(node, "coordinator")
@@ -581,8 +596,14 @@ class CoordinatorCache:
         return self._known[group]
 
     async def send(
-        self, group: str, api: Api, request: Message, deadline: float, *, most: int | None = None
-    ) -> Message:
+        self,
+        group: str,
+        api: Api,
+        request: Request[ResponseT],
+        deadline: float,
+        *,
+        most: int | None = None,
+    ) -> ResponseT:
         """Asks it, until it is the right one and answers."""
         loop = asyncio.get_running_loop()
         failures = 0

@@ -34,17 +34,17 @@ from rota.client.login import log_in
 from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import Address, ClientConfig
 from rota.errors import Code, FormatError, NotKafka, Refused, RotaError, TimedOut, Unreachable
+from rota.protocol.codec import RequestHeader, read_response, supported_versions, write_request
 from rota.protocol.frames import LENGTH_SIZE, RECEIVE_BUFFER_BYTES, FrameReader
 from rota.protocol.messages import (
     Api,
     ApiVersionsRequest,
+    ApiVersionsResponse,
     Message,
-    RequestHeader,
-    read_response,
-    supported_versions,
-    write_request,
+    Request,
+    classes_by_api,
 )
-from rota.protocol.schemas import Versions
+from rota.protocol.schemas import ResponseT, Versions
 
 #: Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
@@ -280,12 +280,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def send(
         self,
         api: Api,
-        request: Message,
+        request: Request[ResponseT],
         *,
         deadline: float,
         most: int | None = None,
         large: bool = False,
-    ) -> asyncio.Future[Message]:
+    ) -> asyncio.Future[ResponseT]:
         """Sends a request, at once; the loop need not run. Who waits for the answer may be
         cancelled; the connection stays.
 
@@ -482,7 +482,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if pending.future.done():
             return  # who waited was cancelled
         try:
-            _, response = read_response(pending.api, pending.version, frame)
+            _, response = read_response(classes_by_api[pending.api][1], pending.version, frame)
         except FormatError as error:
             pending.future.set_exception(FormatError(self._named(str(error))))
             raise
@@ -608,7 +608,7 @@ class InFlightRequest:
         self.sent_at = loop.time()
         #: Its answer is given out as it came.
         self.is_raw = False
-        self.future: asyncio.Future[Message] = loop.create_future()
+        self.future: asyncio.Future[Any] = loop.create_future()
 
 
 class RawConnection(Protocol):
@@ -664,7 +664,7 @@ async def fetch_api_versions(connection: RawConnection, deadline: float) -> dict
         # a version that the broker does not know is answered as version 0 is (KIP-511)
         refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
         try:
-            _, response = read_response(Api.API_VERSIONS, 0 if refused else version, frame)
+            _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
         except FormatError as error:
             raise NotKafka(f"{connection.name}: what answers there is no Kafka: {error}") from error
         offers = {

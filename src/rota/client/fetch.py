@@ -40,7 +40,7 @@ from rota.engine.formats.record_batch_columns import BatchColumns, RecordColumns
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
 from rota.errors import RecordError
-from rota.protocol.messages import ZERO_UUID, FetchRequest, Message
+from rota.protocol.messages import ZERO_UUID, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +105,7 @@ class PreparedFetch:
     __slots__ = ("_wanted", "max_version", "message")
 
     def __init__(
-        self, wanted: Mapping[tuple[object, int], RequestedPartition], message: Message
+        self, wanted: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
     ) -> None:
         self._wanted = wanted
         #: Good for every version from ``LOWEST`` to :attr:`most`.
@@ -113,7 +113,7 @@ class PreparedFetch:
         #: The highest version it may be sent in; None: any.
         self.max_version = None if _all_have_ids(wanted) else LAST_VERSION_WITH_NAMES
 
-    def parse(self, response: Message) -> list[FetchedPartition]:
+    def parse(self, response: FetchResponse) -> list[FetchedPartition]:
         """Returns the partitions in the order of the response; skips those not requested."""
         if response.error_code:
             each_once = dict.fromkeys(self._wanted.values())
@@ -142,7 +142,7 @@ def build_fetch(
     """
     make = FetchRequest.FetchPartition
     most = config.max_partition_bytes
-    topics: list[Message] = []
+    topics: list[FetchRequest.FetchTopic] = []
     known: dict[tuple[object, int], RequestedPartition] = {}
     for each in wanted:
         (name, number), topic_id, offset, epoch, last_epoch, limit = each
@@ -178,7 +178,9 @@ def _all_have_ids(wanted: Mapping[tuple[object, int], RequestedPartition]) -> bo
     return all(each.topic_id != ZERO_UUID for each in wanted.values())
 
 
-def _read_partition(asked: RequestedPartition, answer: Message) -> FetchedPartition:
+def _read_partition(
+    asked: RequestedPartition, answer: FetchResponse.PartitionData
+) -> FetchedPartition:
     aborted = answer.aborted_transactions
     records = answer.records
     diverging, leader = answer.diverging_epoch, answer.current_leader

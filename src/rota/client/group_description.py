@@ -17,9 +17,9 @@ from rota.errors import FormatError
 
 if TYPE_CHECKING:
     from rota.client.metadata import BrokerMetadata
-    from rota.protocol.messages import Message
+    from rota.protocol.messages import ConsumerGroupDescribeResponse
 
-#: The type of groups whose leader assigns; brokers before 3.8 have no other, and do not say it.
+#: The type of groups whose leader assigns; brokers before 3.8 have no other, and leave it out.
 CLASSIC = "classic"
 
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
@@ -43,14 +43,14 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     #: A regular expression that the broker matches (KIP-848).
     pattern: str | None = None
-    #: What it said that it owns when it joined.
+    #: The partitions that it owned when it joined.
     owned: Partitions = NO_PARTITIONS
-    #: Since when it has owned that, or its epoch (KIP-848).
+    #: The generation of the owned partitions, or the member epoch (KIP-848).
     generation: int | None = None
     assigned: Partitions = NO_PARTITIONS
-    #: Where the broker is heading (KIP-848), if it is not there yet.
+    #: The target assignment (KIP-848), if it differs.
     target: Partitions | None = None
-    #: Why its own bytes cannot be read.
+    #: Why its subscription or assignment cannot be decoded.
     problem: str | None = None
 
 
@@ -59,7 +59,7 @@ class GroupDescription:
     """A group and its members, without offsets."""
 
     group: str
-    #: ``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: it is not told.
+    #: ``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: unknown.
     group_type: str = CLASSIC
     state: str = ""
     protocol_type: str = ""
@@ -67,17 +67,17 @@ class GroupDescription:
     epoch: int | None = None
     #: ``id (host:port)``.
     coordinator: str = ""
-    #: None: they cannot be looked at.
+    #: None: unknown.
     members: tuple[MemberDescription, ...] | None = ()
 
     @property
     def is_classic(self) -> bool:
-        """Is its assignment made by a leader among its members?"""
+        """True if a leader among the members computes the assignment."""
         return self.group_type in {CLASSIC, ""}
 
     @property
     def is_consumer_group(self) -> bool:
-        """Are its members consumers? Connect's workers and others use groups too."""
+        """True if the members are consumers; Connect's workers and others use groups too."""
         return self.protocol_type in {CONSUMER_PROTOCOL_TYPE, ""}
 
 
@@ -88,11 +88,11 @@ class PartitionLag:
     partition: TopicPartition
     committed: OffsetAndMetadata | None
     log_start: int | None
-    #: None: the partition does not exist, or cannot be asked.
+    #: None: the partition does not exist, or its leader cannot be reached.
     log_end: int | None
     #: A member's id.
     owner: str | None = None
-    #: Milliseconds since the first record that was not read, or a little more; None: not known.
+    #: Age of the first unread record in milliseconds, or a little more; None: unknown.
     age_ms: int | None = None
 
     @property
@@ -111,7 +111,7 @@ class PartitionLag:
 
     @property
     def first_unread(self) -> int | None:
-        """The first offset that may not have been read; None: there is none."""
+        """The first offset that may be unread; None: all are read."""
         if self.committed is None:
             return self.log_start if self.uncommitted else None
         return self.committed.offset if self.lag is not None and self.lag > 0 else None
@@ -131,7 +131,6 @@ class PartitionLag:
 
 
 def owner_by_partition(members: Iterable[MemberDescription]) -> dict[TopicPartition, str]:
-    """Whom each assigned partition belongs to."""
     return {partition: member.id for member in members for partition in member.assigned}
 
 
@@ -153,7 +152,7 @@ def _shorten_member_id(member_id: str) -> str:
 
 
 def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDescription:
-    """A group of which no more is known than the list says."""
+    """Describes a group with the fields of ListGroups only."""
     return GroupDescription(
         group=found.group,
         group_type=found.group_type or CLASSIC,
@@ -165,7 +164,6 @@ def describe_listed_group(found: ListedGroup, node: BrokerMetadata) -> GroupDesc
 
 
 def describe_classic_group(found: DescribedGroup, coordinator: str) -> GroupDescription:
-    """Out of DescribeGroups."""
     return GroupDescription(
         group=found.group,
         state=found.state,
@@ -186,30 +184,27 @@ def _describe_classic_member(found: DescribedMember, group: DescribedGroup) -> M
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return member
     try:
-        told = (
-            consumer_protocol.decode_subscription(found.metadata)
-            if found.metadata
-            else Subscription(topics=())
-        )
-        given = (
-            consumer_protocol.decode_assignment(found.assignment).partitions
-            if found.assignment
-            else None
-        )
+        subscription, assigned = Subscription(topics=()), NO_PARTITIONS
+        if found.metadata:
+            subscription = consumer_protocol.decode_subscription(found.metadata)
+        if found.assignment:
+            assigned = consumer_protocol.decode_assignment(found.assignment).partitions
     except FormatError as error:
         return replace(member, problem=str(error))
     return replace(
         member,
-        topics=told.topics,
-        owned=told.owned,
-        generation=told.generation,
-        rack=told.rack,
-        assigned=NO_PARTITIONS if given is None else given,
+        topics=subscription.topics,
+        owned=subscription.owned,
+        generation=subscription.generation,
+        rack=subscription.rack,
+        assigned=assigned,
     )
 
 
-def describe_consumer_group(found: Message, coordinator: str) -> GroupDescription:
-    """Out of ConsumerGroupDescribe (KIP-848)."""
+def describe_consumer_group(
+    found: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: str
+) -> GroupDescription:
+    """Converts a group of ConsumerGroupDescribe (KIP-848)."""
     return GroupDescription(
         group=found.group_id,
         group_type="consumer",
@@ -222,7 +217,7 @@ def describe_consumer_group(found: Message, coordinator: str) -> GroupDescriptio
     )
 
 
-def _describe_consumer_member(found: Message) -> MemberDescription:
+def _describe_consumer_member(found: ConsumerGroupDescribeResponse.Member) -> MemberDescription:
     assigned, target = _read_assignment(found.assignment), _read_assignment(found.target_assignment)
     return MemberDescription(
         id=found.member_id,
@@ -238,7 +233,7 @@ def _describe_consumer_member(found: Message) -> MemberDescription:
     )
 
 
-def _read_assignment(found: Message) -> Partitions:
+def _read_assignment(found: ConsumerGroupDescribeResponse.Assignment) -> Partitions:
     return Partitions.of({each.topic_name: each.partitions for each in found.topic_partitions})
 
 
@@ -248,7 +243,7 @@ def compute_lags(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> list[PartitionLag]:
-    """Every partition that the group has committed or that a member has, by topic and number."""
+    """The lag of each committed or assigned partition, sorted by topic and number."""
     return [
         PartitionLag(
             partition=partition,

@@ -1,16 +1,16 @@
-"""Requests to a group's coordinator: from the model's requests to Kafka's messages, and from
-responses to replies.
+"""Requests to a group's coordinator: converts the model's requests to Kafka's messages, and the
+responses to the model's results.
 
-A message carries the fields of all versions: a field that a version lacks is not written, and reads
-as its default. So neither direction needs the version, which the connection chooses;
-:data:`MAX_VERSIONS` and :func:`min_version` bound it. At the end: the errors for codes that a
-coordinator answers an operator's request with.
+A message has the fields of all versions: a field that a version lacks is not written, and reads as
+its default. So neither direction needs the version, which the connection chooses;
+:data:`MAX_VERSIONS` and :func:`min_version` limit it. At the end: the errors for the codes in a
+response to an operator's request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from rota.client.cluster import error_name
 from rota.engine.model.request import (
@@ -45,32 +45,50 @@ from rota.engine.model.response import (
     SyncGroupResult,
 )
 from rota.engine.model.text import list_first_names
-from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import (
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    OffsetAndMetadata,
+    TopicPartition,
+    values_by_topic,
+)
 from rota.errors import AuthorizationFailed, Code, GroupError, RotaError
 from rota.protocol.messages import (
     Api,
     DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
     Message,
     OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
+    OffsetFetchResponse,
+    Request,
     SyncGroupRequest,
+    SyncGroupResponse,
 )
+from rota.protocol.schemas import ResponseT
 
-#: The highest versions that are meant here: behind them topics have ids in place of names.
+#: The highest versions that Rota uses: later ones have topic ids instead of names.
 MAX_VERSIONS: Final[Mapping[Api, int]] = {Api.OFFSET_COMMIT: 9, Api.OFFSET_FETCH: 9}
 
-#: Of a join or leave, in characters: as Kafka's consumer cuts it (KIP-800).
+#: Characters of the reason for a join or leave; Kafka's consumer cuts it there too (KIP-800).
 MAX_REASON_LENGTH = 255
 
 NO_RETENTION = -1
 
-#: Codes that concern a whole request, wherever they stand in its response.
+#: Codes that concern the whole request, also where a response has them for each partition.
 REQUEST_LEVEL_CODES = frozenset(
     {
         Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -81,62 +99,53 @@ REQUEST_LEVEL_CODES = frozenset(
     }
 )
 
-V = TypeVar("V")
+GroupRequestT = TypeVar("GroupRequestT", bound=GroupRequest)
 
 
-class RequestCodec(NamedTuple):
-    """How to encode a kind of request, and how to decode its response."""
+class RequestCodec(NamedTuple, Generic[GroupRequestT, ResponseT]):
+    """Encodes one of the model's requests, and decodes its response."""
 
-    api: Api
-    encode: Callable[[Any], Message]
-    decode: Callable[[Any, Message], GroupResponse]
+    encode: Callable[[GroupRequestT], Request[ResponseT]]
+    decode: Callable[[GroupRequestT, ResponseT], GroupResponse]
 
 
 _CODES_BY_NUMBER = {int(code): code for code in Code}
 
 
-def min_version(request: GroupRequest) -> int:
-    """Returns the lowest version that can carry a request without losing a part of it."""
+def min_version(request: GroupRequest) -> int:  # noqa: PLR0911 (one for each request)
+    """Returns the lowest version that has a field for every part of the request."""
     match request:
         case JoinGroup(group_instance_id=str()):
-            found = 5
-        case SyncGroup(group_instance_id=str()) | Heartbeat(group_instance_id=str()) | LeaveGroup():
-            found = 3 if _names_static_member(request) else 0
+            return 5
+        case SyncGroup(group_instance_id=str()) | Heartbeat(group_instance_id=str()):
+            return 3
+        case LeaveGroup(members=(member, *more)) if more or member.group_instance_id is not None:
+            return 3
         case OffsetCommit(group_instance_id=str()):
-            found = 7
+            return 7
         case OffsetFetch(partitions=None):
-            found = 2
-        case ListGroups(states=states) if states:
-            found = 4
+            return 2
+        case ListGroups(states=(_, *_)):
+            return 4
         case _:
-            found = 0
-    return found
+            return 0
 
 
-def _names_static_member(request: SyncGroup | Heartbeat | LeaveGroup) -> bool:
-    if isinstance(request, LeaveGroup):
-        return len(request.members) > 1 or request.members[0].group_instance_id is not None
-    return request.group_instance_id is not None
-
-
-def encode_group_request(request: GroupRequest) -> tuple[Api, Message]:
-    """Encodes a request as a Kafka message."""
-    api, write, _ = REQUEST_CODECS[type(request)]
-    return api, write(request)
+def encode_group_request(request: GroupRequest) -> tuple[Api, Request[Any]]:
+    message = REQUEST_CODECS[type(request)].encode(request)
+    return message.API, message
 
 
 def decode_group_response(request: GroupRequest, response: Message) -> GroupResponse:
-    """Decodes a response into a reply."""
     return REQUEST_CODECS[type(request)].decode(request, response)
 
 
 def parse_error_code(number: int) -> Code:
-    """Converts an error code. An unknown one stays a number, and is not fatal."""
+    """Converts an error code. An unknown code stays a number, and is not fatal."""
     return _CODES_BY_NUMBER.get(number, cast(Code, number))
 
 
-def _join_request(request: JoinGroup) -> Message:
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol
+def _encode_join(request: JoinGroup) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=request.group,
         session_timeout_ms=request.session_timeout,
@@ -144,12 +153,15 @@ def _join_request(request: JoinGroup) -> Message:
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
-        protocols=[protocol(name=name, metadata=data) for name, data in request.protocols],
+        protocols=[
+            JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
+            for name, metadata in request.protocols
+        ],
         reason=_cut_reason(request.reason),
     )
 
 
-def _join_reply(_request: JoinGroup, response: Message) -> JoinGroupResult:
+def _decode_join(_: JoinGroup, response: JoinGroupResponse) -> JoinGroupResult:
     return JoinGroupResult(
         code=parse_error_code(response.error_code),
         member_id=response.member_id,
@@ -162,15 +174,14 @@ def _join_reply(_request: JoinGroup, response: Message) -> JoinGroupResult:
             JoinedMember(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
-                metadata=bytes(each.metadata),
+                metadata=each.metadata,
             )
             for each in response.members
         ),
     )
 
 
-def _sync_request(request: SyncGroup) -> Message:
-    assignment = SyncGroupRequest.SyncGroupRequestAssignment
+def _encode_sync(request: SyncGroup) -> SyncGroupRequest:
     return SyncGroupRequest(
         group_id=request.group,
         generation_id=request.generation,
@@ -179,21 +190,22 @@ def _sync_request(request: SyncGroup) -> Message:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol,
         assignments=[
-            assignment(member_id=member, assignment=given) for member, given in request.assignments
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+            for member, assignment in request.assignments
         ],
     )
 
 
-def _sync_reply(_request: SyncGroup, response: Message) -> SyncGroupResult:
+def _decode_sync(_: SyncGroup, response: SyncGroupResponse) -> SyncGroupResult:
     return SyncGroupResult(
         code=parse_error_code(response.error_code),
         protocol_type=response.protocol_type,
         protocol=response.protocol_name,
-        assignment=bytes(response.assignment),
+        assignment=response.assignment,
     )
 
 
-def _heartbeat_request(request: Heartbeat) -> Message:
+def _encode_heartbeat(request: Heartbeat) -> HeartbeatRequest:
     return HeartbeatRequest(
         group_id=request.group,
         generation_id=request.generation,
@@ -202,17 +214,16 @@ def _heartbeat_request(request: Heartbeat) -> Message:
     )
 
 
-def _heartbeat_reply(_request: Heartbeat, response: Message) -> HeartbeatResult:
+def _decode_heartbeat(_: Heartbeat, response: HeartbeatResponse) -> HeartbeatResult:
     return HeartbeatResult(code=parse_error_code(response.error_code))
 
 
-def _leave_request(request: LeaveGroup) -> Message:
-    member = LeaveGroupRequest.MemberIdentity
+def _encode_leave(request: LeaveGroup) -> LeaveGroupRequest:
     return LeaveGroupRequest(
         group_id=request.group,
-        member_id=request.members[0].member_id,  # all that there is room for before version 3
+        member_id=request.members[0].member_id,  # before version 3 only one member can leave
         members=[
-            member(
+            LeaveGroupRequest.MemberIdentity(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 reason=_cut_reason(each.reason),
@@ -222,7 +233,7 @@ def _leave_request(request: LeaveGroup) -> Message:
     )
 
 
-def _leave_reply(_request: LeaveGroup, response: Message) -> LeaveGroupResult:
+def _decode_leave(_: LeaveGroup, response: LeaveGroupResponse) -> LeaveGroupResult:
     return LeaveGroupResult(
         code=parse_error_code(response.error_code),
         members=tuple(
@@ -240,10 +251,7 @@ def _cut_reason(reason: str | None) -> str | None:
     return None if reason is None else reason[:MAX_REASON_LENGTH]
 
 
-def _commit_request(request: OffsetCommit) -> Message:
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    partition = topic.OffsetCommitRequestPartition
-    by_topic = _group_by_topic(request.offsets.items())
+def _encode_commit(request: OffsetCommit) -> OffsetCommitRequest:
     return OffsetCommitRequest(
         group_id=request.group,
         generation_id_or_member_epoch=request.generation,
@@ -251,158 +259,159 @@ def _commit_request(request: OffsetCommit) -> Message:
         group_instance_id=request.group_instance_id,
         retention_time_ms=NO_RETENTION if request.retention is None else request.retention,
         topics=[
-            topic(
+            OffsetCommitRequest.OffsetCommitRequestTopic(
                 name=name,
                 partitions=[
-                    partition(
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=given.offset,
+                        committed_offset=each.offset,
                         committed_leader_epoch=(
-                            NO_LEADER_EPOCH if given.leader_epoch is None else given.leader_epoch
+                            NO_LEADER_EPOCH if each.leader_epoch is None else each.leader_epoch
                         ),
-                        committed_metadata=given.metadata,
+                        committed_metadata=each.metadata,
                     )
-                    for number, given in offsets
+                    for number, each in offsets
                 ],
             )
-            for name, offsets in by_topic.items()
+            for name, offsets in values_by_topic(request.offsets).items()
         ],
     )
 
 
-def _commit_reply(_request: OffsetCommit, response: Message) -> OffsetCommitResult:
-    return OffsetCommitResult(codes=_partition_codes(response.topics))
+def _decode_commit(_: OffsetCommit, response: OffsetCommitResponse) -> OffsetCommitResult:
+    return OffsetCommitResult(
+        codes={
+            TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
+            for topic in response.topics
+            for each in topic.partitions
+        }
+    )
 
 
-def _fetch_offsets_request(request: OffsetFetch) -> Message:
-    """Of one group: by itself up to version 7, as one of many from 8 on."""
-    group = OffsetFetchRequest.OffsetFetchRequestGroup
+def encode_offset_fetch(*requests: OffsetFetch) -> OffsetFetchRequest:
+    """Encodes the requests for one group, or for many groups from version 8 on."""
+    first = requests[0]
     return OffsetFetchRequest(
-        group_id=request.group,
-        topics=_fetch_offsets_topics(request, OffsetFetchRequest.OffsetFetchRequestTopic),
-        groups=[
-            group(
-                group_id=request.group,
-                topics=_fetch_offsets_topics(request, group.OffsetFetchRequestTopics),
-            )
+        group_id=first.group,
+        topics=None
+        if first.partitions is None
+        else [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+            for name, numbers in _numbers_by_topic(first.partitions)
         ],
-        require_stable=request.require_stable,
+        groups=[
+            OffsetFetchRequest.OffsetFetchRequestGroup(
+                group_id=each.group,
+                topics=None
+                if each.partitions is None
+                else [
+                    OffsetFetchRequest.OffsetFetchRequestTopics(
+                        name=name, partition_indexes=numbers
+                    )
+                    for name, numbers in _numbers_by_topic(each.partitions)
+                ],
+            )
+            for each in requests
+        ],
+        require_stable=first.require_stable,
     )
 
 
-def _fetch_offsets_topics(
-    request: OffsetFetch, topic: Callable[..., Message]
-) -> list[Message] | None:
-    if request.partitions is None:
-        return None
-    by_topic = _group_by_topic((partition, None) for partition in request.partitions)
-    return [
-        topic(name=name, partition_indexes=[number for number, _ in numbers])
-        for name, numbers in by_topic.items()
-    ]
+def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    by_topic = values_by_topic(dict.fromkeys(partitions))
+    return [(name, [number for number, _ in numbers]) for name, numbers in by_topic.items()]
 
 
-def _fetch_offsets_reply(request: OffsetFetch, response: Message) -> OffsetFetchResult:
-    found = response
+def decode_offset_fetch(request: OffsetFetch, response: OffsetFetchResponse) -> OffsetFetchResult:
+    found: OffsetFetchResponse | OffsetFetchResponse.OffsetFetchResponseGroup = response
     if response.groups:  # from version 8 on
-        found = next(one for one in response.groups if one.group_id == request.group)
+        found = next(each for each in response.groups if each.group_id == request.group)
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     codes: dict[TopicPartition, Code] = {}
     for topic in found.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
+            epoch = each.committed_leader_epoch
             if each.error_code:
                 codes[partition] = parse_error_code(each.error_code)
+            elif each.committed_offset == NO_OFFSET:
+                offsets[partition] = None
             else:
-                offsets[partition] = _committed_offset(each)
+                offsets[partition] = OffsetAndMetadata(
+                    each.committed_offset,
+                    each.metadata or "",
+                    None if epoch == NO_LEADER_EPOCH else epoch,
+                )
     code = parse_error_code(found.error_code)
-    if not code and codes and not offsets and len(set(codes.values())) == 1:
-        code = _request_level_code(next(iter(codes.values())))
+    if not code and not offsets and len(set(codes.values())) == 1:
+        # version 1 has the error of the whole request at each partition
+        common = next(iter(codes.values()))
+        code = common if common in REQUEST_LEVEL_CODES else Code.NONE
     return OffsetFetchResult(code=code, offsets=offsets, codes=codes)
 
 
-def _request_level_code(code: Code) -> Code:
-    """Version 1 has no place for what concerns the whole request but at each partition."""
-    return code if code in REQUEST_LEVEL_CODES else Code.NONE
-
-
-def _committed_offset(found: Any) -> OffsetAndMetadata | None:  # noqa: ANN401 of two classes, much alike
-    if found.committed_offset == NO_OFFSET:
-        return None
-    epoch = found.committed_leader_epoch
-    return OffsetAndMetadata(
-        found.committed_offset, found.metadata or "", None if epoch == NO_LEADER_EPOCH else epoch
-    )
-
-
-def _delete_offsets_request(request: OffsetDelete) -> Message:
-    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    partition = topic.OffsetDeleteRequestPartition
-    by_topic = _group_by_topic((one, None) for one in request.partitions)
+def _encode_offset_delete(request: OffsetDelete) -> OffsetDeleteRequest:
     return OffsetDeleteRequest(
         group_id=request.group,
         topics=[
-            topic(name=name, partitions=[partition(partition_index=each) for each, _ in numbers])
-            for name, numbers in by_topic.items()
+            OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number)
+                    for number in numbers
+                ],
+            )
+            for name, numbers in _numbers_by_topic(request.partitions)
         ],
     )
 
 
-def _delete_offsets_reply(_request: OffsetDelete, response: Message) -> OffsetDeleteResult:
+def _decode_offset_delete(_: OffsetDelete, response: OffsetDeleteResponse) -> OffsetDeleteResult:
     return OffsetDeleteResult(
-        code=parse_error_code(response.error_code), codes=_partition_codes(response.topics)
+        code=parse_error_code(response.error_code),
+        codes={
+            TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
+            for topic in response.topics
+            for each in topic.partitions
+        },
     )
 
 
-def _group_by_topic(values: Iterable[tuple[TopicPartition, V]]) -> dict[str, list[tuple[int, V]]]:
-    topics: dict[str, list[tuple[int, V]]] = {}
-    for (topic, partition), value in values:
-        topics.setdefault(topic, []).append((partition, value))
-    return topics
-
-
-def _partition_codes(topics: Iterable[Message]) -> dict[TopicPartition, Code]:
-    return {
-        TopicPartition(topic.name, each.partition_index): parse_error_code(each.error_code)
-        for topic in topics
-        for each in topic.partitions
-    }
-
-
-def _describe_request(request: DescribeGroups) -> Message:
+def _encode_describe(request: DescribeGroups) -> DescribeGroupsRequest:
     return DescribeGroupsRequest(groups=list(request.groups))
 
 
-def _describe_reply(_request: DescribeGroups, response: Message) -> DescribeGroupsResult:
-    return DescribeGroupsResult(groups=tuple(map(_described_group, response.groups)))
-
-
-def _described_group(found: Message) -> DescribedGroup:
-    return DescribedGroup(
-        group=found.group_id,
-        code=parse_error_code(found.error_code),
-        state=found.group_state,
-        protocol_type=found.protocol_type,
-        protocol=found.protocol_data,
-        members=tuple(
-            DescribedMember(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                metadata=bytes(each.member_metadata),
-                assignment=bytes(each.member_assignment),
+def _decode_describe(_: DescribeGroups, response: DescribeGroupsResponse) -> DescribeGroupsResult:
+    return DescribeGroupsResult(
+        groups=tuple(
+            DescribedGroup(
+                group=group.group_id,
+                code=parse_error_code(group.error_code),
+                state=group.group_state,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol_data,
+                members=tuple(
+                    DescribedMember(
+                        member_id=each.member_id,
+                        group_instance_id=each.group_instance_id,
+                        client_id=each.client_id,
+                        client_host=each.client_host,
+                        metadata=each.member_metadata,
+                        assignment=each.member_assignment,
+                    )
+                    for each in group.members
+                ),
             )
-            for each in found.members
-        ),
+            for group in response.groups
+        )
     )
 
 
-def _list_request(request: ListGroups) -> Message:
+def _encode_list(request: ListGroups) -> ListGroupsRequest:
     return ListGroupsRequest(states_filter=list(request.states))
 
 
-def _list_reply(_request: ListGroups, response: Message) -> ListGroupsResult:
+def _decode_list(_: ListGroups, response: ListGroupsResponse) -> ListGroupsResult:
     return ListGroupsResult(
         code=parse_error_code(response.error_code),
         groups=tuple(
@@ -412,32 +421,31 @@ def _list_reply(_request: ListGroups, response: Message) -> ListGroupsResult:
                 state=each.group_state,
                 group_type=each.group_type.lower(),
             )
-            for each in sorted(response.groups, key=lambda one: str(one.group_id))
+            for each in sorted(response.groups, key=lambda group: group.group_id)
         ),
     )
 
 
-def _delete_groups_request(request: DeleteGroups) -> Message:
+def _encode_delete(request: DeleteGroups) -> DeleteGroupsRequest:
     return DeleteGroupsRequest(groups_names=list(request.groups))
 
 
-def _delete_groups_reply(_request: DeleteGroups, response: Message) -> DeleteGroupsResult:
+def _decode_delete(_: DeleteGroups, response: DeleteGroupsResponse) -> DeleteGroupsResult:
     codes = {each.group_id: parse_error_code(each.error_code) for each in response.results}
     return DeleteGroupsResult(codes=codes)
 
 
-#: Every request that there is.
-REQUEST_CODECS: Final[Mapping[type[object], RequestCodec]] = {
-    JoinGroup: RequestCodec(Api.JOIN_GROUP, _join_request, _join_reply),
-    SyncGroup: RequestCodec(Api.SYNC_GROUP, _sync_request, _sync_reply),
-    Heartbeat: RequestCodec(Api.HEARTBEAT, _heartbeat_request, _heartbeat_reply),
-    LeaveGroup: RequestCodec(Api.LEAVE_GROUP, _leave_request, _leave_reply),
-    OffsetCommit: RequestCodec(Api.OFFSET_COMMIT, _commit_request, _commit_reply),
-    OffsetFetch: RequestCodec(Api.OFFSET_FETCH, _fetch_offsets_request, _fetch_offsets_reply),
-    OffsetDelete: RequestCodec(Api.OFFSET_DELETE, _delete_offsets_request, _delete_offsets_reply),
-    DescribeGroups: RequestCodec(Api.DESCRIBE_GROUPS, _describe_request, _describe_reply),
-    ListGroups: RequestCodec(Api.LIST_GROUPS, _list_request, _list_reply),
-    DeleteGroups: RequestCodec(Api.DELETE_GROUPS, _delete_groups_request, _delete_groups_reply),
+REQUEST_CODECS: Final[Mapping[type[object], RequestCodec[Any, Any]]] = {
+    JoinGroup: RequestCodec(_encode_join, _decode_join),
+    SyncGroup: RequestCodec(_encode_sync, _decode_sync),
+    Heartbeat: RequestCodec(_encode_heartbeat, _decode_heartbeat),
+    LeaveGroup: RequestCodec(_encode_leave, _decode_leave),
+    OffsetCommit: RequestCodec(_encode_commit, _decode_commit),
+    OffsetFetch: RequestCodec(encode_offset_fetch, decode_offset_fetch),
+    OffsetDelete: RequestCodec(_encode_offset_delete, _decode_offset_delete),
+    DescribeGroups: RequestCodec(_encode_describe, _decode_describe),
+    ListGroups: RequestCodec(_encode_list, _decode_list),
+    DeleteGroups: RequestCodec(_encode_delete, _decode_delete),
 }
 
 T = TypeVar("T")

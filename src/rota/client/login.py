@@ -33,8 +33,14 @@ from rota.errors import (
     Unreachable,
     Untrusted,
 )
-from rota.protocol.messages import Api, Message, SaslAuthenticateRequest, SaslHandshakeRequest
+from rota.protocol.messages import (
+    Api,
+    Request,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 from rota.protocol.sasl import MIN_ITERATIONS, SCRAM_HASHES, Mechanism
+from rota.protocol.schemas import ResponseT
 
 _SSL_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -318,7 +324,9 @@ class SaslConnection(Protocol):
 
     name: str
 
-    def send(self, api: Api, request: Message, *, deadline: float) -> Awaitable[Message]:
+    def send(
+        self, api: Api, request: Request[ResponseT], *, deadline: float
+    ) -> Awaitable[ResponseT]:
         """The answer."""
 
 
@@ -331,7 +339,7 @@ async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float)
     name = connection.name
     await _choose_mechanism(connection, login, deadline)
     exchange = make_sasl_client(login, secrets.token_urlsafe(24))
-    said: bytes | None = exchange.first_message()
+    said = exchange.first_message()
     while True:
         response = await connection.send(
             Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=said), deadline=deadline
@@ -343,13 +351,14 @@ async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float)
                 f"{name}: user {login.username!r} is refused by {login.mechanism}: {reason}",
             )
         try:
-            said = exchange.next_message(bytes(response.auth_bytes))
+            reply = exchange.next_message(response.auth_bytes)
         except FormatError as error:
             raise AuthenticationFailed(
                 Code.SASL_AUTHENTICATION_FAILED, f"{name}: {login.mechanism}: {error}"
             ) from error
-        if said is None:
-            return int(response.session_lifetime_ms)
+        if reply is None:
+            return response.session_lifetime_ms
+        said = reply
 
 
 async def _choose_mechanism(connection: SaslConnection, login: SaslConfig, deadline: float) -> None:

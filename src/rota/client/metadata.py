@@ -17,7 +17,7 @@ from rota.client.retry import Backoff, is_permanent, wait_for_shared
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import Cluster, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, Unreachable
-from rota.protocol.messages import ZERO_UUID, Message, MetadataRequest
+from rota.protocol.messages import ZERO_UUID, MetadataRequest, MetadataResponse
 
 #: The leader of a partition that has none, and the epoch of one who does not say.
 NOT_KNOWN: Final = -1
@@ -89,7 +89,9 @@ class ClusterMetadata:
         return Cluster({name: len(each.partitions) for name, each in good.items()}, placed)
 
 
-def merge_response(old: ClusterMetadata, response: Message, *, whole: bool) -> ClusterMetadata:
+def merge_response(
+    old: ClusterMetadata, response: MetadataResponse, *, whole: bool
+) -> ClusterMetadata:
     """Returns the metadata after a response.
 
     :param whole: the response has all topics, so topics that it lacks do not exist any more
@@ -97,7 +99,7 @@ def merge_response(old: ClusterMetadata, response: Message, *, whole: bool) -> C
     topics = {} if whole else dict(old.topics)
     for told in response.topics:
         if told.name is not None:
-            topics[told.name] = _merge_topic(told, old.topics.get(told.name))
+            topics[told.name] = _merge_topic(told.name, told, old.topics.get(told.name))
     brokers = {
         each.node_id: BrokerMetadata(each.node_id, each.host, each.port, each.rack)
         for each in response.brokers
@@ -117,7 +119,9 @@ def without_topics(metadata: ClusterMetadata, topics: frozenset[str]) -> Cluster
     return replace(metadata, topics=MappingProxyType(left))
 
 
-def _merge_topic(told: Message, old: TopicMetadata | None) -> TopicMetadata:
+def _merge_topic(
+    name: str, told: MetadataResponse.MetadataResponseTopic, old: TopicMetadata | None
+) -> TopicMetadata:
     # a topic that was deleted and made anew begins with its epochs at 0 again
     same = old is not None and old.id == told.topic_id
     known = old.partitions if old is not None and same else ()
@@ -136,7 +140,7 @@ def _merge_topic(told: Message, old: TopicMetadata | None) -> TopicMetadata:
         if number < len(known) and NOT_KNOWN < each.leader_epoch < known[number].leader_epoch:
             # a broker that lags behind: its leader was followed by the one known (KIP-320)
             found[number] = known[number]
-    return TopicMetadata(told.name, told.topic_id, told.is_internal, tuple(found), told.error_code)
+    return TopicMetadata(name, told.topic_id, told.is_internal, tuple(found), told.error_code)
 
 
 LOGGER = logging.getLogger("rota.client")
@@ -148,7 +152,9 @@ REBOOTSTRAP_REQUIRED = 129
 class AskAnyBroker(Protocol):
     """Asks any broker."""
 
-    def __call__(self, request: Message, /, *, deadline: float) -> Awaitable[Message]:
+    def __call__(
+        self, request: MetadataRequest, /, *, deadline: float
+    ) -> Awaitable[MetadataResponse]:
         """The answer."""
 
 

@@ -16,7 +16,12 @@ from rota.client.retry import RETRIABLE_CODES, partition_error
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.protocol.messages import Api, ListOffsetsRequest, Message, OffsetForLeaderEpochRequest
+from rota.protocol.messages import (
+    Api,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+)
 
 #: The timestamp of a log's end: for ``read_committed``, where the first open transaction begins.
 LATEST: Final = -1
@@ -308,7 +313,9 @@ def _group_by_topic(
     return [(topic, list(each)) for topic, each in groupby(ordered, key=itemgetter(0))]
 
 
-def _read_offset(answer: Message) -> ListedOffset | None:
+def _read_offset(
+    answer: ListOffsetsResponse.ListOffsetsPartitionResponse,
+) -> ListedOffset | None:
     if answer.error_code or answer.offset == NO_OFFSET:
         return None
     epoch = None if answer.leader_epoch == NO_LEADER_EPOCH else answer.leader_epoch

@@ -76,7 +76,7 @@ from rota.engine.model.config import FetchConfig
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, Unreachable
-from rota.protocol.messages import ZERO_UUID, Api, Message
+from rota.protocol.messages import ZERO_UUID, Api, FetchResponse
 
 _LOGGER = logging.getLogger("rota.consumer")
 
@@ -621,7 +621,7 @@ class InFlightFetches:
         lane: FetchConnection,
         fetch: PreparedFetch,
         tickets: dict[TopicPartition, RequestToken],
-        future: asyncio.Future[Message],
+        future: asyncio.Future[FetchResponse],
     ) -> None:
         del self._held_until[lane]
         if future.cancelled():

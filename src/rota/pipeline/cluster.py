@@ -39,7 +39,7 @@ from rota.client.retry import partition_error, run_all
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, Refused, RotaError, Unreachable
-from rota.protocol.messages import Api, DescribeLogDirsRequest, Message
+from rota.protocol.messages import Api, DescribeLogDirsRequest, DescribeLogDirsResponse
 
 T = TypeVar("T")
 
@@ -270,7 +270,7 @@ async def _journal_size(client: ClusterClient, topic: TopicMetadata, timeout: fl
     return sum(sizes)
 
 
-def _sum_log_dirs(response: Message) -> int:
+def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
     codes = [response.error_code, *(log_dir.error_code for log_dir in response.results)]
     if any(codes) or not response.results:
         raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "no permission to describe log dirs")

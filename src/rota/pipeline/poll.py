@@ -35,7 +35,13 @@ from rota.client import group_description
 from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
 from rota.client.cluster import ClusterClient, error_name
 from rota.client.group_description import CLASSIC
-from rota.client.group_requests import MAX_VERSIONS, decode_group_response, encode_group_request
+from rota.client.group_requests import (
+    MAX_VERSIONS,
+    decode_group_response,
+    decode_offset_fetch,
+    encode_group_request,
+    encode_offset_fetch,
+)
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_all
 from rota.engine.history.client_settings import LibrarySigns, detect_library
@@ -52,7 +58,7 @@ from rota.engine.history.samples import (
     sample_classic_group,
 )
 from rota.engine.model.request import DescribeGroups, OffsetFetch
-from rota.engine.model.response import DescribedGroup, DescribeGroupsResult, OffsetFetchResult
+from rota.engine.model.response import DescribedGroup, DescribeGroupsResult
 from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError, Refused, RotaError, Unreachable
 from rota.pipeline import arrow, decode
@@ -64,9 +70,11 @@ from rota.protocol.messages import (
     ZERO_UUID,
     Api,
     ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DescribeClusterRequest,
-    Message,
+    Request,
 )
+from rota.protocol.schemas import ResponseT
 
 MAX_REQUESTS_IN_FLIGHT = 8
 
@@ -295,11 +303,9 @@ class SnapshotReader:
         self, builder: _SnapshotBuilder, node: BrokerMetadata, names: Sequence[str]
     ) -> None:
         requests = [OffsetFetch(group=name) for name in names]
-        api, message = encode_group_request(requests[0])
-        message.groups = [encode_group_request(request)[1].groups[0] for request in requests]
-        response = await self._send(node, api, message)
+        response = await self._send(node, Api.OFFSET_FETCH, encode_offset_fetch(*requests))
         for request in requests:
-            result = cast(OffsetFetchResult, decode_group_response(request, response))
+            result = decode_offset_fetch(request, response)
             if result.code:
                 builder.add_error(request.group, result.code)
             elif not result.codes:  # with an error of a partition the offsets are incomplete
@@ -332,7 +338,7 @@ class SnapshotReader:
         ids = {name: topic.id for name, topic in topics.items() if topic.id != ZERO_UUID}
         return {tp: (starts.get(tp), end) for tp, end in ends.items()}, ids
 
-    async def _send(self, node: BrokerMetadata, api: Api, message: Message) -> Message:
+    async def _send(self, node: BrokerMetadata, api: Api, message: Request[ResponseT]) -> ResponseT:
         deadline = self._client.deadline_after(self._timeout)
         return await self._client.send(
             api, message, node=node.id, deadline=deadline, most=MAX_VERSIONS.get(api)
@@ -346,7 +352,7 @@ class SnapshotReader:
         await run_all(send_limited(batch) for batch in batches)
 
 
-def sample_consumer_group(message: Message) -> GroupSample:
+def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
     """Makes a sample of a group in a ConsumerGroupDescribe response (KIP-848), without its time.
 
     If a member subscribes with a regular expression, its topics are the topics of the group's

@@ -1,35 +1,38 @@
-"""Generates a decoder and an encoder for each message and version, as Python source.
+"""Encodes and decodes messages, and the frames around them.
 
-A message can come from anyone. So a decoder believes no length and no count before it has seen that
-the rest of the frame can hold it. An array may have no more elements than its bytes allow, and the
-elements of one request are counted: an empty struct is cheap to send and costs memory.
+A decoder and an encoder are generated for each message and version, as Python source. A message can
+come from anyone. So a decoder trusts no length and no count before it has checked that the rest of
+the frame can hold it. An array may have no more elements than its bytes allow, and the elements of
+one request are counted: an empty struct is cheap to send and costs memory.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import calcsize, pack, unpack_from
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rota.engine.formats.buffer import Bytes
 from rota.errors import FormatError
+from rota.protocol.messages import Api, Message, classes_by_api
 from rota.protocol.schemas import (
     FIXED_SIZE_FORMATS,
     ZERO_UUID,
     DefaultValue,
     FieldSpec,
-    MessageBase,
     StructSpec,
+    Versions,
 )
 
 _FIELD_OF_LINE = "FIELDS"
 
 
 class SourceBuilder:
-    """Builds the source of one generated function, and knows which field each line is about."""
+    """Builds the source of one generated function, and the field that each line belongs to."""
 
     def __init__(self, head: str, **names: object) -> None:
         self._lines = [head]
@@ -40,13 +43,13 @@ class SourceBuilder:
         self._names: dict[str, object] = names
 
     def add_line(self, text: str, field: str | None = None) -> None:
-        """Another line, about the present field or this one."""
+        """Adds a line for the current field, or for another one."""
         self._lines.append("    " * self._depth + text)
         self._fields.append(self.field_path if field is None else field)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines within this one."""
+        """Indents the lines that follow."""
         self.add_line(head)
         self._depth += 1
         yield
@@ -54,51 +57,46 @@ class SourceBuilder:
 
     @contextmanager
     def for_field(self, field: str) -> Iterator[None]:
-        """Lines that are about a field of the present one."""
+        """The lines that follow belong to this field of the current one."""
         self._path.append(field)
         yield
         self._path.pop()
 
     @property
     def field_path(self) -> str:
-        """The present field, from the message on."""
         return ".".join(self._path)
 
     def new_variable(self, prefix: str) -> str:
-        """A name not used yet."""
         self._count += 1
         return f"{prefix}{self._count}"
 
     def bind_value(self, prefix: str, value: object) -> str:
-        """A name for a value that the function uses."""
+        """Returns a name under which the function can use a value."""
         name = self.new_variable(prefix)
         self._names[name] = value
         return name
 
     def bind_unpack(self, formats: str) -> str:
-        """The name of a function that reads numbers."""
-        return self._bound(f"unpack_{formats}", struct.Struct(f">{formats}").unpack_from)
+        return self._bind(f"unpack_{formats}", struct.Struct(f">{formats}").unpack_from)
 
     def bind_pack(self, formats: str) -> str:
-        """The name of a function that writes numbers."""
-        return self._bound(f"pack_{formats}", struct.Struct(f">{formats}").pack)
+        return self._bind(f"pack_{formats}", struct.Struct(f">{formats}").pack)
 
-    def _bound(self, name: str, value: object) -> str:
+    def _bind(self, name: str, value: object) -> str:
         name = name.replace("?", "t")
         self._names[name] = value
         return name
 
     def compile_function(self, label: str) -> Callable[..., Any]:
-        """The function."""
         names = {**self._names, _FIELD_OF_LINE: self._fields}
         code = compile("\n".join(self._lines), f"<{label}>", "exec")
         exec(code, names)  # noqa: S102 made of the schema's names alone
-        made: Any = names[self._lines[0].removeprefix("def ").partition("(")[0]]
-        return made  # type: ignore[no-any-return]
+        function: Any = names[self._lines[0].removeprefix("def ").partition("(")[0]]
+        return function  # type: ignore[no-any-return]
 
 
 def field_of_traceback(trace: TracebackType | None) -> str:
-    """Returns the field that a generated function was at when it raised."""
+    """Returns the field at which a generated function raised."""
     found = ""
     while trace is not None:
         fields = trace.tb_frame.f_globals.get(_FIELD_OF_LINE)
@@ -108,27 +106,25 @@ def field_of_traceback(trace: TracebackType | None) -> str:
     return found
 
 
-#: Of all arrays of a request: anybody may send one. A broker's response may have as many as its
-#: bytes are enough for: the metadata of a large cluster has millions.
+#: Limit of elements in all arrays of a request, because anyone may send one. A response has no such
+#: limit: the metadata of a large cluster has millions.
 MAX_REQUEST_ELEMENTS = 250_000
 
 MAX_STRING_BYTES = 2**15 - 1
 
-#: Reads from a position to the end of the bytes.
+#: Decodes from a position to the end of the bytes.
 Decoder = Callable[[Bytes, int], Any]
 
 
-def make_decoder(made: type[MessageBase], version: int) -> Decoder:
-    """The function that reads a message of this version."""
-    schema = made.SCHEMA
-    struct = schema.struct
+def make_decoder(message_class: type[Message], version: int) -> Decoder:
+    schema = message_class.SCHEMA
     source = _decoder_source("def decode(data, pos):")
     source.add_line("end = len(data)")
-    writer = _DecoderWriter(source, version, made, flexible=version in schema.flexible)
+    flexible = version in schema.flexible
+    writer = _DecoderWriter(source, version, message_class, flexible=flexible)
     writer.begin()
-    found = writer.struct(struct, made)
-    writer.end(found)
-    return source.compile_function(f"decode {struct.name} v{version}")
+    writer.end(writer.struct(schema.struct, message_class))
+    return source.compile_function(f"decode {schema.struct.name} v{version}")
 
 
 def _decoder_source(head: str) -> SourceBuilder:
@@ -145,37 +141,37 @@ def _decoder_source(head: str) -> SourceBuilder:
 
 
 class _DecoderWriter:
-    """Writes the text of a decoder. Numbers that follow each other are read in one go."""
+    """Writes the source of a decoder. Adjacent numbers are unpacked together."""
 
     def __init__(
-        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
     ) -> None:
         self._out = source
         self._version = version
         self._top = top
         self._flexible = flexible
-        #: Numbers not yet read: format, target, and the field they are for.
+        #: Numbers to unpack next: format, target and field.
         self._numbers: list[tuple[str, str, str]] = []
 
     def begin(self) -> None:
-        asked = self._top.__name__.endswith("Request")
-        self._out.add_line(f"room = {MAX_REQUEST_ELEMENTS if asked else 'end'}")
+        is_request = self._top.__name__.endswith("Request")
+        self._out.add_line(f"room = {MAX_REQUEST_ELEMENTS if is_request else 'end'}")
 
     def end(self, found: str, *, exact: bool = False) -> None:
-        """The end of a message, or of a tagged field, which must have the size that it says.
+        """Ends a message, or a tagged field, whose size must be exact.
 
-        What comes after a message is skipped, as in Kafka: librdkafka's request for the metadata
-        of all topics ends with three bytes too many.
+        Bytes after a message are skipped, as in Kafka: librdkafka's request for the metadata of
+        all topics has three bytes too many.
         """
         self._flush()
         with self._out.block(f"if pos {'!=' if exact else '>'} end:"):
             self._out.add_line("refuse_end(end - pos)")
         self._out.add_line(f"return {found}")
 
-    def struct(self, struct: StructSpec, made: type[MessageBase]) -> str:
+    def struct(self, struct: StructSpec, struct_class: type[Message]) -> str:
         out = self._out
         name = out.new_variable("o")
-        out.add_line(f"{name} = new({out.bind_value('Class', made)})")
+        out.add_line(f"{name} = new({out.bind_value('Class', struct_class)})")
         for field in struct.fields:
             with out.for_field(field.name):
                 if field.is_untagged(self._version):
@@ -211,9 +207,9 @@ class _DecoderWriter:
         with out.block("else:"):
             out.add_line(f"{target} = {self.struct(struct, self._class(struct))}")
 
-    def _class(self, struct: StructSpec) -> type[MessageBase]:
-        made: type[MessageBase] = getattr(self._top, struct.name)
-        return made
+    def _class(self, struct: StructSpec) -> type[Message]:
+        struct_class: type[Message] = getattr(self._top, struct.name)
+        return struct_class
 
     def _text(self, kind: str, target: str, *, nullable: bool) -> None:
         """Text or bytes, behind their length."""
@@ -226,7 +222,7 @@ class _DecoderWriter:
         with out.block("else:"):
             out.add_line("pos += n")
             if kind == "string":
-                # what is no UTF-8 gets replacement characters, as in Kafka
+                # invalid UTF-8 becomes replacement characters, as in Kafka
                 out.add_line(f'{target} = str(data[pos - n:pos], "utf-8", "replace")')
             elif kind == "records":
                 out.add_line(f"{target} = memoryview(data)[pos - n:pos]")
@@ -244,13 +240,11 @@ class _DecoderWriter:
         with out.block("else:"):
             out.add_line(f"room -= {count}")
             if field.kind in FIXED_SIZE_FORMATS and field.kind != "uuid":
-                self._numbers_of(field.kind, count, target)
+                unpack = _make_array_unpacker(FIXED_SIZE_FORMATS[field.kind])
+                name = out.bind_value("unpack_array", unpack)
+                out.add_line(f"{target}, pos = {name}(data, pos, {count})")
             else:
                 self._elements(field, count, target)
-
-    def _numbers_of(self, kind: str, count: str, target: str) -> None:
-        many = self._out.bind_value("many", _make_array_unpacker(FIXED_SIZE_FORMATS[kind]))
-        self._out.add_line(f"{target}, pos = {many}(data, pos, {count})")
 
     def _elements(self, field: FieldSpec, count: str, target: str) -> None:
         out = self._out
@@ -277,18 +271,14 @@ class _DecoderWriter:
             self._flush()
             return
         self._flush()
-        self._varint(name)
-        out.add_line(f"{name} -= 1")
-
-    def _varint(self, name: str) -> None:
-        out = self._out
         out.add_line(f"{name} = data[pos]")
         out.add_line("pos += 1")
         with out.block(f"if {name} > 127:"):
             out.add_line(f"{name}, pos = varint(data, pos, {name})")
+        out.add_line(f"{name} -= 1")
 
     def _null(self, name: str, target: str, refuse: str, *, nullable: bool) -> None:
-        """What follows must be an ``elif`` or ``else``."""
+        """The next line must be an ``elif`` or ``else``."""
         out = self._out
         with out.block(f"if {name} < 0:"):
             if not nullable:
@@ -314,7 +304,7 @@ class _DecoderWriter:
                 out.add_line("pos = skip_tags(data, pos, end, n)")
 
     def _tag(self, field: FieldSpec) -> tuple[str, Callable[..., Any]]:
-        """A function that reads a tagged field, which has an end of its own."""
+        """A function that decodes a tagged field, which has an end of its own."""
         if not field.is_tagged(self._version):
             return field.name, _raise_unexpected_tag
         source = _decoder_source("def decode(data, pos, end):")
@@ -345,12 +335,13 @@ def _default_expression(default: DefaultValue) -> str:
 
 
 def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
-    """The bytes that an element of an array has at least."""
+    """The smallest size of an array's element in bytes."""
     if field.struct is None:
         return _min_field_size(field.kind, flexible=flexible)
-    plain = [each for each in field.struct.fields if each.is_untagged(version)]
     found = int(flexible)  # the count of its tagged fields
-    for each in plain:
+    for each in field.struct.fields:
+        if not each.is_untagged(version):
+            continue
         if each.struct is not None and not each.is_array:
             nullable = version in each.nullable
             found += 1 if nullable else min_element_size(each, version, flexible=flexible)
@@ -388,13 +379,13 @@ def _raise_bad_end(left: int) -> NoReturn:
     raise FormatError(f"goes {-left} bytes beyond its end")
 
 
-def _raise_unexpected_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001 as those that read one
-    """Kafka skips tags that it does not know, but not those that it knows of other versions."""
+def _raise_unexpected_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa: ARG001
+    """Kafka skips unknown tags, but not tags that belong to other versions of the message."""
     raise FormatError("has a tag of another version")
 
 
 def _read_varint_rest(data: Bytes, pos: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte has been read and says that more follow."""
+    """Reads the rest of an unsigned varint after its first byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[pos]
@@ -411,9 +402,9 @@ def _read_varint(data: Bytes, pos: int) -> tuple[int, int]:
 
 
 def _iterate_tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Each tagged field: its tag, where it starts and where it ends.
+    """Yields the tag, start and end of each tagged field, and -1 with the end of all.
 
-    :param count: the first byte of how many there are
+    :param count: the first byte of their count
     """
     if count > 127:
         count, pos = _read_varint_rest(data, pos, count)
@@ -429,18 +420,18 @@ def _iterate_tags(data: Bytes, pos: int, end: int, count: int) -> Iterator[tuple
 
 
 def skip_tags(data: Bytes, pos: int, end: int, count: int) -> int:
-    """Where the tagged fields end of which the first byte of their count has been read."""
+    """Returns the end of tagged fields. ``count`` is the first byte of their count."""
     for _, _, stop in _iterate_tags(data, pos, end, count):
         pos = stop
     return pos
 
 
 def _make_tag_reader(known: dict[int, tuple[str, Callable[..., Any]]]) -> Callable[..., int]:
-    def read(data: Bytes, pos: int, end: int, count: int, record: MessageBase) -> int:
+    def read(data: Bytes, pos: int, end: int, count: int, struct: Message) -> int:
         for tag, start, stop in _iterate_tags(data, pos, end, count):
             if tag in known:
                 name, decode = known[tag]
-                setattr(record, name, decode(data, start, stop))
+                setattr(struct, name, decode(data, start, stop))
             pos = stop
         return pos
 
@@ -456,15 +447,15 @@ def _make_array_unpacker(one: str) -> Callable[[Bytes, int, int], tuple[list[Any
     return unpack
 
 
-#: Writes a message behind the bytes that are there.
+#: Appends an encoded message to the bytes.
 Encoder = Callable[[Any, bytearray], None]
 
 
-def make_encoder(made: type[MessageBase], version: int) -> Encoder:
-    """The function that writes a message of this version."""
-    schema = made.SCHEMA
+def make_encoder(message_class: type[Message], version: int) -> Encoder:
+    schema = message_class.SCHEMA
     source = _encoder_source("def encode(o, out):")
-    writer = _EncoderWriter(source, version, made, flexible=version in schema.flexible)
+    flexible = version in schema.flexible
+    writer = _EncoderWriter(source, version, message_class, flexible=flexible)
     writer.struct(schema.struct, "o")
     source.add_line("return")
     return source.compile_function(f"encode {schema.struct.name} v{version}")
@@ -481,16 +472,16 @@ def _encoder_source(head: str) -> SourceBuilder:
 
 
 class _EncoderWriter:
-    """Writes the text of an encoder. Numbers that follow each other are written in one go."""
+    """Writes the source of an encoder. Adjacent numbers are packed together."""
 
     def __init__(
-        self, source: SourceBuilder, version: int, top: type[MessageBase], *, flexible: bool
+        self, source: SourceBuilder, version: int, top: type[Message], *, flexible: bool
     ) -> None:
         self._out = source
         self._version = version
         self._top = top
         self._flexible = flexible
-        #: Numbers not yet written: format, value, and the field they are of.
+        #: Numbers to pack next: format, value and field.
         self._numbers: list[tuple[str, str, str]] = []
 
     def struct(self, struct: StructSpec, name: str) -> None:
@@ -500,7 +491,7 @@ class _EncoderWriter:
                     self.field(field, f"{name}.{field.name}")
         if self._flexible:
             self._tags(struct, name)
-        self._flush()
+        self.flush()
 
     def field(self, field: FieldSpec, value: str) -> None:
         nullable = self._version in field.nullable
@@ -515,7 +506,7 @@ class _EncoderWriter:
 
     def _struct(self, struct: StructSpec, value: str, *, nullable: bool) -> None:
         out = self._out
-        self._flush()
+        self.flush()
         name = out.new_variable("o")
         out.add_line(f"{name} = {value}")
         if not nullable:
@@ -570,7 +561,7 @@ class _EncoderWriter:
                 self.struct(field.struct, item)
             elif field.kind == "uuid":
                 self._number(field.kind, item)
-                self._flush()
+                self.flush()
             else:
                 self._text(field.kind, item, nullable=False)
 
@@ -578,22 +569,22 @@ class _EncoderWriter:
         out = self._out
         if not self._flexible:
             self._numbers.append(("i" if wide else "h", size, out.field_path))
-            self._flush()
+            self.flush()
             return
-        self._flush()
+        self.flush()
         with out.block(f"if {size} < 127:"):
             out.add_line(f"out.append({size} + 1)")
         with out.block("else:"):
             out.add_line(f"out += varint({size} + 1)")
 
     def _tags(self, struct: StructSpec, name: str) -> None:
-        """Tagged fields are written where they differ from their default."""
+        """Writes the tagged fields that differ from their defaults."""
         out = self._out
         tags = struct.tagged_fields(self._version)
         if not tags:
             self._numbers.append(("B", "0", out.field_path))
             return
-        self._flush()
+        self.flush()
         absent = [self._absent(field, f"{name}.{field.name}") for field in tags]
         with out.block(f"if {' and '.join(absent)}:"):
             out.add_line("out.append(0)")
@@ -609,7 +600,7 @@ class _EncoderWriter:
             out.add_line("out += tags")
 
     def _absent(self, field: FieldSpec, value: str) -> str:
-        """Asks whether a tagged field has its default."""
+        """A condition that is true if a tagged field has its default."""
         if field.struct is not None and not field.is_array:
             empty = getattr(self._top, field.struct.name)()
             return f"({value} is None or {value} == {self._out.bind_value('empty', empty)})"
@@ -620,26 +611,22 @@ class _EncoderWriter:
         return f"{value} == {field.default!r}"
 
     def _tag(self, field: FieldSpec) -> Encoder:
-        """A function that writes a tagged field, with its tag and size."""
+        """A function that encodes a tagged field, with its tag and size."""
         source = _encoder_source("def encode(value, out):")
         inner = _EncoderWriter(source, self._version, self._top, flexible=True)
         with source.for_field(f"{self._out.field_path}.{field.name}".lstrip(".")):
             inner.field(field, "value")
-            inner.finish()
+            inner.flush()
         encode = source.compile_function(f"encode tag {field.name} v{self._version}")
 
-        def write(value: Any, out: bytearray) -> None:  # noqa: ANN401 whatever the field holds
+        def write(value: Any, out: bytearray) -> None:  # noqa: ANN401
             body = bytearray()
             encode(value, body)
             out += encode_varint(field.tag) + encode_varint(len(body)) + body
 
         return write
 
-    def finish(self) -> None:
-        """Writes what is still to be written."""
-        self._flush()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if not self._numbers:
             return
         formats = "".join(one for one, _, _ in self._numbers)
@@ -651,13 +638,13 @@ class _EncoderWriter:
 
 
 def encode_varint(value: int) -> bytes:
-    """An unsigned varint."""
-    found = bytearray()
+    """Encodes an unsigned varint."""
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _check_uuid(value: bytes) -> bytes:
@@ -668,3 +655,146 @@ def _check_uuid(value: bytes) -> bytes:
 
 def _raise_string_too_long(size: int) -> NoReturn:
     raise ValueError(f"a text of {size} bytes; {MAX_STRING_BYTES} are the most")
+
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+
+_decoders: dict[tuple[type[Message], int], Decoder] = {}
+
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    #: Bytes of the frame before the body.
+    size: int
+
+
+def supported_versions(api: Api) -> Versions:
+    """The versions of an API that can be encoded and decoded."""
+    return classes_by_api[api][0].SCHEMA.versions
+
+
+def read_request_header(frame: Bytes) -> RequestHeader:
+    """Reads the header of a request of any API and version.
+
+    :raises FormatError: the header is cut
+    """
+    if len(frame) < _REQUEST_HEADER.size:
+        raise FormatError(
+            f"a request's header has {_REQUEST_HEADER.size} bytes at least, not {len(frame)}"
+        )
+    api, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
+    size = _REQUEST_HEADER.size + max(length, 0)
+    if length < -1 or size > len(frame):
+        raise FormatError(f"its client id is said to have {length} bytes")
+    client_id = None if length < 0 else str(frame[_REQUEST_HEADER.size : size], "utf-8", "replace")
+    if api in classes_by_api and version in _flexible_versions(api):
+        try:
+            tags = frame[size]
+            size = skip_tags(frame, size + 1, len(frame), tags) if tags else size + 1
+        except (FormatError, IndexError):
+            raise FormatError("the tagged fields of its header are cut") from None
+    return RequestHeader(api, version, correlation_id, client_id, size)
+
+
+def read_request(request_class: type[MessageT], version: int, frame: Bytes, start: int) -> MessageT:
+    """Decodes a request's body, which starts at this position of the frame.
+
+    :raises FormatError: the body does not follow its schema
+    """
+    return _decode_message(request_class, version, frame, start)
+
+
+def read_response(
+    response_class: type[MessageT], version: int, frame: Bytes
+) -> tuple[int, MessageT]:
+    """Returns the correlation id and the decoded body of a response.
+
+    :raises FormatError: the response does not follow its schema
+    """
+    try:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        start = (
+            skip_tags(frame, 5, len(frame), frame[4])
+            if _has_tagged_response_header(response_class.API, version)
+            else 4
+        )
+    except (FormatError, IndexError):
+        raise FormatError("a response's header is cut") from None
+    return correlation_id, _decode_message(response_class, version, frame, start)
+
+
+def write_request(header: RequestHeader, request: Message) -> bytearray:
+    """Encodes a whole frame, with its length and header. ``header.size`` is not used."""
+    name = header.client_id
+    encoded = b"" if name is None else name.encode()
+    size = -1 if name is None else len(encoded)
+    out = (
+        bytearray(4)
+        + _REQUEST_HEADER.pack(header.api_key, header.api_version, header.correlation_id, size)
+        + encoded
+    )
+    if header.api_version in _flexible_versions(header.api_key):
+        out.append(0)
+    return _encode_message(request, header.api_version, out)
+
+
+def write_response(api: Api, version: int, correlation_id: int, response: Message) -> bytearray:
+    """Encodes a whole frame, with its length and header."""
+    out = bytearray(struct.pack(">ii", 0, correlation_id))
+    if _has_tagged_response_header(api, version):
+        out.append(0)
+    return _encode_message(response, version, out)
+
+
+@functools.cache
+def _flexible_versions(api: int) -> Versions:
+    return classes_by_api[api][0].SCHEMA.flexible
+
+
+def _has_tagged_response_header(api: Api, version: int) -> bool:
+    """The header of ApiVersions has no tagged fields in any version, so that every client can read
+    it.
+    """
+    return version in _flexible_versions(api) and api != Api.API_VERSIONS
+
+
+def _decode_message(
+    message_class: type[MessageT], version: int, frame: Bytes, start: int
+) -> MessageT:
+    decode = _decoders.get((message_class, version))
+    if decode is None:
+        made = message_class.message_class
+        if version not in made.SCHEMA.versions:
+            raise FormatError(f"there is no {made.__name__} of version {version}")
+        decode = _decoders[message_class, version] = make_decoder(made, version)
+    try:
+        message: MessageT = decode(frame, start)
+    except (FormatError, struct.error, IndexError) as error:
+        text = str(error) if isinstance(error, FormatError) else "is cut"
+        place = field_of_traceback(error.__traceback__) or "its body"
+        name = message_class.message_class.__name__
+        raise FormatError(f"{name} v{version}: {place} {text}") from None
+    return message
+
+
+def _encode_message(message: Message, version: int, out: bytearray) -> bytearray:
+    message_class = type(message)
+    encode = _encoders.get((message_class, version))
+    if encode is None:
+        if version not in message_class.SCHEMA.versions:
+            raise TypeError(f"there is no {message_class.__name__} of version {version}")
+        encode = _encoders[message_class, version] = make_encoder(message_class, version)
+    try:
+        encode(message, out)
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        place = field_of_traceback(error.__traceback__)
+        raise TypeError(f"{message_class.__name__} v{version}: {place}: {error}") from error
+    struct.pack_into(">i", out, 0, len(out) - 4)
+    return out

@@ -11,10 +11,10 @@ import struct
 from rota.engine.formats.buffer import Bytes, allocate_padded
 from rota.errors import FormatError
 
-#: A good size for the room in which the bytes of all connections arrive.
+#: Size of the receive buffer that connections share.
 RECEIVE_BUFFER_BYTES = 256 * 1024
 
-#: A frame's room is at most so many times what has come in of it.
+#: Limit of a frame's buffer, as a multiple of the bytes that have arrived.
 GROWTH_FACTOR = 4
 
 #: Bytes before each frame.
@@ -24,17 +24,8 @@ _LENGTH = struct.Struct(">i")
 
 _TLS_HANDSHAKE = b"\x16\x03"
 
-_HTTP_METHODS = (
-    b"GET ",
-    b"POST",
-    b"PUT ",
-    b"HEAD",
-    b"OPTI",
-    b"DELE",
-    b"PATC",
-    b"CONN",
-    b"TRAC",
-    b"PRI ",
+_HTTP_METHODS = frozenset(
+    (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 )
 
 _OTHER_PROTOCOLS = {b"SSH-": "SSH", b"PROX": "the PROXY protocol"}
@@ -59,31 +50,28 @@ class FrameReader:
         cause: str = "socket.request.max.bytes",
         at_once: int = 0,
     ) -> None:
-        """Of frames up to a limit.
-
-        :param cause: what the limit comes from, for who meets it
-        :param at_once: so many bytes are made room for as soon as they are announced, by who is
-            trusted to keep his word
-        :param scratch: where bytes may arrive for a moment. Connections whose bytes arrive one
-            after the other, in one thread, may share it: an idle one then needs no room at all
+        """:param limit: bytes of a frame; may be changed for the next frames
+        :param cause: the setting that the limit comes from, for the error message
+        :param at_once: bytes that are allocated as soon as a peer that is trusted announces them
+        :param scratch: a buffer for arriving bytes. Connections in one thread may share it, so that
+            an idle connection needs no buffer
         """
-        #: May be set to another, for the frames to come.
         self.limit = limit
         self._cause = cause
         self._at_once = at_once
         self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
-        #: A whole frame, before all the others.
+        #: A whole frame, which is returned first.
         self._done: Bytes | None = None
-        #: The frame under way: it will have ``_size`` bytes, the first ``_have`` are there.
+        #: The frame that arrives now: ``_have`` of ``_size`` bytes are there.
         self._body: bytearray | memoryview | None = None
         self._size = 0
         self._have = 0
-        #: Frames as they came, from ``_at`` on; empty while one is under way.
+        #: Bytes of later frames, from ``_at`` on; empty while a frame arrives.
         self._rest = b""
         self._at = 0
 
     def get_buffer(self) -> memoryview:
-        """Returns the buffer for the next bytes. Ask for it anew each time."""
+        """Returns the buffer for the next bytes, a different one for each call."""
         if self._body is None:
             return self._scratch
         self._grow(1)
@@ -97,7 +85,7 @@ class FrameReader:
             self._advance_frame(count)
 
     def feed(self, data: Bytes) -> None:
-        """Takes what came in. It is copied: the caller may use its buffer again."""
+        """Takes bytes that arrived. They are copied, so the caller may reuse its buffer."""
         if self._body is not None:
             count = min(len(data), self._size - self._have)
             self._grow(count)
@@ -118,7 +106,7 @@ class FrameReader:
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of memory that those take."""
+        """Bytes of memory for the buffered bytes."""
         done = 0 if self._done is None else len(self._done)
         under_way = 0 if self._body is None else _LENGTH.size + len(self._body)
         return done + under_way + len(self._rest)
@@ -129,9 +117,9 @@ class FrameReader:
         return 0 if self._body is None else self._size - self._have
 
     def next_frame(self) -> Bytes | None:
-        """The next whole frame, without its length; None until more has come in.
+        """Returns the next whole frame, without its length; None: more bytes are needed.
 
-        :raises FormatError: what comes next is no frame, or too long
+        :raises FormatError: the next bytes are no frame, or it is too long
         """
         if self._done is not None:
             frame, self._done = self._done, None
@@ -152,7 +140,7 @@ class FrameReader:
         return whole
 
     def _begin_frame(self, data: Bytes) -> bool:
-        """Starts on a frame, if nothing follows it in these bytes and it may be one."""
+        """Starts a frame if these bytes are its beginning or the whole of it, and nothing more."""
         have = len(data) - _LENGTH.size
         if have < 0:
             return False
@@ -178,12 +166,12 @@ class FrameReader:
             self._done, self._body = self._body, None
 
     def _grow(self, count: int) -> None:
-        """Room for so many bytes more. Never by resizing: someone may still hold a view."""
+        """Makes room for more bytes. It never resizes a buffer, which may have views."""
         assert self._body is not None
         if self._have + count > len(self._body):
             least = max(GROWTH_FACTOR * self._have, self._have + count, self._at_once)
             size = min(self._size, least)
-            # zeros would be written only to be written over: half the time of a large answer
+            # a bytearray is filled with zeros first, which takes half the time of a large response
             grown = allocate_padded(size) if self._at_once else bytearray(size)
             grown[: self._have] = memoryview(self._body)[: self._have]
             self._body = grown

@@ -2,8 +2,8 @@
 
 A :class:`SaslServer` takes a client's message and returns the reply. It has no clock and no source
 of randomness. It accepts what Kafka accepts: no channel binding, user names in ASCII under SCRAM,
-no acting for another user. An unknown user goes through the same steps as one with a wrong
-password, and gets the same answer.
+no acting for another user. An unknown user goes through the same steps as a user with a wrong
+password, and gets the same error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Protocol, TypeAlias
 
 from rota.errors import Code, InputError, Refused
 
-#: Kafka refuses credentials of fewer.
+#: Kafka refuses credentials with fewer iterations.
 MIN_ITERATIONS = 4096
 
-#: Bytes that nobody can guess, other ones at each call; 16 at least.
+#: Returns at least 16 random bytes.
 SaltFactory: TypeAlias = Callable[[], bytes]
 
-#: The same as printable text without a comma.
+#: Returns random printable text without a comma.
 NonceFactory: TypeAlias = Callable[[], str]
 
 
@@ -38,13 +38,13 @@ class Mechanism(enum.StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
-#: The mechanisms that prove a password without sending it, with their hash.
+#: The SCRAM mechanisms and their hash functions.
 SCRAM_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What a server stores of a SCRAM password. The password cannot be derived from it."""
+    """Stored instead of a SCRAM password, which cannot be derived from it."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -79,9 +79,9 @@ class ScramCredential:
 
     @classmethod
     def parse(cls, mechanism: Mechanism, text: str) -> ScramCredential:
-        """From how Kafka stores one: ``salt=...,stored_key=...,server_key=...,iterations=...``.
+        """Parses Kafka's format: ``salt=...,stored_key=...,server_key=...,iterations=...``.
 
-        :raises InputError: it is not that
+        :raises InputError: the text has another format
         """
         found = dict(part.partition("=")[::2] for part in text.split(","))
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
@@ -111,8 +111,7 @@ class Users:
         stored: Mapping[Mechanism, Mapping[str, ScramCredential]] | None = None,
         iterations: int = MIN_ITERATIONS,
     ) -> None:
-        """With these passwords by any mechanism, with stored credentials by theirs.
-
+        """:param passwords: valid for every mechanism; stored credentials for their own
         :raises InputError: a user without a name or a password
         """
         self._secret = new_salt()
@@ -134,19 +133,18 @@ class Users:
         }
 
     def _digest(self, password: str) -> bytes:
-        """For comparing passwords without telling how much of one was right, or how long it is."""
+        """Compared instead of passwords, so that the time reveals neither prefix nor length."""
         return hmac.digest(self._secret, password.encode(), "sha256")
 
     def check_password(self, user: str, password: str) -> bool:
-        """Is it this user's password?"""
         expected = self._plain.get(user, self._nobody)
         return hmac.compare_digest(self._digest(password), expected) and user in self._plain
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[ScramCredential, bool]:
         """Returns a user's credential, and whether the user exists.
 
-        An unknown user gets an invented one, the same each time, so that nobody learns which users
-        exist.
+        An unknown user gets an invented credential, the same each time, so that nobody learns
+        which users exist.
         """
         made_up = hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha512")
         key = hashlib.new(SCRAM_HASHES[mechanism], made_up).digest()
@@ -163,12 +161,11 @@ class SaslReply:
     """The server's reply to a message of the client."""
 
     data: bytes
-    #: Who has logged in; None: the exchange goes on.
+    #: The user who has logged in; None: the exchange goes on.
     user: str | None = None
 
     @property
     def done(self) -> bool:
-        """Is the exchange over?"""
         return self.user is not None
 
 
@@ -176,17 +173,14 @@ class SaslServer(Protocol):
     """The server's side of one login."""
 
     def step(self, data: bytes) -> SaslReply:
-        """Takes what the client sent.
+        """Takes the client's message.
 
         :raises Refused: the login has failed; the text may be sent to the client
         """
 
 
 def create_sasl_server(mechanism: str, users: Users, new_nonce: NonceFactory) -> SaslServer:
-    """A login by a mechanism that a client has chosen.
-
-    :raises Refused: there is none of this name
-    """
+    """Starts a login; raises Refused if the mechanism is unknown."""
     if mechanism == Mechanism.PLAIN:
         return PlainSaslServer(users)
     if mechanism in SCRAM_HASHES:
@@ -198,8 +192,6 @@ def create_sasl_server(mechanism: str, users: Users, new_nonce: NonceFactory) ->
 
 
 class PlainSaslServer:
-    """A user's name and password as they are."""
-
     def __init__(self, users: Users) -> None:
         self._users = users
         self._over = False
@@ -209,10 +201,10 @@ class PlainSaslServer:
         if self._over:
             raise _login_over()
         self._over = True
-        parts = data.decode("utf-8", "replace").split("\0")
-        if len(parts) != 3:
-            raise _login_failed(f"a PLAIN message has 3 parts, not {len(parts)}")
-        acting, user, password = parts
+        tokens = data.decode("utf-8", "replace").split("\0")
+        if len(tokens) != 3:
+            raise _login_failed(f"a PLAIN message has 3 parts, not {len(tokens)}")
+        acting, user, password = tokens
         if not user or not password:
             raise _login_failed(f"no {'password' if user else 'user'} given")
         if not self._users.check_password(user, password):
@@ -254,15 +246,15 @@ class ScramSaslServer:
         self._credential: ScramCredential | None = None
         self._head = ""
         self._nonce = nonce
-        #: The messages before the last: what the proof is about.
+        #: The messages that the client's proof signs.
         self._auth_message = ""
 
     def step(self, data: bytes) -> SaslReply:
         """Takes the client's first message, then its final one."""
-        take, self._next = self._next, None
-        if take is None:
+        handle, self._next = self._next, None
+        if handle is None:
             raise _login_over()
-        return take(data.decode("utf-8", "replace"))
+        return handle(data.decode("utf-8", "replace"))
 
     def _handle_first_message(self, message: str) -> SaslReply:
         if re.match("y,|p=", message):
@@ -295,15 +287,15 @@ class ScramSaslServer:
             raise _login_failed("the final message has another header than the first")
         credential = self._credential
         assert credential is not None
-        said = f"{self._auth_message},{found['bare']}".encode()
-        right = self._check_proof(credential, said, _decode_base64(found["proof"]))
-        if not (right and self._known):
+        auth_message = f"{self._auth_message},{found['bare']}".encode()
+        is_valid = self._check_proof(credential, auth_message, _decode_base64(found["proof"]))
+        if not (is_valid and self._known):
             raise _login_failed("wrong user or password")
-        signature = hmac.digest(credential.server_key, said, self._hash)
+        signature = hmac.digest(credential.server_key, auth_message, self._hash)
         return SaslReply(b"v=" + base64.b64encode(signature), self._user)
 
-    def _check_proof(self, credential: ScramCredential, said: bytes, proof: bytes) -> bool:
-        signature = hmac.digest(credential.stored_key, said, self._hash)
+    def _check_proof(self, credential: ScramCredential, auth_message: bytes, proof: bytes) -> bool:
+        signature = hmac.digest(credential.stored_key, auth_message, self._hash)
         if len(proof) != len(signature):
             return False
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=True))

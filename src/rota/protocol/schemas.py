@@ -1,12 +1,13 @@
 """Kafka's message schemas, and the Python classes made from them.
 
-A schema says which field is where, in which version. The JSON files are Kafka's own, as
+A schema lists the fields of a message in each version. The JSON files are Kafka's own, as
 kafka-python ships them; the two that it lacks are in ``resource``. kafka-python's classes are not
 imported: that takes a fifth of a second, and their decoders trust what they read.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib.util
 import json
@@ -14,7 +15,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 from rota.errors import Unreachable
 
@@ -23,10 +33,51 @@ if TYPE_CHECKING:
 
 DefaultValue: TypeAlias = "int | float | bool | str | bytes | list[Any] | None"
 
-#: The id of no topic.
-ZERO_UUID = bytes(16)
+#: The topic id of no topic.
+ZERO_UUID: Final = bytes(16)
 
-#: Kinds of one size, as :mod:`struct` writes them.
+
+class Api(enum.IntEnum):
+    """An API's key."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+#: What Rota's client asks a Kafka, and Rota's broker does not serve.
+CLIENT_ONLY_APIS: Final = frozenset({Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_LOG_DIRS})
+
+#: Types of a fixed size, with their :mod:`struct` formats.
 FIXED_SIZE_FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -38,7 +89,7 @@ FIXED_SIZE_FORMATS = {
     "uuid": "16s",
 }
 
-#: Kinds that bring their length.
+#: Types with a length before their bytes.
 LENGTH_PREFIXED_TYPES = ("string", "bytes", "records")
 
 
@@ -51,7 +102,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> Versions:
-        """From how schemas write them: ``3``, ``1-4``, ``2+``, ``none``."""
+        """Parses a schema's range: ``3``, ``1-4``, ``2+``, ``none``."""
         if text is None or text == "none":
             return cls(1, 0)
         low, _, high = text.removesuffix("+").partition("-")
@@ -63,14 +114,13 @@ class Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of a message or of a struct within one."""
+    """A field of a message, or of a struct in a message."""
 
     #: In snake case.
     name: str
     #: ``int32`` and the like, ``string``, ``bytes``, ``records``, or ``struct``.
     kind: str
     struct: StructSpec | None
-    #: Many of that kind.
     is_array: bool
     versions: Versions
     nullable: Versions
@@ -79,23 +129,19 @@ class FieldSpec:
     default: DefaultValue
 
     def is_tagged(self, version: int) -> bool:
-        """Is it among the tagged fields?"""
         return version in self.versions and version in self.tagged
 
     def is_untagged(self, version: int) -> bool:
-        """Whether the field is at its place in the order, not among the tagged fields."""
         return version in self.versions and version not in self.tagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructSpec:
-    """Fields in their order."""
-
     name: str
     fields: tuple[FieldSpec, ...]
 
     def tagged_fields(self, version: int) -> list[FieldSpec]:
-        """The tagged fields of a version, by their tags."""
+        """The tagged fields of a version, in the order of their tags."""
         return sorted((f for f in self.fields if f.is_tagged(version)), key=lambda f: f.tag)
 
 
@@ -105,24 +151,33 @@ class MessageSpec:
 
     api_key: int
     versions: Versions
-    #: Those with compact lengths and tagged fields (KIP-482).
+    #: Versions with compact lengths and tagged fields (KIP-482).
     flexible: Versions
     struct: StructSpec
+
+    def structs(self) -> Iterator[StructSpec]:
+        """The structs inside the message, at any depth, each once."""
+        found: dict[str, StructSpec] = {}
+        open_structs = [self.struct]
+        while open_structs:
+            inner = [each.struct for each in open_structs.pop(0).fields if each.struct is not None]
+            open_structs += [each for each in inner if each.name not in found]
+            found.update((each.name, each) for each in inner)
+        return iter(found.values())
 
 
 @functools.cache
 def own_schema_folder() -> Traversable:
-    """The folder of Rota's own schemas, on disk or in the archive that Spark ships."""
+    """The folder of Rota's own schemas, on disk or in an archive that Spark ships."""
     place = Path(__file__).parent / "resource"
     if place.is_dir():
         return place
-    from importlib.resources import files  # noqa: PLC0415 (takes longer than all the rest)
+    from importlib.resources import files  # noqa: PLC0415 (a slow import)
 
     return files(__package__) / "resource"
 
 
 def list_schema_names() -> set[str]:
-    """Of all schemas that there are."""
     places = (own_schema_folder(), kafka_python_schema_folder())
     return {file.name.removesuffix(".json") for place in places for file in place.iterdir()}
 
@@ -132,9 +187,9 @@ def require_schemas(wanted: Iterable[str]) -> None:
 
     :raises Unreachable: kafka-python is not installed, or too old to have one of them
     """
-    there = list_schema_names()
+    existing = list_schema_names()
     for name in wanted:
-        if name not in there:
+        if name not in existing:
             raise Unreachable(
                 f"kafka-python brings no schema of {name}; a newer one does: "
                 "pip install -U 'rota[broker]'"
@@ -142,7 +197,7 @@ def require_schemas(wanted: Iterable[str]) -> None:
 
 
 def load_schema(name: str) -> MessageSpec:
-    """A message's schema by its name, such as ``FetchRequest``."""
+    """Loads the schema of a message, such as ``FetchRequest``."""
     file = own_schema_folder() / f"{name}.json"
     if not file.is_file():
         file = kafka_python_schema_folder() / f"{name}.json"
@@ -157,7 +212,6 @@ def load_schema(name: str) -> MessageSpec:
     )
 
 
-#: From what a schema says.
 _DEFAULT_PARSERS: dict[str, Callable[[Any], DefaultValue]] = {
     **dict.fromkeys(FIXED_SIZE_FORMATS, lambda given: int(str(given or 0), 0)),
     "float64": lambda given: float(given or 0),
@@ -208,22 +262,26 @@ def _parse_field(found: dict[str, Any], shared: dict[str, Any]) -> FieldSpec:
     )
 
 
-def _parse_default(kind: str, given: Any) -> DefaultValue:  # noqa: ANN401 text or number, as the schema likes
-    if given == "null" or kind not in _DEFAULT_PARSERS:  # records, and structs: none
+def _parse_default(kind: str, given: Any) -> DefaultValue:  # noqa: ANN401 text or number
+    if given == "null" or kind not in _DEFAULT_PARSERS:  # records and structs
         return None
     return _DEFAULT_PARSERS[kind](given)
 
 
-class MessageBase:
-    """Base class of messages and of the structs in them.
+@dataclass_transform(kw_only_default=True, eq_default=False)
+class Message:
+    """Base class of requests, responses and the structs inside them.
 
-    A field that is not given has the schema's default.
+    A field that the constructor does not get has the schema's default.
     """
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # its fields change
+    __hash__ = None  # type: ignore[assignment]  # messages are mutable
+    API: ClassVar[Api]
     SCHEMA: ClassVar[MessageSpec]
     STRUCT: ClassVar[StructSpec]
+    #: The class itself: also where a :class:`LazyMessageClass` takes its place.
+    message_class: ClassVar[type[Message]]
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -238,72 +296,74 @@ class MessageBase:
         return ((field.name, getattr(self, field.name)) for field in self.STRUCT.fields)
 
 
-class LazyMessageClass:
-    """The class of a message, made from its schema when it is first used.
+ResponseT = TypeVar("ResponseT", bound=Message)
 
-    There are sixty, and a broker needs few of them to start: the others would take a tenth of that
-    time.
+
+class Request(Message, Generic[ResponseT]):
+    """Base class of requests. Its parameter is the class of their responses."""
+
+    __slots__ = ()
+
+
+class LazyMessageClass:
+    """Stands in for a message's class, which it makes from the schema on first use.
+
+    A broker needs few of the sixty classes to start. Making all of them would take a tenth of its
+    start time.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, api: Api, name: str) -> None:
+        self.API = api
         self.name = name
 
     @functools.cached_property
-    def message_class(self) -> type[MessageBase]:
-        """The class itself."""
+    def message_class(self) -> type[Message]:
         return make_message_class(load_schema(self.name))
 
-    def __call__(self, **fields: Any) -> Any:  # noqa: ANN401 what the schema says
-        """A message of it."""
+    def __call__(self, **fields: object) -> Message:
         return self.message_class(**fields)
 
-    def __instancecheck__(self, thing: object) -> bool:
-        return isinstance(thing, self.message_class)
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self.message_class)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 a struct's class, mostly
+    def __getattr__(self, name: str) -> object:  # the class of a struct, mostly
         found = self.__dict__[name] = getattr(self.message_class, name)
         return found
 
 
-def make_message_class(schema: MessageSpec) -> type[MessageBase]:
-    """The class of a message. Those of the structs within it are its attributes."""
-    classes: dict[str, type[MessageBase]] = {}
-    top = _make_struct_class(schema.struct, classes)
+def make_message_class(schema: MessageSpec) -> type[Message]:
+    """Makes the class of a message. The classes of its structs are its attributes."""
+    base = Request if schema.struct.name.endswith("Request") else Message
+    top = _make_struct_class(schema.struct, base)
     top.SCHEMA = schema
-    for name, inner in classes.items():
-        setattr(top, name, inner)
+    top.API = Api(schema.api_key)
+    top.message_class = top
+    for struct in schema.structs():
+        setattr(top, struct.name, _make_struct_class(struct, Message))
     return top
 
 
-def _make_struct_class(
-    struct: StructSpec, classes: dict[str, type[MessageBase]]
-) -> type[MessageBase]:
-    inner: dict[str, type[MessageBase]] = {}
-    for field in struct.fields:
-        if field.struct is not None:
-            name = field.struct.name
-            if name not in classes:
-                _make_struct_class(field.struct, classes)
-            inner[name] = classes[name]
+def _make_struct_class(struct: StructSpec, base: type[Message]) -> type[Message]:
     slots = tuple(field.name for field in struct.fields)
-    made = type(
+    return type(
         struct.name,
-        (MessageBase,),
-        {"__slots__": slots, "__init__": _make_init(struct), "STRUCT": struct, **inner},
+        (base,),
+        {"__slots__": slots, "__init__": _make_init(struct), "STRUCT": struct},
     )
-    classes[struct.name] = made
-    return made
 
 
-def _make_init(struct: StructSpec) -> Any:  # noqa: ANN401 a function whose arguments the schema names
-    """Written out, as a dataclass's is: responses of many partitions are made of thousands."""
-    defaults = {f"_{field.name}": field.default for field in struct.fields}
+def _make_init(struct: StructSpec) -> Callable[..., None]:
+    """Generates the constructor's source, as dataclasses do: large responses have thousands of
+    structs.
+    """
+    names: dict[str, Any] = {f"_{field.name}": field.default for field in struct.fields}
     arguments, lines = [], []
     for field in struct.fields:
         name = field.name
         arguments.append(f"{name}=_{name}")
-        fresh = f"[] if {name} is _{name} else {name}" if field.default == [] else name
-        lines.append(f"    self.{name} = {fresh}")
+        value = f"[] if {name} is _{name} else {name}" if field.default == [] else name
+        lines.append(f"    self.{name} = {value}")
     text = "\n".join([f"def __init__(self, *, {', '.join(arguments)}):", *lines])
-    exec(text, defaults)  # noqa: S102 made of the schema's names alone
-    return defaults["__init__"]
+    exec(text, names)  # noqa: S102 made of the schema's names alone
+    init: Callable[..., None] = names["__init__"]
+    return init

@@ -45,7 +45,7 @@ from rota.engine.formats.record_batch_scan import find_batches
 from rota.engine.model.config import ClientConfig, FetchConfig
 from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.protocol.messages import ZERO_UUID, Api, Message
+from rota.protocol.messages import ZERO_UUID, Api, FetchResponse
 from rota.spark.plan import TaskRanges
 from rota.spark.query import SourceOptions, report_data_loss
 
@@ -604,7 +604,7 @@ class FetchLoop:
         self._queue = deque(RangeProgress(*each) for each in task if each.size > 0)
         #: To be looked up, or being so.
         self._to_check: list[RangeProgress] = []
-        self._in_flight: dict[asyncio.Future[Message], FetchInFlight] = {}
+        self._in_flight: dict[asyncio.Future[FetchResponse], FetchInFlight] = {}
         self._background: dict[Hashable, asyncio.Task[None]] = {}
         #: Brokers that cannot be reached; None: nobody tells of the cluster.
         self._broker_failures: dict[int | None, _BrokerFailure] = {}
@@ -640,8 +640,10 @@ class FetchLoop:
 
     def close(self) -> None:
         """Ends what is under way."""
-        for each in (*self._in_flight, *self._background.values()):
-            each.cancel()
+        for response in self._in_flight:
+            response.cancel()
+        for task in self._background.values():
+            task.cancel()
         chores, self._in_flight, self._background = list(self._background.values()), {}, {}
         if chores:
             self._blocking_client.run(_wait_for_all(chores))
@@ -653,7 +655,7 @@ class FetchLoop:
 
     # What came
 
-    def _take_response(self, future: asyncio.Future[Message]) -> list[FetchedRange]:
+    def _take_response(self, future: asyncio.Future[FetchResponse]) -> list[FetchedRange]:
         """The answers to one Fetch; those to others wait as they came."""
         flight = self._in_flight.pop(future)
         error = future.exception()
@@ -734,7 +736,7 @@ class FetchLoop:
         ]
         due += [trouble.since + self._timeout for trouble in self._broker_failures.values()]
         timeout = max(min(due) - self._now, 0.0) + 0.001 if due else None
-        tasks = [*self._in_flight, *self._background.values()]
+        tasks: list[asyncio.Future[Any]] = [*self._in_flight, *self._background.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         else:

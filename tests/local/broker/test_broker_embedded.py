@@ -29,8 +29,9 @@ from rota.protocol.messages import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
-    Message,
+    JoinGroupResponse,
     MetadataRequest,
+    MetadataResponse,
     ProduceRequest,
     SyncGroupRequest,
 )
@@ -49,7 +50,7 @@ def client(broker: Broker) -> Iterator[RawClient]:
         yield one
 
 
-def metadata(client: RawClient) -> Message:
+def metadata(client: RawClient) -> MetadataResponse:
     return client.ask(Api.METADATA, 9, MetadataRequest(topics=None))
 
 
@@ -353,7 +354,7 @@ def join(client: RawClient, group: str, *, group_instance_id: str | None = None)
         name="range", metadata=encoded_subscription(Subscription(topics=("t",)))
     )
 
-    def ask(member_id: str) -> Message:
+    def ask(member_id: str) -> JoinGroupResponse:
         return client.ask(
             Api.JOIN_GROUP,
             5,
@@ -523,7 +524,7 @@ def test_a_delay_and_an_error_go_together(broker: Broker, client: RawClient) -> 
 
 
 def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:
-    topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.TopicProduceData
+    topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
     records = encode_batch([BatchRecord(0, 1_000, None, value)])
     client.send(
         Api.PRODUCE,
@@ -535,7 +536,7 @@ def produce(client: RawClient, value: bytes, *, acks: int = -1) -> None:
             topic_data=[
                 topic(
                     name="t",
-                    partition_data=[partition.PartitionProduceData(index=0, records=records)],
+                    partition_data=[partition(index=0, records=records)],
                 )
             ],
         ),
@@ -633,7 +634,7 @@ def test_a_long_poll_ends_when_time_is_advanced(broker: Broker, client: RawClien
                 topic(
                     topic="t",
                     partitions=[
-                        topic.FetchPartition(
+                        FetchRequest.FetchPartition(
                             partition=0,
                             current_leader_epoch=-1,
                             fetch_offset=0,

@@ -21,7 +21,7 @@ LARGE = bytes(400_000)
 def waiting(broker: rota.Broker, count: int, min_bytes: int) -> list[RawClient]:
     clients = [RawClient(broker.bootstrap_servers) for _ in range(count)]
     topic = FetchRequest.FetchTopic
-    partition = topic.FetchPartition(
+    partition = FetchRequest.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=50 * MIB, log_start_offset=-1
     )
     request = FetchRequest(

@@ -14,14 +14,8 @@ from rota.client.group_description import GroupDescription
 from rota.client.offsets import EARLIEST, LATEST
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, Unreachable
-from rota.protocol.messages import (
-    Api,
-    ApiVersionsResponse,
-    Message,
-    MetadataResponse,
-    read_request_header,
-    write_response,
-)
+from rota.protocol.codec import read_request_header, write_response
+from rota.protocol.messages import Api, ApiVersionsResponse, Message, MetadataResponse
 from tests.support.client import address, client, run, server
 from tests.support.live_group import WAITING, Seat, commit, seat
 from tests.support.scripted_cluster import cluster

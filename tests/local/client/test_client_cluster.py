@@ -101,7 +101,9 @@ def test_a_group_that_is_taken_from_its_coordinator(broker: Broker) -> None:
     async def main() -> None:
         async with client(broker.bootstrap_servers) as one:
             topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="orders")
-            topic.partitions = [topic.OffsetCommitRequestPartition(committed_offset=5)]
+            topic.partitions = [
+                OffsetCommitRequest.OffsetCommitRequestPartition(committed_offset=5)
+            ]
             commit = OffsetCommitRequest(group_id="readers", topics=[topic])
             await one.send_to_coordinator("readers", Api.OFFSET_COMMIT, commit, soon(), most=9)
             found = await one.find_coordinator("readers", soon())

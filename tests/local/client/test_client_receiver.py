@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ import rota
 from rota.client.connection import LARGE_RESPONSE, BrokerConnection, ReceiveResult, ReceiverThread
 from rota.errors import FormatError, TimedOut, Unreachable
 from rota.protocol.frames import LENGTH_SIZE, FrameReader
-from rota.protocol.messages import Api, FetchRequest, FetchResponse, Message, MetadataRequest
+from rota.protocol.messages import Api, FetchRequest, FetchResponse, MetadataRequest
 from tests.local.client.test_client_connection import Script, connected, fetch_all
 from tests.support.client import client, run, server, sockets, soon
 from tests.support.waiting import until
@@ -47,21 +48,21 @@ class Fetches(Script):
         super().__init__()
         self.bodies: Iterator[bytes] = iter(bodies)
 
-    def answer(self, api: Api, correlation: int) -> Message:
+    def answer(self, api: Api, correlation: int) -> Any:
         if api is not Api.FETCH:
             return super().answer(api, correlation)
-        part = FetchResponse.FetchableTopicResponse.PartitionData(records=next(self.bodies))
+        part = FetchResponse.PartitionData(records=next(self.bodies))
         topic = FetchResponse.FetchableTopicResponse(partitions=[part])
         return FetchResponse(session_id=correlation, responses=[topic])
 
 
-def ask(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[Message]:
+def ask(connection: BrokerConnection, patience: float = 10) -> asyncio.Future[FetchResponse]:
     request = FetchRequest()
     return connection.send(Api.FETCH, request, deadline=soon(patience), large=True)
 
 
-def body(answer: Message) -> bytes:
-    return bytes(answer.responses[0].partitions[0].records)
+def body(answer: FetchResponse) -> bytes:
+    return bytes(answer.responses[0].partitions[0].records or b"")
 
 
 def test_a_large_answer_is_followed_by_one_that_a_thread_receives() -> None:

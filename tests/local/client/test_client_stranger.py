@@ -12,6 +12,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -20,13 +21,13 @@ import rota
 from rota.client.connection import MAX_RESPONSE_BYTES, BrokerConnection
 from rota.engine.model.config import TlsConfig
 from rota.errors import Code, NotKafka, Refused, TimedOut, Unreachable
+from rota.protocol.codec import read_request_header, write_response
 from rota.protocol.messages import (
     Api,
     ApiVersionsResponse,
+    FetchRequest,
     MetadataRequest,
     MetadataResponse,
-    read_request_header,
-    write_response,
 )
 from tests.support.client import Talk, address, client, config, run, server, soon
 from tests.support.kafka import free_ports
@@ -378,7 +379,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
 # Versions and frames
 
 
-def brokerlike(api_versions: object, *answers: bytes) -> Talk:
+def brokerlike(api_versions: ApiVersionsResponse, *answers: bytes) -> Talk:
     """A server that greets like a broker, then says this to each request that follows."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -401,7 +402,7 @@ def brokerlike(api_versions: object, *answers: bytes) -> Talk:
     return talk
 
 
-def serving(**ranges: tuple[int, int]) -> object:
+def serving(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=Api[name], min_version=low, max_version=high)
@@ -423,14 +424,14 @@ def test_an_older_broker_is_asked_in_its_own_version() -> None:
                 (Api.JOIN_GROUP, "the broker does not serve JoinGroup"),
             ):
                 with pytest.raises(Refused, match=said) as caught:
-                    connection.send(api, None, deadline=soon())
+                    connection.send(api, FetchRequest(), deadline=soon())
                 assert caught.value.code is Code.UNSUPPORTED_VERSION
             await connection.close_and_wait()
 
     run(main())
 
 
-def metadata(correlation: int, **fields: object) -> bytes:
+def metadata(correlation: int, **fields: Any) -> bytes:
     return bytes(write_response(Api.METADATA, 5, correlation, MetadataResponse(**fields)))
 
 

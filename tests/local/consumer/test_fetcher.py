@@ -457,7 +457,7 @@ def test_answers_under_way_share_what_may_come(
     sizes = []
     send = BrokerConnection.send
 
-    def noted(self: BrokerConnection, api: Api, message: Message, **options: Any) -> Any:
+    def noted(self: BrokerConnection, api: Api, message: Any, **options: Any) -> Any:
         if api is Api.FETCH:
             sizes.append(message.max_bytes)
         return send(self, api, message, **options)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from rota.client.metadata import ClusterMetadata
 from rota.errors import RecordError, TimedOut
-from rota.protocol.messages import Message
 from rota.spark.task import FetchSizes, RangeProgress, build_fetch
 from tests.support.scripted_cluster import (
     FOLLOWER,
@@ -40,7 +40,7 @@ def asked(found: Cluster) -> list[tuple[int, str]]:
 
 
 def test_a_follower_is_read_from_if_the_leader_says_so() -> None:
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         return fetched(LOG) if node == FOLLOWER else fetched(preferred_read_replica=FOLLOWER)
 
     with cluster(answer) as found:
@@ -52,7 +52,7 @@ def test_a_follower_is_read_from_if_the_leader_says_so() -> None:
 def test_a_follower_that_does_not_do_is_not_asked_again(how: str) -> None:
     """One that is behind has nothing, which is no proof that there is nothing."""
 
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         if node == LEADER:
             rack = request.rack_id
             return fetched(preferred_read_replica=FOLLOWER) if rack else fetched(LOG)
@@ -67,7 +67,7 @@ def test_a_follower_that_does_not_do_is_not_asked_again(how: str) -> None:
 
 
 def test_a_quota_is_waited_for_and_named() -> None:
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         return nothing(30) if before < 3 else fetched(LOG, throttled=30)
 
     with cluster(answer) as found:
@@ -78,7 +78,7 @@ def test_a_quota_is_waited_for_and_named() -> None:
 
 
 def test_an_answer_in_the_middle_of_which_the_connection_ends() -> None:
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         return (b"\0" * 500, None, fetched(LOG))[min(before, 2)]
 
     with cluster(answer) as found:
@@ -93,7 +93,7 @@ def test_a_batch_that_is_cut_and_nothing_before_it() -> None:
 
 
 def test_a_batch_that_is_cut_behind_a_whole_one_comes_next() -> None:
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         offset = request.topics[0].partitions[0].fetch_offset
         log = {0: data(0, 4), 4: data(4, 6)}
         return fetched(log[offset] + LOG[:30])
@@ -105,13 +105,13 @@ def test_a_batch_that_is_cut_behind_a_whole_one_comes_next() -> None:
 def test_nothing_though_there_should_be_something() -> None:
     """A leader that is behind for a moment, or a broker whose remote storage is slow."""
 
-    def answer(node: int, request: Message, before: int) -> Fetched:
+    def answer(node: int, request: Any, before: int) -> Fetched:
         return fetched() if before < 9 else fetched(LOG)
 
     with cluster(answer, extent=(0, 8, 10)) as found:  # up to 8 in remote storage
         assert offsets(found.servers, (T0, 0, 10), given=OFTEN) == WHOLE
 
-    def behind(node: int, request: Message, before: int) -> Fetched:
+    def behind(node: int, request: Any, before: int) -> Fetched:
         return fetched(end=0) if before < 9 else fetched(LOG)
 
     with cluster(behind) as found:

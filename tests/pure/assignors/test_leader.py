@@ -12,8 +12,9 @@ from rota.engine.assignors.interface import Assignor, PartitionAssignor
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.sticky import StickyAssignor
 from rota.engine.formats import consumer_protocol
-from rota.engine.member.classic import EncodedAssignments, MemberMetadata, assign_members
+from rota.engine.member.classic import EncodedAssignments, assign_members
 from rota.engine.model.member import Subscription
+from rota.engine.model.response import JoinedMember
 from rota.engine.model.topic import Cluster, Partitions, TopicPartition
 from rota.errors import BrokenRule, InputError
 
@@ -24,9 +25,9 @@ Placed = dict[str, dict[str, tuple[int, ...]]]
 
 def members(
     group: Mapping[str, Subscription | bytes], static: Mapping[str, str] | None = None
-) -> list[MemberMetadata]:
+) -> list[JoinedMember]:
     return [
-        MemberMetadata(
+        JoinedMember(
             member,
             (static or {}).get(member),
             sent if isinstance(sent, bytes) else consumer_protocol.encode_subscription(sent),

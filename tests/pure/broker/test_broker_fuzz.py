@@ -15,15 +15,14 @@ from rota.broker.events import ConnectionId
 from rota.engine.formats.record_batch import BatchRecord, encode_batch
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, FormatError
-from rota.protocol.messages import (
-    Api,
-    InitProducerIdRequest,
+from rota.protocol.codec import (
     RequestHeader,
     read_request_header,
     read_response,
     write_request,
     write_response,
 )
+from rota.protocol.messages import Api, InitProducerIdRequest
 from tests.support.examples import examples
 from tests.support.fuzz_frames import (
     TOPICS,
@@ -158,7 +157,7 @@ class Siege:
         version = head.api_version if head.api_version in VERSIONS[api] else 0
         assert int.from_bytes(data[:4], "big") == len(data) - 4, self.told()
         try:
-            correlation, response = read_response(api, version, data[4:])
+            correlation, response = read_response(classes(api)[1], version, data[4:])
         except FormatError as error:
             raise AssertionError(f"{api.name} v{version}: {error}; {self.told()}") from error
         assert correlation == head.correlation_id, self.told()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.protocol import admin, consumer, producer
 
-from rota.broker.dispatch import Handler, ServerRequest
+from rota.broker.dispatch import AnyHandler, AnyRequest
 from rota.broker.faults import FaultInjector
 from rota.broker.handlers import fetch, log_offsets, produce
 from rota.errors import Code
@@ -23,8 +23,8 @@ DATA = [each for module in MODULES for each in module.HANDLERS]
 class Refusing(FaultInjector):
     """Every call is refused."""
 
-    def intercept(self, handler: Handler, call: ServerRequest, answer: Callable[[], None]) -> bool:
-        call.answer(handler.error_response(call, Code.KAFKA_STORAGE_ERROR))
+    def intercept(self, handler: AnyHandler, call: AnyRequest, answer: Callable[[], None]) -> bool:
+        call.respond(handler.error_response(call, Code.KAFKA_STORAGE_ERROR))
         return True
 
 

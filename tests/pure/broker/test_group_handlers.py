@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from rota.broker.dispatch import ClientSession, ServerRequest
+from rota.broker.dispatch import AnyRequest, ClientSession, ServerRequest
 from rota.broker.events import ConnectionId
 from rota.broker.handlers import committed_offsets, consumer_groups
 from rota.errors import Code
-from rota.protocol.messages import Api, read_request, read_request_header, write_response
+from rota.protocol.codec import read_request, read_request_header, write_response
+from rota.protocol.messages import Api, classes_by_api
 from tests.support.node import ClientConnection, InMemoryNode, decode_response, request_frame
 from tests.support.requests import (
     GROUP,
@@ -109,17 +110,18 @@ def test_a_refusal_says_its_code_wherever_there_is_room(api: Api, version: int) 
     request = REQUESTS[api]()
     data = request_frame(request, version, 5)
     head = read_request_header(data)
-    call = ServerRequest(
+    call: AnyRequest = ServerRequest(
         api=api,
         version=version,
         client=ClientSession(connection=ConnectionId(1), host="127.0.0.1"),
-        request=read_request(api, version, data, head.size),
+        body=read_request(classes_by_api[api][0], version, data, head.size),
         now=START,
         size=len(data),
         write_response=lambda response: None,
         drop_connection=lambda reason: None,
     )
     response = HANDLERS[api].error_response(call, Code.REBALANCE_IN_PROGRESS)
+    assert response is not None
     answer = decode_response(bytes(write_response(api, version, 5, response)), request, version, 5)
     found = list(codes(answer))
     assert found
@@ -146,7 +148,7 @@ def test_other_coordinators_are_refused_in_words(
     answer = peer.ask(find("key", kind=kind), version)
     found = answer.coordinators[0] if version >= 4 else answer
     assert code(found) is expected
-    assert "there are no" in found.error_message
+    assert "this broker has no" in found.error_message
     assert (found.node_id, found.host, found.port) == (-1, "", -1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -22,17 +22,19 @@ from rota.client.metadata import (
 from rota.client.retry import JITTER, Backoff
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthenticationFailed, Code, RotaError, TimedOut, Unreachable
-from rota.protocol.messages import Message, MetadataResponse
+from rota.protocol.messages import MetadataRequest, MetadataResponse
 from tests.support.client import config, run, soon
 
 ID, OTHER = b"1" * 16, b"2" * 16
 ORDERS = TopicPartition("orders", 0)
 
+Topic: TypeAlias = "MetadataResponse.MetadataResponseTopic"
 
-def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 0) -> Message:  # noqa: A002
+
+def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 0) -> Topic:  # noqa: A002
     """A topic whose partitions have these leaders and epochs."""
     made = MetadataResponse.MetadataResponseTopic
-    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    part = MetadataResponse.MetadataResponsePartition
     return made(
         name=name,
         topic_id=id,
@@ -50,7 +52,7 @@ def topic(name: str, *partitions: tuple[int, int], id: bytes = ID, error: int = 
     )
 
 
-def answer(*topics: Message, brokers: int = 3, **fields: Any) -> Message:
+def answer(*topics: Topic, brokers: int = 3, **fields: Any) -> MetadataResponse:
     made = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(
         cluster_id="c",
@@ -64,7 +66,7 @@ def answer(*topics: Message, brokers: int = 3, **fields: Any) -> Message:
     )
 
 
-def known(*answers: Message, whole: bool = False) -> ClusterMetadata:
+def known(*answers: MetadataResponse, whole: bool = False) -> ClusterMetadata:
     found = ClusterMetadata()
     for each in answers:
         found = merge_response(found, each, whole=whole)
@@ -152,8 +154,9 @@ class Cluster:
         settings = config("127.0.0.1:1", **fields)
         self.refresher = MetadataRefresher(self.ask, settings, lambda: ": dead", self.begin_again)
 
-    async def ask(self, request: Message, /, *, deadline: float) -> Message:
-        names = None if request.topics is None else [each.name for each in request.topics]
+    async def ask(self, request: MetadataRequest, /, *, deadline: float) -> MetadataResponse:
+        topics = request.topics
+        names = None if topics is None else [each.name or "" for each in topics]
         self.asked.append(names)
         self.creates.append(request.allow_auto_topic_creation)
         await self.go.wait()

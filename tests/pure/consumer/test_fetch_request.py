@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rota.client.fetch import (
@@ -14,11 +16,7 @@ from rota.engine.formats import record_batch
 from rota.engine.formats.record_batch import BatchRecord
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import TopicPartition
-from rota.protocol.messages import (
-    ZERO_UUID,
-    Api,
-    FetchResponse,
-    Message,
+from rota.protocol.codec import (
     RequestHeader,
     read_request,
     read_request_header,
@@ -26,22 +24,23 @@ from rota.protocol.messages import (
     write_request,
     write_response,
 )
+from rota.protocol.messages import ZERO_UUID, Api, FetchRequest, FetchResponse
 
 ORDERS = b"orders".ljust(16, b"!")
 DATA = record_batch.encode_batch([BatchRecord(5, 1_790_000_000_000, None, b"v")])
 CONFIG = FetchConfig(rack="a", isolation="read_committed", fetch_max_bytes=1000)
 
 
-def sent(wanted: list[RequestedPartition], version: int) -> Message:
+def sent(wanted: list[RequestedPartition], version: int) -> FetchRequest:
     """The request as a broker reads it."""
     made = build_fetch(wanted, CONFIG)
     assert made.max_version is None or made.max_version >= version
     frame = write_request(RequestHeader(Api.FETCH, version, 1, None, 0), made.message)[4:]
-    return read_request(Api.FETCH, version, frame, read_request_header(frame).size)
+    return read_request(FetchRequest, version, frame, read_request_header(frame).size)
 
 
 def answered(
-    version: int, wanted: list[RequestedPartition], **fields: object
+    version: int, wanted: list[RequestedPartition], **fields: Any
 ) -> list[FetchedPartition]:
     topic = wanted[0]
     made = FetchResponse(
@@ -57,7 +56,7 @@ def answered(
         ]
     )
     frame = write_response(Api.FETCH, version, 1, made)[4:]
-    _, response = read_response(Api.FETCH, version, frame)
+    _, response = read_response(FetchResponse, version, frame)
     return build_fetch(wanted, CONFIG).parse(response)
 
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from docs import generate_states
 
 from rota.engine.coordinator.state import GROUP_TRANSITIONS, ClassicGroup, GroupState
-from rota.engine.member import state
-from rota.engine.model.text import draw_state_diagram
-from tests.support.paths import ROOT
-
-UNJOINED = state.MemberState.UNJOINED
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 
-def test_the_documented_diagrams_are_drawn_from_the_tables() -> None:
-    text = ARCHITECTURE.read_text()
-    for drawn in (
-        draw_state_diagram(GROUP_TRANSITIONS, GroupState.EMPTY),
-        draw_state_diagram(state.MEMBER_TRANSITIONS, UNJOINED),
-    ):
-        assert f"```mermaid\n{drawn}\n```" in text
+def test_the_documented_diagrams_and_tables_are_what_make_docs_writes() -> None:
+    text = generate_states.PAGE.read_text(encoding="utf-8")
+    assert generate_states.drawn(text) == text
 
 
 @pytest.mark.parametrize("old", GroupState)

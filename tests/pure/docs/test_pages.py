@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from docs import generate_commands, generate_layers, generate_libraries
+from docs import generate_commands, generate_layers, generate_libraries, generate_messages
 
 import rota
 from rota import __version__
@@ -263,6 +264,14 @@ def defined_names(module: Path) -> frozenset[str]:
 def test_the_page_of_migrations_has_the_libraries_that_advice_knows() -> None:
     text = generate_libraries.PAGE.read_text(encoding="utf-8")
     assert generate_libraries.page(text) == text
+
+
+def test_the_types_of_messages_are_what_make_docs_writes() -> None:
+    written = generate_messages.STUB.read_text(encoding="utf-8")
+    installed = f"kafka-python {version('kafka-python')}."
+    if installed not in written.partition("\n")[0]:
+        pytest.skip(f"{generate_messages.STUB.name} was made with another {installed}")
+    assert generate_messages.stub() == written, "run `make docs`"
 
 
 def test_every_page_is_in_the_index() -> None:

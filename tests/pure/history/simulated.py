@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 import rota
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GroupNote,
+    MemberAdded,
+    MemberLeft,
+    MemberRejoined,
+    MembersLeft,
+    RebalanceReason,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+    SyncTimedOut,
+)
 from rota.engine.history.causes import CommitTimes
 from rota.engine.history.facts import JournalRecord, LogLine, Rebalance, RebalanceCause
 from rota.engine.history.generations import read_history
@@ -23,17 +34,15 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_li
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 SECOND = 1_000
-#: What the coordinator's reasons hold; any other is of a member that had lost its generation.
-WORDS = {
-    "members leave: ": RebalanceCause.LEFT,
-    " is silent": RebalanceCause.SILENT,
-    "did not sync in time": RebalanceCause.SILENT,
-    " joins; ": RebalanceCause.JOINED,
-    "the subscription changed": RebalanceCause.SUBSCRIPTION,
-    "is back as": RebalanceCause.STRATEGY,
-    "partitions were taken away": None,
-    "leads and joins again": RebalanceCause.LEADER,
-}
+#: Reasons that members send with JoinGroup and LeaveGroup.
+REFUSED = "encountered "
+LATE = "consumer poll timeout has expired."
+METADATA_CHANGED = "cached metadata has changed"
+SUBSCRIPTION_CHANGED = (
+    "subscription has changed",
+    "received assignment does not match the current subscription",
+)
+TAKEN = "need to revoke partitions and re-join"
 
 
 @dataclass(frozen=True)
@@ -139,29 +148,25 @@ def _causes(
     trace: Sequence[TraceRecord], found: Sequence[Rebalance]
 ) -> list[RebalanceCause | None]:
     """By the first call to join of each step, in the coordinator's own notes."""
-    notes = [_completed(record, trace) for record in trace if record.type is TraceEventType.NOTE]
     return [
-        _cause(notes, step, max(_loaded(trace, step), since - SECOND))
+        _cause(trace, step, max(_loaded(trace, step), since - SECOND))
         for step, since in _with_start(found)
     ]
 
 
-def _completed(note: TraceRecord, trace: Sequence[TraceRecord]) -> tuple[int, str, int, str]:
+def _client_reasons(member_id: str, last: str, at: int, trace: Sequence[TraceRecord]) -> list[str]:
     """A member whose request is refused for the moment gives that as its reason to ask again: here
     with the reason that it had before.
     """
-    assert isinstance(note.detail, tuple)
-    what, generation, text = note.detail
-    if "join refused with " in text:
-        for record in trace:
-            if record.at > note.at:
-                break
-            if record.type is TraceEventType.ASKED and isinstance(record.detail, JoinGroup):
-                asked = record.detail
-                is_retry = str(asked.reason).startswith("join refused")
-                if asked.member_id and asked.member_id in text and not is_retry:
-                    text = f"{note.detail[2]} after: {asked.reason}"
-    return note.at, what, generation, text
+    earlier = [
+        str(record.detail.reason)
+        for record in trace
+        if record.at <= at
+        and isinstance(record.detail, JoinGroup)
+        and record.detail.member_id == member_id
+        and not str(record.detail.reason).startswith(REFUSED)
+    ]
+    return [last, *earlier[-1:]] if last.startswith(REFUSED) else [last]
 
 
 def _loaded(trace: Sequence[TraceRecord], step: Rebalance) -> int:
@@ -180,27 +185,50 @@ def _with_start(found: Sequence[Rebalance]) -> Iterator[tuple[Rebalance, int]]:
         since = step.after.at
 
 
-def _cause(
-    notes: Sequence[tuple[int, str, int, str]], step: Rebalance, since: int
-) -> RebalanceCause | None:
-    leaving = ""
-    for note in notes:
-        at, what, generation, text = note
-        if Happened(what) is Happened.LEFT:
-            leaving = text
-        numbers = range(step.from_generation or 0, step.after.generation)
-        if Happened(what) is not Happened.PREPARING or generation not in numbers:
+def _cause(trace: Sequence[TraceRecord], step: Rebalance, since: int) -> RebalanceCause | None:
+    leaving: str | None = None
+    numbers = range(step.from_generation or 0, step.after.generation)
+    for record in trace:
+        note = record.detail
+        if not isinstance(note, GroupNote):
             continue
-        if at < since:
+        if isinstance(note.change, MemberLeft):
+            leaving = note.change.client_reason
+        if not isinstance(note.change, RebalanceStarted) or note.generation not in numbers:
+            continue
+        if record.at < since:
             continue  # of a step before, or forgotten by a coordinator that stopped
-        if text.startswith("members leave: ") and "not polled in time" in leaving:
-            return RebalanceCause.SLOW_POLL
-        if "metadata changed" in text:
-            return _seen(step)
-        return next(
-            (cause for words, cause in WORDS.items() if words in text), RebalanceCause.UNKNOWN
-        )
+        return _cause_of(note.change.reason, record.at, leaving, step, trace)
     raise AssertionError(f"nobody was called to join generation {step.after.generation}")
+
+
+def _cause_of(  # noqa: PLR0911 (a case for each)
+    reason: RebalanceReason,
+    at: int,
+    leaving: str | None,
+    step: Rebalance,
+    trace: Sequence[TraceRecord],
+) -> RebalanceCause | None:
+    match reason:
+        case MembersLeft():
+            return RebalanceCause.SLOW_POLL if leaving == LATE else RebalanceCause.LEFT
+        case SessionExpired() | SyncTimedOut():
+            return RebalanceCause.SILENT
+        case MemberAdded():
+            return RebalanceCause.JOINED
+        case StaticMemberReplaced():
+            return RebalanceCause.STRATEGY
+        case MemberRejoined():
+            reasons = _client_reasons(reason.member_id, reason.client_reason or "", at, trace)
+            if METADATA_CHANGED in reasons:
+                return _seen(step)
+            if any(one in SUBSCRIPTION_CHANGED for one in reasons):
+                return RebalanceCause.SUBSCRIPTION
+            if TAKEN in reasons:
+                return None
+            return RebalanceCause.UNKNOWN if reason.metadata_changed else RebalanceCause.LEADER
+        case _:  # of a member that had lost its generation
+            return RebalanceCause.UNKNOWN
 
 
 def _seen(step: Rebalance) -> RebalanceCause:

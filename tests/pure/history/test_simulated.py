@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rota
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GroupEmptied,
+    GroupNote,
+    GroupStabilized,
+    MemberRejoined,
+    RebalanceReason,
+    RebalanceStarted,
+)
 from rota.engine.history.facts import GenerationMark, JournalRecord
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
@@ -20,7 +27,7 @@ from rota.engine.simulator.trace import TraceEventType
 from tests.support.simulation.days import day
 
 #: How a member says that it joins for the next round of a cooperative rebalance.
-FOLLOW_UP = "partitions were taken away"
+FOLLOW_UP = "need to revoke partitions and re-join"
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
 
@@ -34,20 +41,23 @@ def _played(seed: int) -> tuple[Simulation, GroupHistory]:
 def _called(simulation: Simulation) -> list[tuple[int, ...]]:
     """Generations by the call to join that they came of; a follow-up with what it follows."""
     found: list[tuple[int, ...]] = []
-    reason = ""
+    first: RebalanceReason | None = None
     for record in simulation.trace:
-        if record.type is not TraceEventType.NOTE:
+        if not isinstance(record.detail, GroupNote):
             continue
-        assert isinstance(record.detail, tuple)
-        what, generation, text = record.detail
-        if what == Happened.PREPARING.value:
-            reason = reason or text
-        elif what in {Happened.STABLE.value, Happened.EMPTIED.value}:
-            if what == Happened.STABLE.value and FOLLOW_UP in reason:
-                found[-1] += (generation,)
-            else:
-                found.append((generation,))
-            reason = ""
+        match record.detail.change:
+            case RebalanceStarted(reason):
+                first = first or reason
+            case GroupStabilized() if (
+                isinstance(first, MemberRejoined) and first.client_reason == FOLLOW_UP
+            ):
+                found[-1] += (record.detail.generation,)
+                first = None
+            case GroupStabilized() | GroupEmptied():
+                found.append((record.detail.generation,))
+                first = None
+            case _:
+                pass
     return found
 
 

@@ -195,7 +195,7 @@ def test_what_changes_meanwhile_comes_after_it() -> None:
     member.give(compute_assignment(task))
     commands = member.answer_sync("t0-0", "t0-1")
     (again,) = [one for one in requests(commands) if isinstance(one, JoinGroup)]
-    assert again.reason == "the topics' metadata changed"
+    assert again.reason == "cached metadata has changed"
 
 
 def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
@@ -204,8 +204,8 @@ def test_what_it_makes_for_a_generation_that_is_over_is_dropped() -> None:
     (note,) = [one for one in of(MemberNote, commands) if "strategy" in one.text]
     assert note.is_warning
     assert note.text == (
-        "strategy 'range' was at work for 3.0 s, in vain: heartbeat refused with 25 "
-        "UNKNOWN_MEMBER_ID"
+        "strategy 'range' was at work for 3.0 s, in vain: encountered UNKNOWN_MEMBER_ID from "
+        "HEARTBEAT response"
     )
     assert MemberTimer.ASSIGN not in member.timers
     assert not member.give(compute_assignment(task))

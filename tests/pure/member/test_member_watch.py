@@ -327,7 +327,7 @@ def test_partitions_added_make_the_leader_join() -> None:
     member.change(t0=5, t1=4)
     assert member.state is MemberState.STABLE
     member.poll()
-    assert member.sent(JoinGroup).reason == "the topics' metadata changed"
+    assert member.sent(JoinGroup).reason == "cached metadata has changed"
 
 
 def test_partitions_added_are_not_a_followers_business() -> None:
@@ -346,7 +346,7 @@ def test_topics_of_no_member_are_nobodys_business() -> None:
 def test_a_leader_watches_the_others_topics_too() -> None:
     member = leading(others=("t0", "t1"))
     member.change(t0=4, t1=9)
-    assert member.sent(JoinGroup).reason == "the topics' metadata changed"
+    assert member.sent(JoinGroup).reason == "cached metadata has changed"
 
 
 def test_a_leader_asks_for_topics_that_only_others_subscribe_to() -> None:

@@ -10,10 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
+from typing import get_args
 
 import pytest
 
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import GroupChange
 from rota.engine.coordinator.state import GROUP_TRANSITIONS
 from rota.engine.member.events import ListenerMethod
 from tests.support.examples import first
@@ -79,7 +80,7 @@ def test_everything_that_can_happen_did(tally: Counter[str]) -> None:
 def test_every_move_of_a_group_was_taken(tally: Counter[str]) -> None:
     moves = [f"move {old.value} -> {new.value}" for old, new in GROUP_TRANSITIONS]
     assert not _missing(tally, moves)
-    assert not _missing(tally, [f"note {what.value}" for what in Happened])
+    assert not _missing(tally, [f"note {change.__name__}" for change in get_args(GroupChange)])
 
 
 @pytest.mark.check
@@ -143,5 +144,5 @@ def test_a_failure_tells_how_to_see_it_again() -> None:
         seed, text = first_failure(range(20))
     assert f"seed {seed} (trouble with " in text
     assert "breaks the rule: generations rise by one" in text
-    assert "preparing" in text, "the last things that happened"
+    assert "RebalanceStarted" in text, "the last things that happened"
     assert f"ROTA_SEED={seed} python -m pytest tests/pure/simulation -k seed" in text

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import GroupNote, SessionExpired
 from rota.engine.simulator.scenario import read_scenario
 from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import TraceEventType
@@ -64,9 +64,7 @@ def test_a_quiet_day_is_skipped_and_the_crash_at_its_end_is_seen() -> None:
     silent = [
         record.at
         for record in world.trace
-        if record.type is TraceEventType.NOTE
-        and isinstance(record.detail, tuple)
-        and record.detail[0] == Happened.SILENT.value
+        if isinstance(record.detail, GroupNote) and isinstance(record.detail.change, SessionExpired)
     ]
     crash = 23 * 3_600_000
     assert len(silent) == 1

@@ -9,7 +9,13 @@ from typing import ClassVar
 import pytest
 
 from rota.engine.assignors.interface import PartitionAssignor
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    AssignmentReceived,
+    GroupChange,
+    GroupNote,
+    SessionExpired,
+    SyncTimedOut,
+)
 from rota.engine.model.member import Subscription
 from rota.engine.model.request import SyncGroup
 from rota.engine.model.response import JoinGroupResult
@@ -45,15 +51,14 @@ def came(name: str) -> Callable[[TraceRecord], bool]:
     return lambda record: record.subject == name and isinstance(record.detail, SyncGroup)
 
 
-def noted(arena: Arena, what: Happened, text: str = "") -> list[int]:
-    """When the coordinator said so."""
+def noted(arena: Arena, change: type[GroupChange], client: str = "") -> list[int]:
+    """When the coordinator noted this change, of a member of this client."""
     return [
         record.at
         for record in arena.trace
-        if record.type is TraceEventType.NOTE
-        and isinstance(record.detail, tuple)
-        and record.detail[0] == what.value
-        and text in record.detail[2]
+        if isinstance(record.detail, GroupNote)
+        and isinstance(record.detail.change, change)
+        and client in str(record.detail.change)
     ]
 
 
@@ -92,7 +97,7 @@ def test_who_joins_and_never_syncs_is_removed(arena: Arena) -> None:
     joined = arena.now
     arena["c"].crash()
     story.settle(arena)
-    (removed,) = noted(arena, Happened.SILENT, "c-")
+    (removed,) = noted(arena, SessionExpired, "'c-")
     assert removed == joined + 6 * SECOND
     assert owners(arena) == {"a": 3, "b": 2}
 
@@ -105,7 +110,7 @@ def test_who_beats_and_never_syncs_is_removed_when_the_phase_is_over(arena: Aren
     joined = arena.now
     arena.weather.loses = lambda sender, request: sender == "c" and isinstance(request, SyncGroup)
     run(arena, arena.now + 20 * SECOND)
-    (removed,) = noted(arena, Happened.ABSENT, "did not sync in time: c-")
+    (removed,) = noted(arena, SyncTimedOut, "('c-")
     assert removed == joined + 10 * SECOND
     arena.weather.loses = lambda sender, request: False
     story.settle(arena)
@@ -118,7 +123,7 @@ def test_a_leader_that_dies_before_it_assigns_is_succeeded(arena: Arena) -> None
     leader = arena.desk.stored.groups[story.GROUP].saved.leader or ""
     name = leader.partition("-")[0]
     arena[name].crash()
-    assert not noted(arena, Happened.ASSIGNED)[1:]
+    assert not noted(arena, AssignmentReceived)[1:]
     story.settle(arena)
     saved = arena.desk.stored.groups[story.GROUP].saved
     assert saved.leader in {one.member_id for one in saved.members}

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GenerationStarted,
+    GroupNotStored,
+    MemberLeft,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+)
 from rota.engine.member.events import ListenerMethod
 from rota.engine.model.request import OffsetCommit
 from rota.engine.model.response import (
@@ -48,7 +55,7 @@ def test_the_first_members_are_waited_for() -> None:
         world.start(program(name))
     world.run_until(60_000)
     # three seconds, and three more because others came within them
-    assert [at for at, _ in notes(world, Happened.JOINED)] == [6_006]
+    assert [at for at, _ in notes(world, GenerationStarted)] == [6_006]
     assert world["p0"].machine.generation == 1
 
 
@@ -56,8 +63,8 @@ def test_a_crash_is_noticed_after_the_session() -> None:
     world = settled(2)
     world.schedule(100_000, world["p1"].crash)
     world.run_until(200_000)
-    ((noticed, _),) = notes(world, Happened.SILENT)
-    ((joined, _),) = notes(world, Happened.JOINED)[:1]
+    ((noticed, _),) = notes(world, SessionExpired)
+    ((joined, _),) = notes(world, GenerationStarted)[:1]
     first_beat = joined + 1 + BEAT  # heartbeats begin when the join is answered
     last_beat = first_beat + (100_000 - first_beat) // BEAT * BEAT
     assert noticed == last_beat + 1 + SESSION  # it travelled for a millisecond
@@ -70,7 +77,7 @@ def test_one_who_leaves_is_not_waited_for() -> None:
     world = settled(2)
     world.schedule(100_000, world["p1"].leave)
     world.run_until(110_000)
-    assert [at for at, _ in notes(world, Happened.LEFT)] == [100_001]
+    assert [at for at, _ in notes(world, MemberLeft)] == [100_001]
     assert owned(world) == {"p0": tuple(range(12))}
     assert calls(world, "p1", 100_000) == [("revoked", (6, 7, 8, 9, 10, 11))]
 
@@ -83,8 +90,8 @@ def test_a_static_member_that_is_back_in_time_is_not_noticed(strategy: str) -> N
     world.schedule(100_000, world["p1"].leave)
     world.schedule(120_000, lambda: world.start(restarted))
     world.run_until(300_000)
-    assert notes(world, Happened.PREPARING, 60_000) == []
-    assert len(notes(world, Happened.REPLACED)) == 1
+    assert notes(world, RebalanceStarted, 60_000) == []
+    assert len(notes(world, StaticMemberReplaced)) == 1
     assert [entry.generation for entry in saved(world)] == [0, 1, 1]
     assert owned(world) == before
     assert calls(world, "p0", 60_000) == []
@@ -94,7 +101,7 @@ def test_a_static_member_that_stays_away_is_missed() -> None:
     world = settled(2, group_instance_id=True)
     world.schedule(100_000, world["p1"].leave)
     world.run_until(300_000)
-    ((noticed, _),) = notes(world, Happened.SILENT)
+    ((noticed, _),) = notes(world, SessionExpired)
     assert 100_000 + SESSION - BEAT < noticed <= 100_000 + SESSION
     assert owned(world) == {"p0": tuple(range(12))}
 
@@ -108,7 +115,7 @@ def test_a_process_under_a_static_id_that_is_taken_fences_the_other() -> None:
     assert [(record.subject, str(record.detail).split(":")[0]) for record in raised] == [
         ("p1", "Fenced")
     ]
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
 
 
 def test_eager_stops_all_and_cooperative_only_what_moves() -> None:
@@ -126,9 +133,9 @@ def test_one_who_does_not_poll_leaves_by_itself() -> None:
     world = settled(2, processing=500)
     world.schedule(100_000, lambda: world["p1"].stall(400_000))
     world.run_until(390_000)
-    assert notes(world, Happened.PREPARING, 60_000) == []  # heartbeats went on
+    assert notes(world, RebalanceStarted, 60_000) == []  # heartbeats went on
     world.run_until(600_000)
-    ((left, _),) = notes(world, Happened.LEFT)
+    ((left, _),) = notes(world, MemberLeft)
     last_poll = max(at for at in range(10, 100_000, 500))
     assert left == last_poll + 300_000 + 1
     assert calls(world, "p1", 450_000)[0] == ("lost", (6, 7, 8, 9, 10, 11))
@@ -150,7 +157,7 @@ def test_one_who_is_frozen_for_less_is_not_noticed() -> None:
     world = settled(2)
     world.schedule(100_000, lambda: world["p1"].pause(40_000))
     world.run_until(300_000)
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
 
 
 def test_what_is_asked_of_a_frozen_process_is_done_when_it_goes_on() -> None:
@@ -197,9 +204,9 @@ def test_a_rebalance_waits_for_the_slowest_to_poll() -> None:
     world.schedule(100_000, lambda: world["p1"].slow_down(40_000))
     world.schedule(110_000, lambda: world.start(program("p2")))
     world.run_until(139_999)
-    assert notes(world, Happened.JOINED, 110_000) == []
+    assert notes(world, GenerationStarted, 110_000) == []
     world.run_until(150_000)
-    ((joined, _),) = notes(world, Happened.JOINED, 110_000)
+    ((joined, _),) = notes(world, GenerationStarted, 110_000)
     assert joined == 140_000 + 1  # the poll after forty seconds of work, and the way there
     assert len(owned(world)["p2"]) == 4
 
@@ -208,7 +215,7 @@ def test_the_leader_sees_new_partitions_at_its_next_look() -> None:
     world = settled(2, metadata_age=300_000)
     world.schedule(100_000, lambda: world.set_partitions({"t": 14}))
     world.run_until(299_999)
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
     world.run_until(310_000)
     assert owned(world) == {"p0": tuple(range(7)), "p1": tuple(range(7, 14))}
 
@@ -277,7 +284,7 @@ def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
     world.schedule(100_000, world.stop_coordinator)
     world.schedule(110_000, lambda: world.start_coordinator(load_time=5_000))
     run_checked(world, 300_000)
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
     assert owned(world) == before
     assert [process.machine.generation for process in world.processes.values()] == [1, 1]
 
@@ -340,7 +347,7 @@ def test_an_append_that_fails_is_no_success_for_anybody() -> None:
         if isinstance(reply, SyncGroupResult) and not reply.code
     ]
     assert granted == []
-    assert len(notes(world, Happened.FAILED)) > 1
+    assert len(notes(world, GroupNotStored)) > 1
     nature.full = False
     run_checked(world, 400_000)
     assert sorted(map(len, owned(world).values())) == [4, 4, 4]
@@ -380,19 +387,19 @@ def test_a_lost_heartbeat_is_given_up_after_the_request_timeout() -> None:
     # the heartbeats behind it fail with it: they share the connection
     assert {record.at for record in failed} == {failed[0].at}
     assert failed[0].at > 60_000 + 30_000
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
 
 
 def test_a_cut_before_the_reply_is_a_failure_though_the_request_was_heard() -> None:
     world = after(_Once("p1", Delivery(5, 5, disconnect_after=7)))
     failed = [record.at for record in world.trace if record.type is TraceEventType.FAILED]
     assert len(failed) == 1
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
 
 
 def test_a_repeated_request_changes_nothing_more() -> None:
     world = after(_Once("p1", Delivery(1, 1, duplicate_delays=(50, 90))))
-    assert notes(world, Happened.PREPARING, 60_000) == []
+    assert notes(world, RebalanceStarted, 60_000) == []
 
 
 def test_what_comes_behind_a_join_is_read_after_its_answer() -> None:
@@ -402,7 +409,7 @@ def test_what_comes_behind_a_join_is_read_after_its_answer() -> None:
     world.run_until(101_000)
     world["p1"].leave()
     world.run_until(119_000)
-    assert notes(world, Happened.LEFT) == []
+    assert notes(world, MemberLeft) == []
 
 
 def test_messages_of_one_connection_stay_in_order() -> None:

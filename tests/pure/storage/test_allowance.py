@@ -7,7 +7,7 @@ import struct
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from rota.broker.handlers.log_offsets import MAX_WORK_PER_TURN
+from rota.broker.handlers.log_offsets import MAX_WORK_PER_EVENT
 from rota.broker.storage.compaction import GROUP_DECOMPRESSED_BYTES
 from rota.broker.storage.file_records import (
     BASE_BUDGET_BYTES,
@@ -156,7 +156,7 @@ def test_others_get_their_turn_while_offsets_are_looked_up_by_time(node: InMemor
     node.create_topic("plain", 4)
     asking, other = node.connect(), node.connect()
     for each in range(4):
-        other.store(one_of(MAX_WORK_PER_TURN), topic="plain", partition=each)
+        other.store(one_of(MAX_WORK_PER_EVENT), topic="plain", partition=each)
     times(asking, "plain", 4)
     times(other, "plain", 4, time=-1)
     assert (asking.waits, answered(other)) == (True, [(0, 1)] * 4)
@@ -168,7 +168,7 @@ def test_a_client_that_is_gone_is_not_looked_up_for(node: InMemoryNode) -> None:
     node.create_topic("plain", 4)
     asking = node.connect()
     for each in range(4):
-        asking.store(one_of(MAX_WORK_PER_TURN), topic="plain", partition=each)
+        asking.store(one_of(MAX_WORK_PER_EVENT), topic="plain", partition=each)
     times(asking, "plain", 4)
     asking.disconnect()
     assert not node.node.has_ready

@@ -11,8 +11,9 @@ import pytest
 from rota.broker.faults import InjectedFault, api_name, find_api
 from rota.broker.node import ALLOWED_BEFORE_LOGIN
 from rota.errors import Code
-from rota.protocol.messages import Api, RequestHeader, write_request
-from rota.protocol.schemas import MessageBase
+from rota.protocol.codec import RequestHeader, write_request
+from rota.protocol.messages import Api
+from rota.protocol.schemas import Message
 from tests.support.node import VERSIONS, ClientConnection, InMemoryNode
 from tests.support.wire_messages import classes, full_message
 
@@ -34,14 +35,14 @@ def give(peer: ClientConnection, api: Api, version: int) -> None:
     peer.send_frame(bytes(frame)[4:])
 
 
-def errors(message: MessageBase, version: int) -> Iterator[int]:
+def errors(message: Message, version: int) -> Iterator[int]:
     """Every error code in an answer of this version."""
     for field in message.STRUCT.fields:
         found = getattr(message, field.name)
         if field.name == "error_code" and version in field.versions:
             yield found
         for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, MessageBase):
+            if isinstance(each, Message):
                 yield from errors(each, version)
 
 

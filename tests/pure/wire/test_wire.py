@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.errors import FormatError
-from rota.protocol.frames import FrameReader
-from rota.protocol.messages import (
-    Api,
+from rota.protocol.codec import (
     RequestHeader,
     read_request,
     read_request_header,
@@ -22,6 +20,8 @@ from rota.protocol.messages import (
     write_request,
     write_response,
 )
+from rota.protocol.frames import FrameReader
+from rota.protocol.messages import Api
 from tests.support.examples import examples
 from tests.support.wire_messages import classes, some_message, versions
 
@@ -52,18 +52,18 @@ def response_frame(api: Api, version: int, rng: random.Random) -> tuple[bytes, A
 
 def taken(frame: bytes) -> Any:
     head = read_request_header(frame)
-    return read_request(Api(head.api_key), head.api_version, frame, head.size)
+    return read_request(classes(Api(head.api_key))[0], head.api_version, frame, head.size)
 
 
 def judged(api: Api, version: int, body: bytes) -> int:
     """As a request and as a response it is a message or it is refused, and nothing else."""
     refused = 0
     try:
-        read_request(api, version, body, 0)
+        read_request(classes(api)[0], version, body, 0)
     except FormatError:
         refused += 1
     try:
-        read_response(api, version, bytes(5) + body)
+        read_response(classes(api)[1], version, bytes(5) + body)
     except FormatError:
         refused += 1
     return refused
@@ -79,7 +79,7 @@ def test_what_is_written_is_read(api: Api, seed: int) -> None:
         frame, message = request_frame(api, version, rng)
         assert taken(frame) == message
         frame, message = response_frame(api, version, rng)
-        assert read_response(api, version, frame) == (7, message)
+        assert read_response(classes(api)[1], version, frame) == (7, message)
 
 
 @every_api
@@ -95,7 +95,7 @@ def test_what_is_cut_is_refused(api: Api, seed: int) -> None:
         frame, _ = response_frame(api, version, rng)
         for end in ends(frame, rng):
             with pytest.raises(FormatError):
-                read_response(api, version, frame[:end])
+                read_response(classes(api)[1], version, frame[:end])
 
 
 def ends(frame: bytes, rng: random.Random) -> Iterable[int]:
@@ -114,7 +114,9 @@ def test_what_goes_on_behind_a_message_is_left_alone(api: Api, seed: int, more: 
         frame, _ = request_frame(api, version, rng)
         assert taken(frame + more) == taken(frame)
         answer, _ = response_frame(api, version, rng)
-        assert read_response(api, version, answer + more) == read_response(api, version, answer)
+        assert read_response(classes(api)[1], version, answer + more) == read_response(
+            classes(api)[1], version, answer
+        )
 
 
 @examples(quick=4)

@@ -9,6 +9,14 @@ import pytest
 
 from rota.errors import FormatError, Unreachable
 from rota.protocol import schemas
+from rota.protocol.codec import (
+    RequestHeader,
+    read_request,
+    read_request_header,
+    read_response,
+    write_request,
+    write_response,
+)
 from rota.protocol.messages import (
     ZERO_UUID,
     Api,
@@ -21,12 +29,7 @@ from rota.protocol.messages import (
     MetadataResponse,
     OffsetCommitRequest,
     ProduceRequest,
-    RequestHeader,
-    read_request,
-    read_request_header,
-    read_response,
-    write_request,
-    write_response,
+    classes_by_api,
 )
 from rota.protocol.schemas import LazyMessageClass
 
@@ -43,9 +46,22 @@ def produce(records: bytes | None) -> bytes:
     return frame(Api.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
 
 
+def wrong(field: str, value: object) -> MetadataResponse:
+    """A message with a value that a type checker would refuse."""
+    made = MetadataResponse()
+    setattr(made, field, value)
+    return made
+
+
+def wrong_topic(field: str, value: object) -> MetadataResponse.MetadataResponseTopic:
+    made = MetadataResponse.MetadataResponseTopic()
+    setattr(made, field, value)
+    return made
+
+
 def refusal(api: Api, version: int, body: bytes) -> str:
     with pytest.raises(FormatError) as caught:
-        read_request(api, version, body, 0)
+        read_request(classes_by_api[api][0], version, body, 0)
     return str(caught.value)
 
 
@@ -59,7 +75,7 @@ def test_a_header_is_read_up_to_the_body(client_id: str | None, version: int) ->
     data = frame(Api.HEARTBEAT, version, request, client_id)
     head = read_request_header(data)
     assert head[:4] == (Api.HEARTBEAT, version, 7, client_id)
-    assert read_request(Api.HEARTBEAT, version, data, head.size) == request
+    assert read_request(HeartbeatRequest, version, data, head.size) == request
 
 
 def test_a_header_of_an_unknown_api_or_version_is_read() -> None:
@@ -104,7 +120,7 @@ def test_many_tags_in_a_header_cost_nothing() -> None:
 
 def test_records_are_a_view_of_the_frame() -> None:
     data = produce(b"batch" * 1000)
-    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
+    request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is data
@@ -114,7 +130,7 @@ def test_records_are_a_view_of_the_frame() -> None:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_frames_may_be_any_kind_of_bytes(kind: type) -> None:
     data = kind(produce(b"batch"))
-    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
+    request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     assert request.topic_data[0].name == "orders"
     assert request.topic_data[0].partition_data[0].records == b"batch"
 
@@ -126,20 +142,20 @@ def test_fields_of_other_versions_have_their_default() -> None:
         topics=[FetchRequest.FetchTopic(topic="orders", topic_id=TOPIC_ID)],
     )
     data = frame(Api.FETCH, 4, request)
-    found = read_request(Api.FETCH, 4, data, read_request_header(data).size)
+    found = read_request(FetchRequest, 4, data, read_request_header(data).size)
     assert found.topics[0].topic == "orders"
     assert found.topics[0].topic_id == ZERO_UUID
     assert (found.session_epoch, found.rack_id, found.forgotten_topics_data) == (-1, "", [])
     data = frame(Api.FETCH, 13, request)
-    found = read_request(Api.FETCH, 13, data, read_request_header(data).size)
+    found = read_request(FetchRequest, 13, data, read_request_header(data).size)
     assert (found.topics[0].topic, found.topics[0].topic_id) == ("", TOPIC_ID)
 
 
 def test_null_is_kept_where_the_schema_allows_it() -> None:
     data = frame(Api.METADATA, 12, MetadataRequest(topics=None))
-    assert read_request(Api.METADATA, 12, data, read_request_header(data).size).topics is None
+    assert read_request(MetadataRequest, 12, data, read_request_header(data).size).topics is None
     data = produce(None)
-    request = read_request(Api.PRODUCE, 9, data, read_request_header(data).size)
+    request = read_request(ProduceRequest, 9, data, read_request_header(data).size)
     assert request.topic_data[0].partition_data[0].records is None
 
 
@@ -149,13 +165,14 @@ def test_tagged_fields_are_written_where_they_differ() -> None:
     written = frame(Api.FETCH, 12, tagged)
     assert written == frame(Api.FETCH, 12, plain)[:-1] + b"\x01\x00\x05\x05here"
     assert (
-        read_request(Api.FETCH, 12, written, read_request_header(written).size).cluster_id == "here"
+        read_request(FetchRequest, 12, written, read_request_header(written).size).cluster_id
+        == "here"
     )
 
 
 def test_text_that_is_no_utf_8_is_read_as_kafka_reads_it() -> None:
     body = b"\x00\x03a\xffb" + struct.pack(">i", 4) + b"\x00\x01m"
-    assert read_request(Api.HEARTBEAT, 0, body, 0).group_id == "a\ufffdb"
+    assert read_request(HeartbeatRequest, 0, body, 0).group_id == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +225,7 @@ def test_a_response_may_have_very_many_elements() -> None:
     broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="h", port=1)
     answer = MetadataResponse(brokers=[broker] * 300_000)
     sent = memoryview(write_response(Api.METADATA, 13, 1, answer))[4:]
-    assert len(read_response(Api.METADATA, 13, sent)[1].brokers) == 300_000
+    assert len(read_response(MetadataResponse, 13, sent)[1].brokers) == 300_000
 
 
 def test_a_request_of_very_many_elements_is_refused() -> None:
@@ -235,7 +252,7 @@ def test_a_response_has_its_header_before_it() -> None:
     said = HeartbeatResponse(error_code=27)
     assert write_response(Api.HEARTBEAT, 0, 9, said) == struct.pack(">iih", 6, 9, 27)
     assert write_response(Api.HEARTBEAT, 4, 9, said) == struct.pack(">iibihb", 12, 9, 0, 0, 27, 0)
-    assert read_response(Api.HEARTBEAT, 4, write_response(Api.HEARTBEAT, 4, 9, said)[4:]) == (
+    assert read_response(HeartbeatResponse, 4, write_response(Api.HEARTBEAT, 4, 9, said)[4:]) == (
         9,
         said,
     )
@@ -248,21 +265,21 @@ def test_the_header_of_api_versions_is_one_that_anyone_reads() -> None:
 
 def test_error_codes_that_nobody_knows_are_kept() -> None:
     written = write_response(Api.HEARTBEAT, 4, 9, HeartbeatResponse(error_code=12_345))
-    assert read_response(Api.HEARTBEAT, 4, written[4:])[1].error_code == 12_345
+    assert read_response(HeartbeatResponse, 4, written[4:])[1].error_code == 12_345
 
 
 def test_a_response_cut_in_its_header_is_refused() -> None:
     for end in range(5):
         with pytest.raises(FormatError, match="header"):
-            read_response(Api.HEARTBEAT, 4, b"\0\0\0\1\0"[:end])
+            read_response(HeartbeatResponse, 4, b"\0\0\0\1\0"[:end])
 
 
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        (MetadataResponse(topics=None), "MetadataResponse v12: topics: "),
-        (MetadataResponse(cluster_id=5), "cluster_id: "),
-        (MetadataResponse(controller_id="x"), "controller_id: "),
+        (wrong("topics", None), "MetadataResponse v12: topics: "),
+        (wrong("cluster_id", 5), "cluster_id: "),
+        (wrong("controller_id", "x"), "controller_id: "),
         (MetadataResponse(controller_id=2**31), "controller_id: "),
         (MetadataResponse(cluster_id="x" * 32_768), "cluster_id: a text of 32768 bytes"),
         (
@@ -270,7 +287,7 @@ def test_a_response_cut_in_its_header_is_refused() -> None:
             "topic_id.*: an id of 5 bytes",
         ),
         (
-            MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(partitions=[5])]),
+            MetadataResponse(topics=[wrong_topic("partitions", [5])]),
             "topics.partitions",
         ),
     ],
@@ -283,9 +300,14 @@ def test_a_response_against_its_schema_is_our_mistake_and_named(response: Any, s
 # Their classes
 
 
-def test_structs_are_found_in_the_message_and_where_they_belong() -> None:
-    inner = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
-    assert FetchResponse.AbortedTransaction is inner
+def test_structs_of_any_depth_are_attributes_of_the_message() -> None:
+    transaction = FetchResponse.AbortedTransaction(producer_id=1)
+    made = FetchResponse.PartitionData(aborted_transactions=[transaction])
+    topic = FetchResponse.FetchableTopicResponse(partitions=[made])
+    frame = write_response(Api.FETCH, 12, 1, FetchResponse(responses=[topic]))
+    _, found = read_response(FetchResponse, 12, frame[4:])
+    assert found.responses[0].partitions[0].aborted_transactions == [transaction]
+    assert not hasattr(FetchResponse.FetchableTopicResponse, "PartitionData")
 
 
 def test_each_message_has_lists_of_its_own() -> None:
@@ -296,9 +318,9 @@ def test_each_message_has_lists_of_its_own() -> None:
 
 def test_a_field_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="thropple"):
-        HeartbeatResponse(thropple=1)
+        HeartbeatResponse(thropple=1)  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="thropple"):
-        HeartbeatResponse().thropple = 1
+        HeartbeatResponse().thropple = 1  # type: ignore[attr-defined]
 
 
 def test_messages_are_shown_and_compared_by_their_fields() -> None:
@@ -312,13 +334,13 @@ def test_messages_are_shown_and_compared_by_their_fields() -> None:
 
 
 def test_a_class_is_made_when_it_is_first_used() -> None:
-    heartbeat: Any = LazyMessageClass("HeartbeatRequest")
-    assert "made" not in vars(heartbeat)
+    heartbeat: Any = LazyMessageClass(Api.HEARTBEAT, "HeartbeatRequest")
+    assert "message_class" not in vars(heartbeat)
     made = heartbeat(group_id="g")
     assert made.group_id == "g"
     assert isinstance(made, heartbeat)
     assert type(made) is heartbeat.message_class
-    fetch: Any = LazyMessageClass("FetchResponse")
+    fetch: Any = LazyMessageClass(Api.FETCH, "FetchResponse")
     assert fetch.FetchableTopicResponse is fetch.message_class.FetchableTopicResponse
     with pytest.raises(AttributeError, match="NoSuchStruct"):
         fetch.NoSuchStruct  # noqa: B018

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from rota.engine.coordinator.events import GroupNote, GroupTimerKey, GroupTimerKind, Happened
+from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
+from rota.engine.coordinator.notes import GroupNote, JoinTimedOut, SessionExpired, SyncTimedOut
 from rota.engine.coordinator.state import GroupState
 from rota.engine.member import state
 from rota.engine.model.topic import TopicPartition
@@ -171,11 +172,11 @@ def watch_for_outcasts(arena: Arena) -> None:
         return
 
     def noted(note: GroupNote) -> None:
-        if note.kind in (Happened.SILENT, Happened.ABSENT):
+        if isinstance(note.change, SessionExpired | JoinTimedOut | SyncTimedOut):
             arena.catch_up()
             for name, one in arena.processes.items():
                 well = name not in arena.disturbed and name not in arena.closing
-                known = one.machine.member_id and one.machine.member_id in note.text
+                known = one.machine.member_id and one.machine.member_id in str(note.change)
                 must(not (well and known), "nobody is thrown out", name, note)
 
     arena.desk.on_note = noted

@@ -23,7 +23,6 @@ from rota.engine.coordinator.events import (
     CoordinatorEvent,
     EventContext,
     GroupTimerKind,
-    Happened,
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
 from rota.engine.member.classic import AssignmentManager, Joiner, Procedure
@@ -72,15 +71,15 @@ def commits_are_answered_before_they_are_stored() -> Any:
     append = EventContext.append_entries
 
     def hasty(
-        turn: EventContext,
+        context: EventContext,
         entries: tuple[ClassicEntry, ...],
         then: AppendCallback = lambda *_: None,
     ) -> None:
         if isinstance(entries[0], OffsetCommitEntry):
-            then(turn, Code.NONE)
-            append(turn, entries)
+            then(context, Code.NONE)
+            append(context, entries)
         else:
-            append(turn, entries, then)
+            append(context, entries, then)
 
     return ((EventContext, "append_entries", hasty),)
 
@@ -123,9 +122,9 @@ def a_new_generation_forgets_the_offsets() -> Any:
 def sessions_do_not_start_after_a_load() -> Any:
     serve = Coordinator._start_serving
 
-    def silent(coordinator: Coordinator, turn: EventContext) -> None:
+    def silent(coordinator: Coordinator, context: EventContext) -> None:
         with mock.patch.object(EventContext, "restart_session_timer"):
-            serve(coordinator, turn)
+            serve(coordinator, context)
 
     return ((Coordinator, "_start_serving", silent),)
 
@@ -135,14 +134,14 @@ def a_failed_assignment_does_not_start_the_rebalance_again() -> Any:
     stored = classic._complete_sync
 
     def resigned(
-        turn: EventContext,
+        context: EventContext,
         group: ClassicGroup,
         leader: str,
         assignments: dict[str, bytes],
         code: Code,
     ) -> None:
         if not code:
-            stored(turn, group, leader, assignments, code)
+            stored(context, group, leader, assignments, code)
 
     return ((classic, "_complete_sync", resigned),)
 
@@ -151,10 +150,10 @@ def a_failed_assignment_does_not_start_the_rebalance_again() -> Any:
 def what_waits_for_an_append_is_forgotten() -> Any:
     settle = Coordinator._complete_append
 
-    def forgetful(coordinator: Coordinator, turn: EventContext, ticket: int, code: Code) -> None:
+    def forgetful(coordinator: Coordinator, context: EventContext, ticket: int, code: Code) -> None:
         for lane in coordinator._append_queues.values():
             lane.queue.clear()
-        settle(coordinator, turn, ticket, code)
+        settle(coordinator, context, ticket, code)
 
     return ((Coordinator, "_complete_append", forgetful),)
 
@@ -208,12 +207,11 @@ def nobody_is_fenced() -> Any:
 @mutation("who is fenced is told", "everybody is answered")
 def who_is_replaced_is_not_told() -> Any:
     def quiet(
-        turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
+        context: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
     ) -> None:
-        turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
+        context.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
         group.replace_static_member(old, new)
-        turn.restart_session_timer(group, new)
-        turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
+        context.restart_session_timer(group, new)
 
     return ((classic, "_swap_static_member", quiet),)
 
@@ -228,13 +226,13 @@ def ids_that_were_given_out_are_waited_for_without_end() -> Any:
     ended = classic.handle_session_timeout
     up = classic.handle_join_timeout
 
-    def forgetful(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
+    def forgetful(context: EventContext, group: ClassicGroup, member_id: str) -> None:
         if member_id not in group.pending_join_members:
-            ended(turn, group, member_id)
+            ended(context, group, member_id)
 
-    def patient(turn: EventContext, group: ClassicGroup) -> None:
+    def patient(context: EventContext, group: ClassicGroup) -> None:
         if group.is_initial_rebalance or not group.pending_join_members:
-            up(turn, group)
+            up(context, group)
 
     return (
         (classic, "handle_session_timeout", forgetful),
@@ -246,7 +244,7 @@ def ids_that_were_given_out_are_waited_for_without_end() -> Any:
 def who_joins_twice_is_answered_once() -> Any:
     from rota.engine.coordinator import classic
 
-    def forgetful(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    def forgetful(context: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
         group.take_waiting_join(member)
 
     return ((classic, "end_earlier_join", forgetful),)
@@ -254,35 +252,35 @@ def who_joins_twice_is_answered_once() -> Any:
 
 @mutation("what is stable is stored")
 def a_member_may_leave_without_a_rebalance() -> Any:
-    def quiet(turn: EventContext, group: ClassicGroup, token: int, request: LeaveGroup) -> None:
+    def quiet(context: EventContext, group: ClassicGroup, token: int, request: LeaveGroup) -> None:
         codes = []
         for leaver in request.members:
-            code = classic._remove_leaving_member(turn, group, leaver)
+            code = classic._remove_leaving_member(context, group, leaver)
             codes.append(classic._make_leaving_member_result(leaver, code))
-        turn.respond(token, LeaveGroupResult(members=tuple(codes)))
+        context.respond(token, LeaveGroupResult(members=tuple(codes)))
 
     leave = classic.handle_leave
 
     def lazy(
-        turn: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
+        context: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
     ) -> None:
         if group is None or len(group.members) < 3:
-            leave(turn, group, token, request)
+            leave(context, group, token, request)
         else:
-            quiet(turn, group, token, request)
+            quiet(context, group, token, request)
 
     return ((classic, "handle_leave", lazy),)
 
 
 @mutation("nobody is thrown out", "who was heard is not silent")
 def heartbeats_do_not_keep_a_session_alive() -> Any:
-    is_periodic = classic.handle_heartbeat
+    beat = classic.handle_heartbeat
 
     def deaf(
-        turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
+        context: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
     ) -> None:
         with mock.patch.object(EventContext, "restart_session_timer"):
-            is_periodic(turn, group, token, request)
+            beat(context, group, token, request)
 
     return ((classic, "handle_heartbeat", deaf),)
 
@@ -295,7 +293,7 @@ def there_is_no_second_round() -> Any:
     request = MemberSession.request_rejoin
 
     def lazy(session: MemberSession, reason: str) -> None:
-        if reason != "partitions were taken away":
+        if reason != "need to revoke partitions and re-join":
             request(session, reason)
 
     return ((MemberSession, "request_rejoin", lazy),)

@@ -21,15 +21,25 @@ from rota.engine.coordinator.events import (
     AppendSucceeded,
     CoordinatorCommand,
     CoordinatorEvent,
-    GroupNote,
     GroupTimerKind,
-    Happened,
     JournalLoaded,
     JournalLoadStarted,
     JournalUnloaded,
     RequestReceived,
     SendResponse,
     StartGroupTimer,
+)
+from rota.engine.coordinator.notes import (
+    GenerationStarted,
+    GroupEmptied,
+    GroupNote,
+    GroupStabilized,
+    JoinTimedOut,
+    MemberLeft,
+    RebalanceStarted,
+    SessionExpired,
+    StaticMemberReplaced,
+    SyncTimedOut,
 )
 from rota.engine.coordinator.state import GroupState
 from rota.engine.model.config import GroupConfig
@@ -77,10 +87,10 @@ FENCING = LATER | {
 BEATEN = frozenset({Code.NONE, Code.REBALANCE_IN_PROGRESS})
 #: The state that a note says a group has come into.
 STATES = {
-    Happened.PREPARING: GroupState.PREPARING,
-    Happened.JOINED: GroupState.COMPLETING,
-    Happened.STABLE: GroupState.STABLE,
-    Happened.EMPTIED: GroupState.EMPTY,
+    RebalanceStarted: GroupState.PREPARING,
+    GenerationStarted: GroupState.COMPLETING,
+    GroupStabilized: GroupState.STABLE,
+    GroupEmptied: GroupState.EMPTY,
 }
 #: No world has so many generations, unless it rebalances without end.
 ENDLESS = 250
@@ -153,8 +163,8 @@ class Desk:
             self._commanded(command)
         told = [command for command in commands if isinstance(command, GroupNote)]
         for note in told:
-            if note.kind is Happened.REPLACED:
-                self._check_replaced(note)
+            if isinstance(note.change, StaticMemberReplaced):
+                self._check_replaced(note, note.change.old_member_id)
         if isinstance(event, JournalUnloaded):
             must(not self.waiting, "everybody is answered", *self.waiting.values())
             self.live.clear()
@@ -243,7 +253,7 @@ class Desk:
     @staticmethod
     def _too_big(commands: list[CoordinatorCommand], group: str) -> bool:
         notes = [one for one in commands if isinstance(one, GroupNote) and one.group == group]
-        return any(note.kind is Happened.PREPARING for note in notes)
+        return any(isinstance(note.change, RebalanceStarted) for note in notes)
 
     # the journal
 
@@ -304,11 +314,12 @@ class Desk:
     # notes
 
     def _noted(self, note: GroupNote) -> None:
-        self.tally[f"note {note.kind.value}"] += 1
+        change = note.change
+        self.tally[f"note {type(change).__name__}"] += 1
         live = self.live.get(note.group)
         must(live is not None, "notes are of groups", note)
         assert live is not None
-        if note.kind in (Happened.JOINED, Happened.EMPTIED):
+        if isinstance(change, GenerationStarted | GroupEmptied):
             following = note.generation == live.generation + 1
             must(following, "generations rise by one", live, note)
             self._incarnations += 1
@@ -318,29 +329,27 @@ class Desk:
             endless = self.generations.total() > ENDLESS
             must(not endless, "generations are bounded by events", self.generations)
             self.returned.discard(note.group)
-        elif note.kind is not Happened.LEFT:
+        elif not isinstance(change, MemberLeft):
             must(note.generation == live.generation, "generations stay", live, note)
-        if note.kind is Happened.REPLACED:
-            old, _, new = note.text.partition(" by ")
-            self._successor[old] = new
+        if isinstance(change, StaticMemberReplaced):
+            self._successor[change.old_member_id] = change.member_id
             if live.state is GroupState.STABLE:
                 self.returned.add(note.group)
-        elif note.kind in (Happened.SILENT, Happened.LEFT, Happened.ABSENT):
-            self._gone.update(new for new in self._successor.values() if new in note.text)
-        if note.kind is Happened.SILENT:
-            self._check_silence(note)
-        live.state = STATES.get(note.kind, live.state)
+        elif isinstance(change, SessionExpired | MemberLeft | JoinTimedOut | SyncTimedOut):
+            self._gone.update(new for new in self._successor.values() if new in str(change))
+        if isinstance(change, SessionExpired):
+            self._check_silence(change)
+        live.state = STATES.get(type(change), live.state)
+        must(note.state is live.state, "notes tell the states", note, live)
         self.on_note(note)
 
-    def _check_silence(self, note: GroupNote) -> None:
+    def _check_silence(self, expired: SessionExpired) -> None:
         """Nobody is called silent who was heard within its session."""
-        member_id, _, told = note.text.partition(" for ")
-        silent = self._now - self._heard.get(member_id, 0)
-        must(silent >= int(told.removesuffix(" ms")), "who was heard is not silent", note, silent)
+        silent = self._now - self._heard.get(expired.member_id, 0)
+        must(silent >= expired.session_timeout, "who was heard is not silent", expired, silent)
 
-    def _check_replaced(self, note: GroupNote) -> None:
+    def _check_replaced(self, note: GroupNote, old: str) -> None:
         """Whatever the one that was replaced waited for has been answered."""
-        old = note.text.partition(" by ")[0]
         requests = [one for one in self.waiting.values() if isinstance(one, JoinGroup | SyncGroup)]
         rest = [one for one in requests if one.group == note.group and one.member_id == old]
         busy = any(one.entries[0].group == note.group for one in self._in_flight.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.engine.assignors.registry import resolve_strategies
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import GroupChange, GroupNote
 from rota.engine.model.config import GroupConfig, MemberConfig
 from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.model.topic import TopicPartition
@@ -58,15 +58,15 @@ def settled(
     return world
 
 
-def notes(world: World, what: Happened, since: int = 0) -> list[tuple[int, str]]:
-    """When the coordinator noted this, and its words."""
-    found = []
-    for record in world.trace:
-        if record.type is TraceEventType.NOTE and record.at >= since:
-            assert isinstance(record.detail, tuple)
-            if record.detail[0] == what.value:
-                found.append((record.at, str(record.detail[2])))
-    return found
+def notes(world: World, change: type[GroupChange], since: int = 0) -> list[tuple[int, GroupChange]]:
+    """The changes of this type that the coordinator noted, and when."""
+    return [
+        (record.at, record.detail.change)
+        for record in world.trace
+        if record.at >= since
+        and isinstance(record.detail, GroupNote)
+        and isinstance(record.detail.change, change)
+    ]
 
 
 def calls(world: World, name: str, since: int = 0) -> list[tuple[str, tuple[int, ...]]]:

@@ -22,6 +22,7 @@ from rota.client.connection import BrokerConnection
 from rota.engine.model.config import SaslConfig, TlsConfig
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthenticationFailed, Code, NotKafka, Unreachable, Untrusted
+from rota.protocol.codec import supported_versions
 from rota.protocol.messages import (
     Api,
     CreateTopicsRequest,
@@ -29,7 +30,6 @@ from rota.protocol.messages import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     MetadataRequest,
-    supported_versions,
 )
 from tests.support.client import address, client, config, run, soon
 from tests.support.kafka import KafkaBroker, free_ports

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from rota.errors import FormatError
-from rota.protocol.messages import (
-    Api,
+from rota.protocol.codec import (
     RequestHeader,
     read_request,
     read_request_header,
@@ -23,7 +22,8 @@ from rota.protocol.messages import (
     write_request,
     write_response,
 )
-from rota.protocol.schemas import FieldSpec, MessageBase
+from rota.protocol.messages import Api, classes_by_api
+from rota.protocol.schemas import FieldSpec, Message
 from tests.support.wire_messages import classes, every_version, some_message
 from tests.system.kafka import oracle
 
@@ -81,16 +81,16 @@ def ask(questions: Sequence[str]) -> list[list[str]]:
 def read(case: Case, frame: bytes) -> tuple[dict[str, Any], Any]:
     """Header and body as we read them; the header with Java's names."""
     if case.kind == "response":
-        correlation, found = read_response(case.api, case.version, frame)
+        correlation, found = read_response(classes_by_api[case.api][1], case.version, frame)
         return {"correlation_id": correlation}, found
     head = read_request_header(frame)
-    found = read_request(Api(head.api_key), head.api_version, frame, head.size)
+    request = read_request(classes_by_api[head.api_key][0], head.api_version, frame, head.size)
     return {
         "request_api_key": head.api_key,
         "request_api_version": head.api_version,
         "correlation_id": head.correlation_id,
         "client_id": head.client_id,
-    }, found
+    }, request
 
 
 def written(case: Case, header: dict[str, Any], message: Any) -> bytes:
@@ -117,7 +117,7 @@ def snake(found: Any) -> Any:
     return [snake(each) for each in found] if isinstance(found, list) else found
 
 
-def fields(record: MessageBase, version: int) -> dict[str, Any]:
+def fields(record: Message, version: int) -> dict[str, Any]:
     found = {}
     for field in record.STRUCT.fields:
         value = getattr(record, field.name)
@@ -131,15 +131,13 @@ def fields(record: MessageBase, version: int) -> dict[str, Any]:
 
 
 def is_default(field: FieldSpec, value: Any) -> bool:
-    return bool(
-        value == field.default or (isinstance(value, MessageBase) and value == type(value)())
-    )
+    return bool(value == field.default or (isinstance(value, Message) and value == type(value)()))
 
 
 def value_shown(field: FieldSpec, value: Any, version: int) -> Any:
     if isinstance(value, list):
         return [value_shown(field, each, version) for each in value]
-    if isinstance(value, MessageBase):
+    if isinstance(value, Message):
         return fields(value, version)
     if field.kind == "uuid":
         return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias
 
 from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
 from rota.broker.handlers.consumer_groups import ask_coordinator
-from rota.broker.topics import Topics
 from rota.engine.model.request import OffsetCommit, OffsetDelete, OffsetFetch
 from rota.engine.model.response import (
     GroupResponse,
@@ -22,50 +21,48 @@ from rota.engine.model.topic import (
     OffsetAndMetadata,
     TopicPartition,
     UncheckedOffset,
+    values_by_topic,
 )
 from rota.errors import Code
 from rota.protocol.messages import (
-    Api,
-    Message,
+    OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetFetchRequest,
     OffsetFetchResponse,
 )
 
-#: From this OffsetCommit on an unknown group is told from an old generation.
+#: OffsetCommit tells an unknown group from an old generation from this version on.
 GROUP_NOT_FOUND_VERSION = 9
 
-#: Versions of OffsetFetch: a code for the whole request; many groups at once.
-REQUEST_ERROR_VERSION, BATCHED_GROUPS_VERSION = 2, 8
+# Versions of OffsetFetch.
+REQUEST_ERROR_VERSION = 2  # an error code for the whole request
+BATCHED_GROUPS_VERSION = 8  # many groups in one request
 
 NO_RETENTION = -1
 
-ValueT = TypeVar("ValueT")
+#: Stands for a partition without a committed offset.
+NOT_COMMITTED = UncheckedOffset(NO_OFFSET)
+
+#: A request of an old version has the fields of its one group.
+RequestedGroup: TypeAlias = "OffsetFetchRequest | OffsetFetchRequest.OffsetFetchRequestGroup"
 
 
-def _group_by_topic(values: Mapping[TopicPartition, ValueT]) -> dict[str, list[tuple[int, ValueT]]]:
-    topics: dict[str, list[tuple[int, ValueT]]] = {}
-    for (topic, partition), value in values.items():
-        topics.setdefault(topic, []).append((partition, value))
-    return topics
-
-
-def _partition_exists(topics: Topics, name: str, partition: int) -> bool:
-    return topics.get_log(name, partition) is not None
-
-
-def _handle_offset_commit(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
+def _handle_offset_commit(
+    context: HandlerContext, request: ServerRequest[OffsetCommitRequest]
+) -> None:
+    body = request.body
     unknown: dict[TopicPartition, Code] = {}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     ids: dict[str, bytes] = {}
-    for topic in asked.topics:
-        known = parts.topics.get(topic.name)
+    for topic in body.topics:
+        known = context.topics.get(topic.name)
         if known is not None:
             ids[topic.name] = known.id
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
-            if not _partition_exists(parts.topics, *partition):
+            if context.topics.get_log(*partition) is None:
                 unknown[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 epoch = each.committed_leader_epoch
@@ -75,69 +72,73 @@ def _handle_offset_commit(parts: HandlerContext, call: ServerRequest) -> None:
                     None if epoch == NO_LEADER_EPOCH else epoch,
                 )
     if not offsets:
-        call.answer(_offset_commit_response(call, OffsetCommitResult(codes=unknown)))
+        request.respond(_offset_commit_response(unknown))
         return
-    retention = asked.retention_time_ms
-    request = OffsetCommit(
-        group=asked.group_id,
-        generation=asked.generation_id_or_member_epoch,
-        member_id=asked.member_id,
-        group_instance_id=asked.group_instance_id,
+    retention = body.retention_time_ms
+    group_request = OffsetCommit(
+        group=body.group_id,
+        generation=body.generation_id_or_member_epoch,
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id,
         offsets=offsets,
         topic_ids=ids,
         retention=None if retention == NO_RETENTION else retention,
-        supports_group_id_not_found=call.version >= GROUP_NOT_FOUND_VERSION,
-    )
-    ask_coordinator(
-        parts, call, request, OffsetCommitResult, partial(_offset_commit_response, unknown=unknown)
+        supports_group_id_not_found=request.version >= GROUP_NOT_FOUND_VERSION,
     )
 
+    def make_response(result: OffsetCommitResult) -> OffsetCommitResponse:
+        return _offset_commit_response({**unknown, **result.codes})
 
-def _offset_commit_response(
-    _call: ServerRequest,
-    reply: OffsetCommitResult,
-    unknown: Mapping[TopicPartition, Code] | None = None,
-) -> Message:
-    topic = OffsetCommitResponse.OffsetCommitResponseTopic
-    partition = topic.OffsetCommitResponsePartition
-    codes = {**(unknown or {}), **reply.codes}
+    ask_coordinator(context, request, group_request, OffsetCommitResult, make_response)
+
+
+def _offset_commit_response(codes: Mapping[TopicPartition, Code]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
-            topic(
+            OffsetCommitResponse.OffsetCommitResponseTopic(
                 name=name,
                 partitions=[
-                    partition(partition_index=number, error_code=code) for number, code in each
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=number, error_code=code
+                    )
+                    for number, code in partitions
                 ],
             )
-            for name, each in _group_by_topic(codes).items()
+            for name, partitions in values_by_topic(codes).items()
         ]
     )
 
 
-def _refuse_offset_commit(call: ServerRequest, code: Code) -> Message:
-    codes = {
-        TopicPartition(topic.name, each.partition_index): code
-        for topic in call.request.topics
-        for each in topic.partitions
-    }
-    return _offset_commit_response(call, OffsetCommitResult(codes=codes))
+def _refuse_offset_commit(
+    request: ServerRequest[OffsetCommitRequest], code: Code
+) -> OffsetCommitResponse:
+    return _offset_commit_response(
+        {
+            TopicPartition(topic.name, each.partition_index): code
+            for topic in request.body.topics
+            for each in topic.partitions
+        }
+    )
 
 
-def _handle_offset_fetch(parts: HandlerContext, call: ServerRequest) -> None:
-    """Fetches the offsets of one group or of many. require_stable changes nothing: a
-    coordinator answers with what is stored, and there are no transactions.
+def _handle_offset_fetch(
+    context: HandlerContext, request: ServerRequest[OffsetFetchRequest]
+) -> None:
+    """Fetches the offsets of one or many groups. ``require_stable`` has no effect: the broker has
+    no transactions, so every stored offset is stable.
     """
-    groups = _requested_groups(call)
-    found: dict[int, OffsetFetchResult] = {}
+    groups = _requested_groups(request)
+    results: dict[int, OffsetFetchResult] = {}
 
-    def fetched(reply: GroupResponse, number: int) -> None:
-        assert isinstance(reply, OffsetFetchResult)
-        found[number] = reply
-        if len(found) == len(groups):
-            call.answer(_offset_fetch_response(call, [found[at] for at in range(len(groups))]))
+    def add_result(result: GroupResponse, number: int) -> None:
+        assert isinstance(result, OffsetFetchResult)
+        results[number] = result
+        if len(results) == len(groups):
+            ordered = [results[at] for at in range(len(groups))]
+            request.respond(_offset_fetch_response(request, ordered))
 
     if not groups:
-        call.answer(_offset_fetch_response(call, []))
+        request.respond(_offset_fetch_response(request, []))
     for number, group in enumerate(groups):
         partitions = None
         if group.topics is not None:
@@ -146,146 +147,142 @@ def _handle_offset_fetch(parts: HandlerContext, call: ServerRequest) -> None:
                 for topic in group.topics
                 for index in topic.partition_indexes
             )
-        request = OffsetFetch(group=group.group_id, partitions=partitions)
-        parts.groups.ask(request, partial(fetched, number=number), call.now)
+        group_request = OffsetFetch(group=group.group_id, partitions=partitions)
+        context.groups.ask(group_request, partial(add_result, number=number), request.now)
 
 
-def _requested_groups(call: ServerRequest) -> list[Message]:
-    return list(call.request.groups) if call.version >= BATCHED_GROUPS_VERSION else [call.request]
+def _requested_groups(request: ServerRequest[OffsetFetchRequest]) -> Sequence[RequestedGroup]:
+    return request.body.groups if request.version >= BATCHED_GROUPS_VERSION else [request.body]
 
 
-def _offset_fetch_response(call: ServerRequest, replies: list[OffsetFetchResult]) -> Message:
-    response = OffsetFetchResponse
-    pairs = list(zip(_requested_groups(call), replies, strict=True))
-    if call.version >= BATCHED_GROUPS_VERSION:
-        one = response.OffsetFetchResponseGroup
-        topic = one.OffsetFetchResponseTopics
-        makers = topic, topic.OffsetFetchResponsePartitions
-        return response(
+def _offset_fetch_response(
+    request: ServerRequest[OffsetFetchRequest], results: Sequence[OffsetFetchResult]
+) -> OffsetFetchResponse:
+    pairs = list(zip(_requested_groups(request), results, strict=True))
+    if request.version >= BATCHED_GROUPS_VERSION:
+        return OffsetFetchResponse(
             groups=[
-                one(
+                OffsetFetchResponse.OffsetFetchResponseGroup(
                     group_id=group.group_id,
-                    error_code=reply.code,
-                    topics=[] if reply.code else _offset_fetch_topics(group, reply, *makers),
+                    error_code=result.code,
+                    topics=[]
+                    if result.code
+                    else [
+                        OffsetFetchResponse.OffsetFetchResponseTopics(
+                            name=name,
+                            partitions=[
+                                OffsetFetchResponse.OffsetFetchResponsePartitions(
+                                    partition_index=number,
+                                    committed_offset=offset.offset,
+                                    committed_leader_epoch=_leader_epoch(offset),
+                                    metadata=offset.metadata,
+                                )
+                                for number, offset in offsets
+                            ],
+                        )
+                        for name, offsets in _offsets_by_topic(group, result).items()
+                    ],
                 )
-                for group, reply in pairs
+                for group, result in pairs
             ]
         )
-    ((group, reply),) = pairs
-    topic = response.OffsetFetchResponseTopic
-    makers = topic, topic.OffsetFetchResponsePartition
-    # version 1 has no place for a code but at the partitions
-    told = call.version < REQUEST_ERROR_VERSION or not reply.code
-    topics = _offset_fetch_topics(group, reply, *makers) if told else []
-    return response(error_code=reply.code, topics=topics)
-
-
-def _offset_fetch_topics(
-    group: Message,
-    reply: OffsetFetchResult,
-    topic: Callable[..., Message],
-    partition: Callable[..., Message],
-) -> list[Message]:
-    if group.topics is None:
-        found = _group_by_topic(reply.offsets)
-    else:
-        found = {
-            each.name: [
-                (number, reply.offsets.get(TopicPartition(each.name, number)))
-                for number in each.partition_indexes
-            ]
-            for each in group.topics
-        }
-    return [
-        topic(
-            name=name,
-            partitions=[
-                partition(
-                    partition_index=number,
-                    committed_offset=NO_OFFSET if offset is None else offset.offset,
-                    committed_leader_epoch=_leader_epoch_of(offset),
-                    metadata="" if offset is None else offset.metadata,
-                    error_code=reply.code,
-                )
-                for number, offset in offsets
-            ],
-        )
-        for name, offsets in found.items()
-    ]
-
-
-def _leader_epoch_of(offset: OffsetAndMetadata | None) -> int:
-    return NO_LEADER_EPOCH if offset is None or offset.leader_epoch is None else offset.leader_epoch
-
-
-def _refuse_offset_fetch(call: ServerRequest, code: Code) -> Message:
-    return _offset_fetch_response(
-        call, [OffsetFetchResult(code=code) for _ in _requested_groups(call)]
-    )
-
-
-def _handle_offset_delete(parts: HandlerContext, call: ServerRequest) -> None:
-    unknown: dict[TopicPartition, Code] = {}
-    partitions: dict[TopicPartition, None] = {}
-    for topic in call.request.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if _partition_exists(parts.topics, *partition):
-                partitions[partition] = None
-            else:
-                unknown[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
-    request = OffsetDelete(group=call.request.group_id, partitions=tuple(partitions))
-    ask_coordinator(
-        parts, call, request, OffsetDeleteResult, partial(_offset_delete_response, unknown=unknown)
-    )
-
-
-def _offset_delete_response(
-    _call: ServerRequest,
-    reply: OffsetDeleteResult,
-    unknown: Mapping[TopicPartition, Code] | None = None,
-) -> Message:
-    topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
-    partition = topic.OffsetDeleteResponsePartition
-    codes = {} if reply.code else {**(unknown or {}), **reply.codes}
-    return OffsetDeleteResponse(
-        error_code=reply.code,
+    ((group, result),) = pairs
+    # version 1 has an error code only for each partition
+    with_topics = request.version < REQUEST_ERROR_VERSION or not result.code
+    return OffsetFetchResponse(
+        error_code=result.code,
         topics=[
-            topic(
+            OffsetFetchResponse.OffsetFetchResponseTopic(
                 name=name,
                 partitions=[
-                    partition(partition_index=number, error_code=code) for number, code in each
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=number,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=_leader_epoch(offset),
+                        metadata=offset.metadata,
+                        error_code=result.code,
+                    )
+                    for number, offset in offsets
                 ],
             )
-            for name, each in _group_by_topic(codes).items()
+            for name, offsets in _offsets_by_topic(group, result).items()
+            if with_topics
         ],
     )
 
 
-def _refuse_offset_delete(call: ServerRequest, code: Code) -> Message:
-    return _offset_delete_response(call, OffsetDeleteResult(code=code))
+def _offsets_by_topic(
+    group: RequestedGroup, result: OffsetFetchResult
+) -> dict[str, list[tuple[int, OffsetAndMetadata]]]:
+    """The committed offsets of the requested partitions, or of all."""
+    if group.topics is None:
+        found = values_by_topic(result.offsets)
+    else:
+        found = {
+            topic.name: [
+                (number, result.offsets.get(TopicPartition(topic.name, number)))
+                for number in topic.partition_indexes
+            ]
+            for topic in group.topics
+        }
+    return {
+        name: [(number, NOT_COMMITTED if each is None else each) for number, each in offsets]
+        for name, offsets in found.items()
+    }
+
+
+def _leader_epoch(offset: OffsetAndMetadata) -> int:
+    return NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch
+
+
+def _refuse_offset_fetch(
+    request: ServerRequest[OffsetFetchRequest], code: Code
+) -> OffsetFetchResponse:
+    results = [OffsetFetchResult(code=code)] * len(_requested_groups(request))
+    return _offset_fetch_response(request, results)
+
+
+def _handle_offset_delete(
+    context: HandlerContext, request: ServerRequest[OffsetDeleteRequest]
+) -> None:
+    unknown: dict[TopicPartition, Code] = {}
+    partitions: dict[TopicPartition, None] = {}
+    for topic in request.body.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if context.topics.get_log(*partition) is None:
+                unknown[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                partitions[partition] = None
+
+    def make_response(result: OffsetDeleteResult) -> OffsetDeleteResponse:
+        if result.code:
+            return OffsetDeleteResponse(error_code=result.code)
+        return OffsetDeleteResponse(
+            topics=[
+                OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                    name=name,
+                    partitions=[
+                        OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                            partition_index=number, error_code=code
+                        )
+                        for number, code in each
+                    ],
+                )
+                for name, each in values_by_topic({**unknown, **result.codes}).items()
+            ]
+        )
+
+    group_request = OffsetDelete(group=request.body.group_id, partitions=tuple(partitions))
+    ask_coordinator(context, request, group_request, OffsetDeleteResult, make_response)
+
+
+def _refuse_offset_delete(_: object, code: Code) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code)
 
 
 HANDLERS = (
-    Handler(
-        api=Api.OFFSET_COMMIT,
-        min_version=2,
-        max_version=9,
-        handle=_handle_offset_commit,
-        error_response=_refuse_offset_commit,
-    ),
-    Handler(
-        api=Api.OFFSET_FETCH,
-        min_version=1,
-        max_version=9,
-        handle=_handle_offset_fetch,
-        error_response=_refuse_offset_fetch,
-    ),
-    Handler(
-        api=Api.OFFSET_DELETE,
-        min_version=0,
-        max_version=0,
-        handle=_handle_offset_delete,
-        error_response=_refuse_offset_delete,
-    ),
+    Handler(OffsetCommitRequest, 2, 9, _handle_offset_commit, _refuse_offset_commit),
+    Handler(OffsetFetchRequest, 1, 9, _handle_offset_fetch, _refuse_offset_fetch),
+    Handler(OffsetDeleteRequest, 0, 0, _handle_offset_delete, _refuse_offset_delete),
 )

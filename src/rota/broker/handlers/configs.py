@@ -8,35 +8,47 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TypeAlias, TypeVar, assert_never
 
 from rota.broker.config import ConfigEntry, broker_config_entries, topic_config_entries
 from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
-from rota.broker.topics import Topic
+from rota.broker.topics import Topic, find_topic
 from rota.engine.model.config import TOPIC_CONFIG_KEYS, ConfigType
 from rota.engine.model.text import find_topic_name_problem
 from rota.errors import Code, Refused
 from rota.protocol.messages import (
+    AlterConfigsRequest,
     AlterConfigsResponse,
-    Api,
+    DescribeConfigsRequest,
     DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-    Message,
 )
 
-#: Kinds of resources. Rota has nothing to set for the last three.
+#: Resource types. Rota has no configs for the last three.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
-#: Characters of a setting's value.
+#: Characters of a config's value.
 MAX_VALUE_LENGTH = 32_767
 
-#: From a topic's settings and what a request says to those it has then.
-AlterOverrides: TypeAlias = Callable[[Mapping[str, str], list[Message]], dict[str, str]]
+RequestedConfigs: TypeAlias = "DescribeConfigsRequest.DescribeConfigsResource"
+
+AlteredResource: TypeAlias = "IncrementalAlterConfigsRequest.AlterConfigsResource"
+
+AlteredConfig: TypeAlias = "IncrementalAlterConfigsRequest.AlterableConfig"
+
+
+AlterResultT = TypeVar(
+    "AlterResultT",
+    "AlterConfigsResponse.AlterConfigsResourceResponse",
+    "IncrementalAlterConfigsResponse.AlterConfigsResourceResponse",
+)
 
 
 class AlterOperation(enum.IntEnum):
-    """What is done to a setting."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -44,148 +56,216 @@ class AlterOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
-def handle_describe_configs(parts: HandlerContext, call: ServerRequest) -> None:
-    """Shows settings: all, or those whose keys are asked for."""
-    results = [_describe_resource(parts, call, each) for each in call.request.resources]
-    call.answer(DescribeConfigsResponse(results=results))
+def handle_describe_configs(
+    context: HandlerContext, request: ServerRequest[DescribeConfigsRequest]
+) -> None:
+    """Shows all configs of a resource, or those with the requested keys."""
+    results = [_describe_resource(context, request, each) for each in request.body.resources]
+    request.respond(DescribeConfigsResponse(results=results))
 
 
-def _describe_resource(parts: HandlerContext, call: ServerRequest, resource: Message) -> Message:
+def _describe_resource(
+    context: HandlerContext,
+    request: ServerRequest[DescribeConfigsRequest],
+    resource: RequestedConfigs,
+) -> DescribeConfigsResponse.DescribeConfigsResult:
     try:
-        settings = list(_resource_entries(parts, resource))
+        entries = list(_resource_entries(context, resource))
     except Refused as error:
-        return _describe_result(resource, error.code, str(error), [])
+        return _describe_error(resource, error.code, str(error))
     keys = resource.configuration_keys
-    shown = [_entry_result(call, each) for each in settings if not keys or each.key in keys]
-    return _describe_result(resource, Code.NONE, "", shown)
-
-
-def _resource_entries(parts: HandlerContext, resource: Message) -> Iterator[ConfigEntry]:
-    name = resource.resource_name
-    if resource.resource_type == TOPIC:
-        topic = _find_valid_topic(parts, name)
-        return topic_config_entries(topic.overrides, parts.topics.defaults)
-    if resource.resource_type == BROKER:
-        if name == "":  # what was set for all brokers while they ran: nothing can be
-            return iter(())
-        _check_broker_id(parts, name)
-        return broker_config_entries(parts.config, parts.groups.config, parts.topics.defaults)
-    raise _unsupported_resource(resource)
-
-
-def _entry_result(call: ServerRequest, setting: ConfigEntry) -> Message:
-    request = call.request
-    synonym = DescribeConfigsResponse.DescribeConfigsSynonym
-    return DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=setting.key,
-        value=setting.value,
-        read_only=setting.read_only,
-        config_source=setting.source,
-        is_sensitive=False,
-        synonyms=[
-            synonym(name=each.name, value=each.value, source=each.source)
-            for each in setting.synonyms
-        ]
-        if request.include_synonyms
-        else [],
-        config_type=setting.kind,
-        documentation=(setting.documentation or None)
-        if call.version >= 3 and request.include_documentation
-        else None,
+    return DescribeConfigsResponse.DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_entry_result(request, each) for each in entries if not keys or each.key in keys],
     )
 
 
-def _describe_result(
-    resource: Message, code: Code, text: str | None, configs: list[Message]
-) -> Message:
+def _resource_entries(context: HandlerContext, resource: RequestedConfigs) -> Iterator[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        topic = _find_valid_topic(context, name)
+        return topic_config_entries(topic.overrides, context.topics.defaults)
+    if resource.resource_type == BROKER:
+        if name == "":  # the dynamic configs of all brokers, which Rota does not have
+            return iter(())
+        _check_broker_id(context, name)
+        return broker_config_entries(context.config, context.groups.config, context.topics.defaults)
+    raise _unsupported_resource(resource.resource_type)
+
+
+def _entry_result(
+    request: ServerRequest[DescribeConfigsRequest], entry: ConfigEntry
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    documented = request.version >= 3 and request.body.include_documentation
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.key,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(
+                name=each.name, value=each.value, source=each.source
+            )
+            for each in entry.synonyms
+            if request.body.include_synonyms
+        ],
+        config_type=entry.kind,
+        documentation=(entry.documentation or None) if documented else None,
+    )
+
+
+def _describe_error(
+    resource: RequestedConfigs, code: Code, text: str | None
+) -> DescribeConfigsResponse.DescribeConfigsResult:
     return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=code,
         error_message=text,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=configs,
     )
 
 
-def refuse_describe_configs(call: ServerRequest, code: Code) -> Message:
-    """Every resource has the error."""
+def refuse_describe_configs(
+    request: ServerRequest[DescribeConfigsRequest], code: Code
+) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=[_describe_result(each, code, None, []) for each in call.request.resources]
+        results=[_describe_error(each, code, None) for each in request.body.resources]
     )
 
 
-def handle_incremental_alter_configs(parts: HandlerContext, call: ServerRequest) -> None:
-    """Changes some settings of topics."""
-    call.answer(
-        IncrementalAlterConfigsResponse(responses=_alter_resources(parts, call, _apply_operations))
-    )
+def handle_incremental_alter_configs(
+    context: HandlerContext, request: ServerRequest[IncrementalAlterConfigsRequest]
+) -> None:
+    """Alters some configs of topics."""
+    body = request.body
+    errors = _alter_topics(context, body.resources, request.now, validate_only=body.validate_only)
+    result_class = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    results = _alter_results(result_class, body.resources, errors)
+    request.respond(IncrementalAlterConfigsResponse(responses=results))
 
 
-def handle_alter_configs(parts: HandlerContext, call: ServerRequest) -> None:
-    """Changes all settings of topics: those that are not named are as the broker has them."""
-    call.answer(AlterConfigsResponse(responses=_alter_resources(parts, call, _replace_overrides)))
+def refuse_incremental_alter_configs(
+    request: ServerRequest[IncrementalAlterConfigsRequest], code: Code
+) -> IncrementalAlterConfigsResponse:
+    result_class = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    results = _alter_results(result_class, request.body.resources, repeat(Refused(code, code.name)))
+    return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _alter_resources(
-    parts: HandlerContext, call: ServerRequest, alter: AlterOverrides
-) -> list[Message]:
-    resources = call.request.resources
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
-    settings: dict[str, Mapping[str, str]] = {}
-    #: Why it is refused, or the topic whose settings are to be changed.
-    outcomes: list[Refused | str | None] = []
-    for each in resources:
-        try:
-            _check_once(each, counts[each.resource_type, each.resource_name])
-            overrides = _new_overrides(parts, each, alter)
-        except Refused as error:
-            outcomes.append(error)
-            continue
-        if overrides is not None and not call.request.validate_only:
-            settings[each.resource_name] = overrides
-        outcomes.append(each.resource_name if overrides is not None else None)
-    changed = dict(zip(settings, parts.topics.configure_all(settings, call.now), strict=True))
-    return [
-        _alter_result(
-            call, each, _refused_or_none(changed.get(found) if isinstance(found, str) else found)
+def handle_alter_configs(
+    context: HandlerContext, request: ServerRequest[AlterConfigsRequest]
+) -> None:
+    """Replaces the configs of topics: a config that is not in the request gets its default."""
+    body = request.body
+    resources = [
+        IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[
+                IncrementalAlterConfigsRequest.AlterableConfig(
+                    name=each.name, config_operation=AlterOperation.SET, value=each.value
+                )
+                for each in resource.configs
+            ],
         )
-        for each, found in zip(resources, outcomes, strict=True)
+        for resource in body.resources
+    ]
+    errors = _alter_topics(
+        context, resources, request.now, validate_only=body.validate_only, replace=True
+    )
+    results = _alter_results(AlterConfigsResponse.AlterConfigsResourceResponse, resources, errors)
+    request.respond(AlterConfigsResponse(responses=results))
+
+
+def refuse_alter_configs(
+    request: ServerRequest[AlterConfigsRequest], code: Code
+) -> AlterConfigsResponse:
+    result_class = AlterConfigsResponse.AlterConfigsResourceResponse
+    results = _alter_results(result_class, request.body.resources, repeat(Refused(code, code.name)))
+    return AlterConfigsResponse(responses=results)
+
+
+def _alter_results(
+    result_class: type[AlterResultT],
+    resources: Sequence[AlteredResource | AlterConfigsRequest.AlterConfigsResource],
+    errors: Iterable[Refused | None],
+) -> list[AlterResultT]:
+    return [
+        result_class(
+            error_code=Code.NONE if error is None else error.code,
+            error_message=None if error is None else str(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, error in zip(resources, errors, strict=False)
     ]
 
 
-def _refused_or_none(outcome: Topic | Refused | None) -> Refused | None:
-    return outcome if isinstance(outcome, Refused) else None
+def _alter_topics(
+    context: HandlerContext,
+    resources: Sequence[AlteredResource],
+    now: int,
+    *,
+    validate_only: bool,
+    replace: bool = False,
+) -> list[Refused | None]:
+    """Alters the configs of topics, and returns the error of each resource."""
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    altered: dict[str, Mapping[str, str]] = {}
+    errors: list[Refused | None] = []
+    for each in resources:
+        try:
+            count = counts[each.resource_type, each.resource_name]
+            overrides = _new_overrides(context, each, count, replace=replace)
+        except Refused as error:
+            errors.append(error)
+            continue
+        errors.append(None)
+        if overrides is not None and not validate_only:
+            altered[each.resource_name] = overrides
+    outcomes = dict(zip(altered, context.topics.configure_all(altered, now), strict=True))
+    for number, each in enumerate(resources):
+        outcome = outcomes.get(each.resource_name) if each.resource_type == TOPIC else None
+        if isinstance(outcome, Refused):
+            errors[number] = outcome
+    return errors
 
 
 def _new_overrides(
-    parts: HandlerContext, resource: Message, alter: AlterOverrides
+    context: HandlerContext, resource: AlteredResource, count: int, *, replace: bool
 ) -> dict[str, str] | None:
-    """The settings that a topic shall have; None: there is nothing to change."""
+    """The configs that a topic will have; None: there is nothing to change."""
+    name = resource.resource_name
+    if count > 1:
+        raise Refused(Code.INVALID_REQUEST, f"{name!r} is in the request {count} times")
     keys = [each.name for each in resource.configs]
     if len(set(keys)) < len(keys):
         raise Refused(Code.INVALID_REQUEST, "a setting is in the request twice")
     if resource.resource_type == BROKER:
-        if resource.resource_name != "":
-            _check_broker_id(parts, resource.resource_name)
+        if name != "":
+            _check_broker_id(context, name)
         if keys:
             raise Refused(
                 Code.INVALID_REQUEST, f"{keys[0]}: the broker's settings are set when it starts"
             )
         return None
     if resource.resource_type != TOPIC:
-        raise _unsupported_resource(resource)
-    name = resource.resource_name
+        raise _unsupported_resource(resource.resource_type)
     if name == "":
         raise Refused(Code.INVALID_REQUEST, "a topic has a name")
-    topic = parts.topics.get(name)
-    overrides = alter({} if topic is None else topic.overrides, resource.configs)
-    parts.topics.check_settings(overrides)
-    _find_valid_topic(parts, name)
+    topic = context.topics.get(name)
+    current = {} if replace or topic is None else topic.overrides
+    overrides = _apply_operations(current, resource.configs)
+    context.topics.check_settings(overrides)
+    _find_valid_topic(context, name)
     return overrides
 
 
-def _apply_operations(overrides: Mapping[str, str], changes: list[Message]) -> dict[str, str]:
-    _check_values([each for each in changes if each.config_operation != AlterOperation.DELETE])
+def _apply_operations(
+    overrides: Mapping[str, str], changes: Sequence[AlteredConfig]
+) -> dict[str, str]:
+    values = _check_values(changes)
     new = dict(overrides)
     for each in changes:
         try:
@@ -196,26 +276,39 @@ def _apply_operations(overrides: Mapping[str, str], changes: list[Message]) -> d
             ) from None
         match operation:
             case AlterOperation.SET:
-                new[each.name] = each.value
+                new[each.name] = values[each.name]
             case AlterOperation.DELETE:
                 new.pop(each.name, None)
             case AlterOperation.APPEND | AlterOperation.SUBTRACT:
-                new[each.name] = _edit_list(new, each.name, operation, each.value)
+                new[each.name] = _edit_list(new, each.name, operation, values[each.name])
             case _:
                 assert_never(operation)
     return new
 
 
+def _check_values(changes: Sequence[AlteredConfig]) -> dict[str, str]:
+    """Returns the values that the operations need."""
+    needed = [each for each in changes if each.config_operation != AlterOperation.DELETE]
+    values = {each.name: each.value for each in needed if each.value is not None}
+    empty = [each.name for each in needed if each.value is None]
+    if empty:
+        raise Refused(Code.INVALID_REQUEST, f"{', '.join(empty)}: no value")
+    for name, value in values.items():
+        if len(value) > MAX_VALUE_LENGTH:
+            raise Refused(Code.INVALID_CONFIG, f"{name}: more than {MAX_VALUE_LENGTH} characters")
+    return values
+
+
 def _edit_list(
     overrides: Mapping[str, str], key: str, operation: AlterOperation, value: str
 ) -> str:
-    """A list with some items more or fewer; it starts from the default if it is not set."""
-    setting = TOPIC_CONFIG_KEYS.get(key)
-    if setting is None or setting.config_type is not ConfigType.LIST:
+    """Adds items to a list, or removes some; starts from the default if the list is not set."""
+    config_key = TOPIC_CONFIG_KEYS.get(key)
+    if config_key is None or config_key.config_type is not ConfigType.LIST:
         raise Refused(
             Code.INVALID_CONFIG, f"{key}: it is no list, so nothing is added or taken away"
         )
-    current = overrides.get(key, str(setting.default))
+    current = overrides.get(key, str(config_key.default))
     items = [item.strip() for item in current.split(",")] if current.strip() else []
     given = value.split(",")
     if operation is AlterOperation.APPEND:
@@ -223,99 +316,33 @@ def _edit_list(
     return ",".join(item for item in items if item not in given)
 
 
-def _check_once(resource: Message, times: int) -> None:
-    if times > 1:
-        name = resource.resource_name
-        raise Refused(Code.INVALID_REQUEST, f"{name!r} is in the request {times} times")
-
-
-def _replace_overrides(_: Mapping[str, str], settings: list[Message]) -> dict[str, str]:
-    _check_values(settings)
-    return {each.name: each.value for each in settings}
-
-
-def _check_values(settings: list[Message]) -> None:
-    empty = [each.name for each in settings if each.value is None]
-    if empty:
-        raise Refused(Code.INVALID_REQUEST, f"{', '.join(empty)}: no value")
-    for each in settings:
-        if len(each.value) > MAX_VALUE_LENGTH:
-            raise Refused(
-                Code.INVALID_CONFIG, f"{each.name}: more than {MAX_VALUE_LENGTH} characters"
-            )
-
-
-def _alter_result(call: ServerRequest, resource: Message, error: Refused | None) -> Message:
-    incremental = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-    whole = AlterConfigsResponse.AlterConfigsResourceResponse
-    kind = incremental if call.api is Api.INCREMENTAL_ALTER_CONFIGS else whole
-    return kind(
-        error_code=Code.NONE if error is None else error.code,
-        error_message=None if error is None else str(error),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
-def refuse_incremental_alter_configs(call: ServerRequest, code: Code) -> Message:
-    """Every resource has the error."""
-    error = Refused(code, code.name)
-    return IncrementalAlterConfigsResponse(
-        responses=[_alter_result(call, each, error) for each in call.request.resources]
-    )
-
-
-def refuse_alter_configs(call: ServerRequest, code: Code) -> Message:
-    """Every resource has the error."""
-    error = Refused(code, code.name)
-    return AlterConfigsResponse(
-        responses=[_alter_result(call, each, error) for each in call.request.resources]
-    )
-
-
-def _find_valid_topic(parts: HandlerContext, name: str) -> Topic:
+def _find_valid_topic(context: HandlerContext, name: str) -> Topic:
     if (problem := find_topic_name_problem(name)) is not None:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, problem)
-    topic = parts.topics.get(name)
-    if topic is None:
-        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-    return topic
+    return find_topic(context.topics, name)
 
 
-def _unsupported_resource(resource: Message) -> Refused:
+def _unsupported_resource(resource_type: int) -> Refused:
     return Refused(
-        Code.INVALID_REQUEST,
-        f"there are no settings for resources of kind {resource.resource_type}",
+        Code.INVALID_REQUEST, f"there are no settings for resources of kind {resource_type}"
     )
 
 
-def _check_broker_id(parts: HandlerContext, name: str) -> None:
-    if name != str(parts.config.node_id):
+def _check_broker_id(context: HandlerContext, name: str) -> None:
+    if name != str(context.config.node_id):
         raise Refused(
-            Code.INVALID_REQUEST, f"there is no broker {name!r}, this is {parts.config.node_id}"
+            Code.INVALID_REQUEST, f"there is no broker {name!r}, this is {context.config.node_id}"
         )
 
 
 HANDLERS = (
+    Handler(DescribeConfigsRequest, 1, 4, handle_describe_configs, refuse_describe_configs),
     Handler(
-        api=Api.DESCRIBE_CONFIGS,
-        min_version=1,
-        max_version=4,
-        handle=handle_describe_configs,
-        error_response=refuse_describe_configs,
+        IncrementalAlterConfigsRequest,
+        0,
+        1,
+        handle_incremental_alter_configs,
+        refuse_incremental_alter_configs,
     ),
-    Handler(
-        api=Api.INCREMENTAL_ALTER_CONFIGS,
-        min_version=0,
-        max_version=1,
-        handle=handle_incremental_alter_configs,
-        error_response=refuse_incremental_alter_configs,
-    ),
-    Handler(
-        api=Api.ALTER_CONFIGS,
-        min_version=0,
-        max_version=2,
-        handle=handle_alter_configs,
-        error_response=refuse_alter_configs,
-    ),
+    Handler(AlterConfigsRequest, 0, 2, handle_alter_configs, refuse_alter_configs),
 )

@@ -1,14 +1,15 @@
 """FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
 DeleteGroups.
 
-Each handler turns the message into a request of the coordinator, and the coordinator's reply into
-the response. What depends on the version of a request becomes a named field on the way in; on the
-way out, a field that the version does not have is not written.
+Each handler makes a coordinator's request of the message, and the response of the coordinator's
+result. Differences between versions become named fields of the coordinator's request. The encoder
+skips the fields that the version of a response does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import AddressValueError, IPv6Address
 from typing import TypeAlias, TypeVar
 
@@ -39,115 +40,119 @@ from rota.engine.model.response import (
 from rota.engine.model.text import MAX_STRING_BYTES
 from rota.errors import Code
 from rota.protocol.messages import (
-    Api,
+    DeleteGroupsRequest,
     DeleteGroupsResponse,
+    DescribeGroupsRequest,
     DescribeGroupsResponse,
+    FindCoordinatorRequest,
     FindCoordinatorResponse,
+    HeartbeatRequest,
     HeartbeatResponse,
+    JoinGroupRequest,
     JoinGroupResponse,
+    LeaveGroupRequest,
     LeaveGroupResponse,
+    ListGroupsRequest,
     ListGroupsResponse,
-    Message,
+    Request,
+    SyncGroupRequest,
     SyncGroupResponse,
 )
+from rota.protocol.schemas import ResponseT
 
-#: From this FindCoordinator on many are asked for at once.
+#: FindCoordinator finds the coordinators of many groups from this version on.
 BATCHED_KEYS_VERSION = 4
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 NO_NODE = (-1, "", -1)
 
-#: A code with its text, and a node: its id, host and port.
+#: An error code and its text, and the id, host and port of a node.
 CoordinatorResult: TypeAlias = tuple[Code, str | None, int, str, int]
 
-#: Versions of JoinGroup: one timeout for session and rebalance; a new member is given its id first;
-#: a missing name is null; a leader may be told to skip the assignment.
-ONE_TIMEOUT_VERSION, MEMBER_ID_REQUIRED_VERSION, NULL_PROTOCOL_VERSION, SKIP_ASSIGNMENT_VERSION = (
-    0,
-    4,
-    7,
-    9,
-)
+# Versions of JoinGroup.
+ONE_TIMEOUT_VERSION = 0  # one timeout for session and rebalance
+MEMBER_ID_REQUIRED_VERSION = 4  # a new member gets its id before it joins
+NULL_PROTOCOL_VERSION = 7  # a missing protocol name is null
+SKIP_ASSIGNMENT_VERSION = 9  # the leader may have to skip the assignment
 
-#: Of a client or a static member: its member id is longer, and others are told of it.
+#: Limit of a client id or group instance id: the member id appends a UUID, and must fit a string.
 MAX_CLIENT_NAME_BYTES = MAX_STRING_BYTES - 64
 
-#: From this SyncGroup on a member says which protocol it means.
+#: SyncGroup contains the protocol's type and name from this version on.
 PROTOCOL_NAME_VERSION = 5
 
 BATCHED_LEAVE_VERSION = 3
 
-#: From this DescribeGroups on a group that there is not is an error.
+#: DescribeGroups has an error for a missing group from this version on.
 GROUP_NOT_FOUND_VERSION = 6
 
 CLASSIC = "classic"
 
-#: What may be done to a group: read, delete, describe, describe and alter its configuration.
+#: Authorized operations on a group: read, delete, describe, describe and alter its configs.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
-ReplyT = TypeVar("ReplyT", bound=GroupResponse)
+ResultT = TypeVar("ResultT", bound=GroupResponse)
 
 
 def ask_coordinator(
-    parts: HandlerContext,
-    call: ServerRequest,
-    request: GroupRequest,
-    kind: type[ReplyT],
-    write: Callable[[ServerRequest, ReplyT], Message],
+    context: HandlerContext,
+    request: ServerRequest[Request[ResponseT]],
+    group_request: GroupRequest,
+    result_class: type[ResultT],
+    make_response: Callable[[ResultT], ResponseT],
 ) -> None:
-    """Sends a request to its coordinator, and answers with the response that ``write`` makes
-    of the reply.
+    """Passes a request to the group's coordinator, and responds with what ``make_response`` makes
+    of the coordinator's result.
     """
 
-    def answer(reply: GroupResponse) -> None:
-        assert isinstance(reply, kind)
-        call.answer(write(call, reply))
+    def respond(result: GroupResponse) -> None:
+        assert isinstance(result, result_class)
+        request.respond(make_response(result))
 
-    parts.groups.ask(request, answer, call.now)
+    context.groups.ask(group_request, respond, request.now)
 
 
-def _handle_find_coordinator(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
-    batched = call.version >= BATCHED_KEYS_VERSION
-    keys = asked.coordinator_keys if batched else [asked.key]
+def _handle_find_coordinator(
+    context: HandlerContext, request: ServerRequest[FindCoordinatorRequest]
+) -> None:
     found = {}
-    for key in dict.fromkeys(keys):
-        code, text = _find_coordinator(parts, call, asked.key_type, key)
-        host, port = parts.address
-        node = (parts.config.node_id, host, port) if not code else NO_NODE
+    for key in dict.fromkeys(_coordinator_keys(request)):
+        code, text = _find_coordinator(context, request, key)
+        host, port = context.address
+        node = (context.config.node_id, host, port) if not code else NO_NODE
         found[key] = (code, text, *node)
-    call.answer(_find_coordinator_response(call, found))
+    request.respond(_find_coordinator_response(request, found))
 
 
 def _find_coordinator(
-    parts: HandlerContext, call: ServerRequest, kind: int, key: str
+    context: HandlerContext, request: ServerRequest[FindCoordinatorRequest], key: str
 ) -> tuple[Code, str | None]:
-    if kind == GROUP_KEY:
-        code = parts.groups.find_coordinator(key, call.now)
+    key_type = request.body.key_type
+    if key_type == GROUP_KEY:
+        code = context.groups.find_coordinator(key, request.now)
         return code, "the journal cannot be made" if code else None
-    if kind == TRANSACTION_KEY:
-        # the one code that makes every client give up at once, and not look for ever
-        text = f"there are no transactions here: transactional id {key!r} is refused"
-        parts.log(WARNING, f"{call.client.host}: {text}")
+    if key_type == TRANSACTION_KEY:
+        # clients give up at once with this code; with any other one, some retry for ever
+        text = f"this broker has no transactions: transactional id {key!r} is refused"
+        context.log(WARNING, f"{request.client.host}: {text}")
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text
-    return Code.INVALID_REQUEST, f"there are no coordinators of type {kind} here"
+    return Code.INVALID_REQUEST, f"this broker has no coordinators of type {key_type}"
 
 
 def _find_coordinator_response(
-    call: ServerRequest, found: Mapping[str, CoordinatorResult]
-) -> Message:
-    if call.version < BATCHED_KEYS_VERSION:
+    request: ServerRequest[FindCoordinatorRequest], found: Mapping[str, CoordinatorResult]
+) -> FindCoordinatorResponse:
+    if request.version < BATCHED_KEYS_VERSION:
         code, text, node, host, port = next(iter(found.values()))
         return FindCoordinatorResponse(
             error_code=code, error_message=text or code.name, node_id=node, host=host, port=port
         )
-    coordinator = FindCoordinatorResponse.Coordinator
     return FindCoordinatorResponse(
         coordinators=[
-            coordinator(
+            FindCoordinatorResponse.Coordinator(
                 key=key,
                 error_code=code,
                 error_message=text or "",
@@ -160,199 +165,220 @@ def _find_coordinator_response(
     )
 
 
-def _refuse_find_coordinator(call: ServerRequest, code: Code) -> Message:
-    keys = (
-        call.request.coordinator_keys
-        if call.version >= BATCHED_KEYS_VERSION
-        else [call.request.key]
-    )
-    return _find_coordinator_response(call, dict.fromkeys(keys, (code, None, *NO_NODE)))
+def _coordinator_keys(request: ServerRequest[FindCoordinatorRequest]) -> list[str]:
+    body = request.body
+    return body.coordinator_keys if request.version >= BATCHED_KEYS_VERSION else [body.key]
 
 
-def _handle_join_group(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
-    session = asked.session_timeout_ms
-    request = JoinGroup(
-        group=asked.group_id,
-        member_id=asked.member_id,
-        group_instance_id=asked.group_instance_id,
-        protocol_type=asked.protocol_type,
-        protocols=tuple(
-            JoinGroupProtocol(each.name, bytes(each.metadata)) for each in asked.protocols
-        ),
+def _refuse_find_coordinator(
+    request: ServerRequest[FindCoordinatorRequest], code: Code
+) -> FindCoordinatorResponse:
+    found = dict.fromkeys(_coordinator_keys(request), (code, None, *NO_NODE))
+    return _find_coordinator_response(request, found)
+
+
+def _handle_join_group(context: HandlerContext, request: ServerRequest[JoinGroupRequest]) -> None:
+    body = request.body
+    session = body.session_timeout_ms
+    group_request = JoinGroup(
+        group=body.group_id,
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocols=tuple(JoinGroupProtocol(each.name, each.metadata) for each in body.protocols),
         session_timeout=session,
         rebalance_timeout=session
-        if call.version == ONE_TIMEOUT_VERSION
-        else asked.rebalance_timeout_ms,
-        client_id=call.client.client_id,
-        client_host=format_client_host(call.client.host),
-        reason=asked.reason,
-        supports_member_id_required=call.version >= MEMBER_ID_REQUIRED_VERSION,
-        supports_skip_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
+        if request.version == ONE_TIMEOUT_VERSION
+        else body.rebalance_timeout_ms,
+        client_id=request.client.client_id,
+        client_host=format_client_host(request.client.host),
+        reason=body.reason,
+        supports_member_id_required=request.version >= MEMBER_ID_REQUIRED_VERSION,
+        supports_skip_assignment=request.version >= SKIP_ASSIGNMENT_VERSION,
     )
-    if len((request.group_instance_id or request.client_id).encode()) > MAX_CLIENT_NAME_BYTES:
-        call.answer(_refuse_join_group(call, Code.INVALID_REQUEST))
+    if (
+        len((group_request.group_instance_id or group_request.client_id).encode())
+        > MAX_CLIENT_NAME_BYTES
+    ):
+        request.respond(_refuse_join_group(request, Code.INVALID_REQUEST))
         return
-    ask_coordinator(parts, call, request, JoinGroupResult, _join_group_response)
+    ask_coordinator(
+        context, request, group_request, JoinGroupResult, partial(_join_group_response, request)
+    )
 
 
-def _join_group_response(call: ServerRequest, reply: JoinGroupResult) -> Message:
-    member = JoinGroupResponse.JoinGroupResponseMember
+def _join_group_response(
+    request: ServerRequest[JoinGroupRequest], result: JoinGroupResult
+) -> JoinGroupResponse:
     return JoinGroupResponse(
-        error_code=reply.code,
-        generation_id=reply.generation,
-        protocol_type=reply.protocol_type,
-        protocol_name=reply.protocol or (None if call.version >= NULL_PROTOCOL_VERSION else ""),
-        leader=reply.leader or "",
-        skip_assignment=reply.skip_assignment,
-        member_id=reply.member_id,
+        error_code=result.code,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol or (None if request.version >= NULL_PROTOCOL_VERSION else ""),
+        leader=result.leader or "",
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
         members=[
-            member(
+            JoinGroupResponse.JoinGroupResponseMember(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 metadata=each.metadata,
             )
-            for each in reply.members
+            for each in result.members
         ],
     )
 
 
-def _refuse_join_group(call: ServerRequest, code: Code) -> Message:
-    return _join_group_response(call, JoinGroupResult(code=code))
+def _refuse_join_group(request: ServerRequest[JoinGroupRequest], code: Code) -> JoinGroupResponse:
+    return _join_group_response(request, JoinGroupResult(code=code))
 
 
 def format_client_host(host: str) -> str:
     """Returns a client's address as Java shows it: behind a slash, and without "::"."""
     try:
-        parts = IPv6Address(host.partition("%")[0]).exploded.split(":")
+        groups = IPv6Address(host.partition("%")[0]).exploded.split(":")
     except AddressValueError:
         return f"/{host}"
-    return "/" + ":".join(f"{int(part, 16):x}" for part in parts)
+    return "/" + ":".join(f"{int(group, 16):x}" for group in groups)
 
 
-def _handle_sync_group(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
-    if call.version >= PROTOCOL_NAME_VERSION and None in (asked.protocol_type, asked.protocol_name):
-        call.answer(_refuse_sync_group(call, Code.INCONSISTENT_GROUP_PROTOCOL))
+def _handle_sync_group(context: HandlerContext, request: ServerRequest[SyncGroupRequest]) -> None:
+    body = request.body
+    protocol = body.protocol_type, body.protocol_name
+    if request.version >= PROTOCOL_NAME_VERSION and None in protocol:
+        request.respond(_refuse_sync_group(request, Code.INCONSISTENT_GROUP_PROTOCOL))
         return
-    request = SyncGroup(
-        group=asked.group_id,
-        generation=asked.generation_id,
-        member_id=asked.member_id,
-        group_instance_id=asked.group_instance_id,
-        protocol_type=asked.protocol_type,
-        protocol=asked.protocol_name,
-        assignments=tuple((each.member_id, bytes(each.assignment)) for each in asked.assignments),
+    group_request = SyncGroup(
+        group=body.group_id,
+        generation=body.generation_id,
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocol=body.protocol_name,
+        assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
     )
-    ask_coordinator(parts, call, request, SyncGroupResult, _sync_group_response)
+    ask_coordinator(context, request, group_request, SyncGroupResult, _sync_group_response)
 
 
-def _sync_group_response(_call: ServerRequest, reply: SyncGroupResult) -> Message:
+def _sync_group_response(result: SyncGroupResult) -> SyncGroupResponse:
     return SyncGroupResponse(
-        error_code=reply.code,
-        protocol_type=reply.protocol_type,
-        protocol_name=reply.protocol,
-        assignment=reply.assignment,
+        error_code=result.code,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
     )
 
 
-def _refuse_sync_group(call: ServerRequest, code: Code) -> Message:
-    return _sync_group_response(call, SyncGroupResult(code=code))
+def _refuse_sync_group(_: object, code: Code) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)
 
 
-def _handle_heartbeat(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
-    request = Heartbeat(
-        group=asked.group_id,
-        generation=asked.generation_id,
-        member_id=asked.member_id,
-        group_instance_id=asked.group_instance_id,
+def _handle_heartbeat(context: HandlerContext, request: ServerRequest[HeartbeatRequest]) -> None:
+    body = request.body
+    group_request = Heartbeat(
+        group=body.group_id,
+        generation=body.generation_id,
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id,
     )
-    ask_coordinator(parts, call, request, HeartbeatResult, _heartbeat_response)
+    ask_coordinator(
+        context,
+        request,
+        group_request,
+        HeartbeatResult,
+        lambda result: HeartbeatResponse(error_code=result.code),
+    )
 
 
-def _heartbeat_response(_call: ServerRequest, reply: HeartbeatResult) -> Message:
-    return HeartbeatResponse(error_code=reply.code)
+def _refuse_heartbeat(_: object, code: Code) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code)
 
 
-def _refuse_heartbeat(call: ServerRequest, code: Code) -> Message:
-    return _heartbeat_response(call, HeartbeatResult(code=code))
-
-
-def _handle_leave_group(parts: HandlerContext, call: ServerRequest) -> None:
-    asked = call.request
-    if call.version >= BATCHED_LEAVE_VERSION:
+def _handle_leave_group(context: HandlerContext, request: ServerRequest[LeaveGroupRequest]) -> None:
+    body = request.body
+    if request.version >= BATCHED_LEAVE_VERSION:
         members = tuple(
             LeavingMember(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 reason=each.reason,
             )
-            for each in asked.members
+            for each in body.members
         )
     else:
-        members = (LeavingMember(member_id=asked.member_id),)
+        members = (LeavingMember(member_id=body.member_id),)
     ask_coordinator(
-        parts,
-        call,
-        LeaveGroup(group=asked.group_id, members=members),
+        context,
+        request,
+        LeaveGroup(group=body.group_id, members=members),
         LeaveGroupResult,
-        _leave_group_response,
+        partial(_leave_group_response, request),
     )
 
 
-def _leave_group_response(call: ServerRequest, reply: LeaveGroupResult) -> Message:
-    if call.version < BATCHED_LEAVE_VERSION:
-        codes = [reply.code, *(each.code for each in reply.members)]
+def _leave_group_response(
+    request: ServerRequest[LeaveGroupRequest], result: LeaveGroupResult
+) -> LeaveGroupResponse:
+    if request.version < BATCHED_LEAVE_VERSION:
+        codes = [result.code, *(each.code for each in result.members)]
         return LeaveGroupResponse(error_code=next(filter(None, codes), Code.NONE))
-    member = LeaveGroupResponse.MemberResponse
     return LeaveGroupResponse(
-        error_code=reply.code,
+        error_code=result.code,
         members=[
-            member(
+            LeaveGroupResponse.MemberResponse(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 error_code=each.code,
             )
-            for each in reply.members
+            for each in result.members
         ],
     )
 
 
-def _refuse_leave_group(call: ServerRequest, code: Code) -> Message:
-    return _leave_group_response(call, LeaveGroupResult(code=code))
+def _refuse_leave_group(_: object, code: Code) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=code)
 
 
-def _handle_describe_groups(parts: HandlerContext, call: ServerRequest) -> None:
-    request = DescribeGroups(
-        groups=tuple(call.request.groups),
-        supports_group_id_not_found=call.version >= GROUP_NOT_FOUND_VERSION,
+def _handle_describe_groups(
+    context: HandlerContext, request: ServerRequest[DescribeGroupsRequest]
+) -> None:
+    group_request = DescribeGroups(
+        groups=tuple(request.body.groups),
+        supports_group_id_not_found=request.version >= GROUP_NOT_FOUND_VERSION,
     )
-    ask_coordinator(parts, call, request, DescribeGroupsResult, _describe_groups_response)
+    ask_coordinator(
+        context,
+        request,
+        group_request,
+        DescribeGroupsResult,
+        partial(_describe_groups_response, request),
+    )
 
 
-def _describe_groups_response(call: ServerRequest, reply: DescribeGroupsResult) -> Message:
+def _describe_groups_response(
+    request: ServerRequest[DescribeGroupsRequest], result: DescribeGroupsResult
+) -> DescribeGroupsResponse:
     operations = (
-        GROUP_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
+        GROUP_OPERATIONS if request.body.include_authorized_operations else OPERATIONS_NOT_REQUESTED
     )
-    groups = [_describe_group(each, operations) for each in reply.groups]
+    groups = [_describe_group(each, operations) for each in result.groups]
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe_group(group: DescribedGroup, operations: int) -> Message:
-    described = DescribeGroupsResponse.DescribedGroup
-    member = described.DescribedGroupMember
+def _describe_group(
+    group: DescribedGroup, operations: int
+) -> DescribeGroupsResponse.DescribedGroup:
     missing = group.code is Code.GROUP_ID_NOT_FOUND
-    return described(
+    return DescribeGroupsResponse.DescribedGroup(
         error_code=group.code,
         error_message=f"there is no group {group.group!r}" if missing else None,
         group_id=group.group,
-        # an error leaves the rest open, but for a group that is known not to be there
+        # after any other error the state is unknown
         group_state=group.state if not group.code or missing else "",
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
         members=[
-            member(
+            DescribeGroupsResponse.DescribedGroupMember(
                 member_id=each.member_id,
                 group_instance_id=each.group_instance_id,
                 client_id=each.client_id,
@@ -366,113 +392,73 @@ def _describe_group(group: DescribedGroup, operations: int) -> Message:
     )
 
 
-def _refuse_describe_groups(call: ServerRequest, code: Code) -> Message:
-    groups = tuple(DescribedGroup(group=name, code=code) for name in call.request.groups)
-    return _describe_groups_response(call, DescribeGroupsResult(groups=groups))
+def _refuse_describe_groups(
+    request: ServerRequest[DescribeGroupsRequest], code: Code
+) -> DescribeGroupsResponse:
+    groups = tuple(DescribedGroup(group=name, code=code) for name in request.body.groups)
+    return _describe_groups_response(request, DescribeGroupsResult(groups=groups))
 
 
-def _handle_list_groups(parts: HandlerContext, call: ServerRequest) -> None:
-    types = [name.casefold() for name in call.request.types_filter]
-    if types and CLASSIC not in types:  # there are no groups of another type
-        call.answer(_list_groups_response(call, ListGroupsResult()))
+def _handle_list_groups(context: HandlerContext, request: ServerRequest[ListGroupsRequest]) -> None:
+    types = [name.casefold() for name in request.body.types_filter]
+    if types and CLASSIC not in types:
+        request.respond(ListGroupsResponse())
         return
-    states = tuple(name.strip() for name in call.request.states_filter)
-    ask_coordinator(parts, call, ListGroups(states=states), ListGroupsResult, _list_groups_response)
+    states = tuple(name.strip() for name in request.body.states_filter)
+    ask_coordinator(
+        context, request, ListGroups(states=states), ListGroupsResult, _list_groups_response
+    )
 
 
-def _list_groups_response(_call: ServerRequest, reply: ListGroupsResult) -> Message:
-    group = ListGroupsResponse.ListedGroup
+def _list_groups_response(result: ListGroupsResult) -> ListGroupsResponse:
     return ListGroupsResponse(
-        error_code=reply.code,
+        error_code=result.code,
         groups=[
-            group(
+            ListGroupsResponse.ListedGroup(
                 group_id=each.group,
                 protocol_type=each.protocol_type,
                 group_state=each.state,
                 group_type=CLASSIC,
             )
-            for each in reply.groups
+            for each in result.groups
         ],
     )
 
 
-def _refuse_list_groups(call: ServerRequest, code: Code) -> Message:
-    return _list_groups_response(call, ListGroupsResult(code=code))
+def _refuse_list_groups(_: object, code: Code) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=code)
 
 
-def _handle_delete_groups(parts: HandlerContext, call: ServerRequest) -> None:
-    request = DeleteGroups(groups=tuple(call.request.groups_names))
-    ask_coordinator(parts, call, request, DeleteGroupsResult, _delete_groups_response)
+def _handle_delete_groups(
+    context: HandlerContext, request: ServerRequest[DeleteGroupsRequest]
+) -> None:
+    group_request = DeleteGroups(groups=tuple(request.body.groups_names))
+    ask_coordinator(context, request, group_request, DeleteGroupsResult, _delete_groups_response)
 
 
-def _delete_groups_response(_call: ServerRequest, reply: DeleteGroupsResult) -> Message:
-    result = DeleteGroupsResponse.DeletableGroupResult
+def _delete_groups_response(result: DeleteGroupsResult) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[result(group_id=name, error_code=code) for name, code in reply.codes.items()]
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code)
+            for name, code in result.codes.items()
+        ]
     )
 
 
-def _refuse_delete_groups(call: ServerRequest, code: Code) -> Message:
-    return _delete_groups_response(
-        call, DeleteGroupsResult(codes=dict.fromkeys(call.request.groups_names, code))
-    )
+def _refuse_delete_groups(
+    request: ServerRequest[DeleteGroupsRequest], code: Code
+) -> DeleteGroupsResponse:
+    codes = dict.fromkeys(request.body.groups_names, code)
+    return _delete_groups_response(DeleteGroupsResult(codes=codes))
 
 
 HANDLERS = (
-    Handler(
-        api=Api.FIND_COORDINATOR,
-        min_version=0,
-        max_version=6,
-        handle=_handle_find_coordinator,
-        error_response=_refuse_find_coordinator,
-    ),
-    Handler(
-        api=Api.JOIN_GROUP,
-        min_version=0,
-        max_version=9,
-        handle=_handle_join_group,
-        error_response=_refuse_join_group,
-    ),
-    Handler(
-        api=Api.SYNC_GROUP,
-        min_version=0,
-        max_version=5,
-        handle=_handle_sync_group,
-        error_response=_refuse_sync_group,
-    ),
-    Handler(
-        api=Api.HEARTBEAT,
-        min_version=0,
-        max_version=4,
-        handle=_handle_heartbeat,
-        error_response=_refuse_heartbeat,
-    ),
-    Handler(
-        api=Api.LEAVE_GROUP,
-        min_version=0,
-        max_version=5,
-        handle=_handle_leave_group,
-        error_response=_refuse_leave_group,
-    ),
-    Handler(
-        api=Api.DESCRIBE_GROUPS,
-        min_version=0,
-        max_version=6,
-        handle=_handle_describe_groups,
-        error_response=_refuse_describe_groups,
-    ),
-    Handler(
-        api=Api.LIST_GROUPS,
-        min_version=0,
-        max_version=5,
-        handle=_handle_list_groups,
-        error_response=_refuse_list_groups,
-    ),
-    Handler(
-        api=Api.DELETE_GROUPS,
-        min_version=0,
-        max_version=2,
-        handle=_handle_delete_groups,
-        error_response=_refuse_delete_groups,
-    ),
+    Handler(FindCoordinatorRequest, 0, 6, _handle_find_coordinator, _refuse_find_coordinator),
+    Handler(JoinGroupRequest, 0, 9, _handle_join_group, _refuse_join_group),
+    Handler(SyncGroupRequest, 0, 5, _handle_sync_group, _refuse_sync_group),
+    Handler(HeartbeatRequest, 0, 4, _handle_heartbeat, _refuse_heartbeat),
+    Handler(LeaveGroupRequest, 0, 5, _handle_leave_group, _refuse_leave_group),
+    Handler(DescribeGroupsRequest, 0, 6, _handle_describe_groups, _refuse_describe_groups),
+    Handler(ListGroupsRequest, 0, 5, _handle_list_groups, _refuse_list_groups),
+    Handler(DeleteGroupsRequest, 0, 2, _handle_delete_groups, _refuse_delete_groups),
 )

@@ -1,16 +1,12 @@
 """Fetch: whole batches from an offset on, at once or as soon as there are enough bytes.
 
-There are no fetch sessions (KIP-227): a client that asks for one gets the session id 0, and goes on
-with full requests, as it does with a Kafka that has no room for its session.
-
-:class:`LongPoll` holds a Fetch back until enough was appended or its time is up.
+The broker keeps no fetch sessions (KIP-227): a client that asks for one gets the session id 0, and
+goes on with full requests, as it does with a Kafka that has no room for its session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from rota.broker.dispatch import ERROR, Handler, HandlerContext, ServerRequest, explain_error
 from rota.broker.storage.log import Log
@@ -25,7 +21,7 @@ from rota.broker.topics import (
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import read_batch_header
 from rota.errors import Code, DiskError, Refused
-from rota.protocol.messages import Api, FetchResponse, Message
+from rota.protocol.messages import FetchRequest, FetchResponse
 
 SESSION_VERSION = 7
 
@@ -39,24 +35,14 @@ FULL_FETCH_EPOCHS = frozenset({0, -1})
 READ_COMMITTED = 1
 
 
-def handle_fetch(parts: HandlerContext, call: ServerRequest) -> None:
-    """Answers with what there is, or lets the call wait for more."""
-    request = call.request
-    if call.version >= SESSION_VERSION and request.session_epoch not in FULL_FETCH_EPOCHS:
-        return call.answer(_fetch_response(Code.FETCH_SESSION_ID_NOT_FOUND, []))
-    fetch = PendingFetch(parts, call)
-    poll = LongPoll(
-        parts,
-        call,
-        until=call.now + request.max_wait_ms,
-        look=fetch.try_answer,
-        partitions=fetch.partitions,
-        refuse=refuse_fetch,
-    )
-    return poll.start()
+def handle_fetch(context: HandlerContext, request: ServerRequest[FetchRequest]) -> None:
+    if request.version >= SESSION_VERSION and request.body.session_epoch not in FULL_FETCH_EPOCHS:
+        request.respond(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND))
+    else:
+        PendingFetch(context, request).start()
 
 
-def refuse_fetch(call: ServerRequest, code: Code) -> Message:
+def refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResponse:
     """The error for the whole request, and below version 13 for each partition too."""
     topics = [
         FetchResponse.FetchableTopicResponse(
@@ -64,10 +50,10 @@ def refuse_fetch(call: ServerRequest, code: Code) -> Message:
             topic_id=topic.topic_id,
             partitions=[_fetch_error(each.partition, code) for each in topic.partitions],
         )
-        for topic in call.request.topics
-        if call.version < TOPIC_ID_VERSION
+        for topic in request.body.topics
+        if request.version < TOPIC_ID_VERSION
     ]
-    return _fetch_response(code, topics)
+    return FetchResponse(error_code=code, responses=topics)
 
 
 @dataclass(slots=True)
@@ -77,113 +63,157 @@ class FetchPass:
     #: Bytes that the response may still take.
     bytes_left: int
     size: int = 0
-    #: Something is to be told at once.
-    answer_now: bool = False
-    #: Those that were read, or were at their end.
+    #: The response contains an error or a diverging epoch, so it must not wait.
+    respond_now: bool = False
+    #: The logs that were read, or were at their end.
     logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
+
+    def total_log_size(self) -> int:
+        return sum(log.size for _, _, log in self.logs)
 
 
 class PendingFetch:
-    """A Fetch that is tried once, and again when something was appended."""
+    """A Fetch that is tried at once, and again after appends until its time is up.
 
-    def __init__(self, parts: HandlerContext, call: ServerRequest) -> None:
-        request = call.request
-        self._parts = parts
-        self._call = call
-        self._committed = request.isolation_level == READ_COMMITTED
-        self._max_bytes = max(min(request.max_bytes, parts.config.max_fetch_bytes), 0)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._last: FetchPass | None = None
-        #: Of all logs together, at the last look.
-        self._length = 0
+    An append only queues the request. So an error here does not reach the producer whose append
+    woke it, that producer's response leaves first, and of many woken requests each waits until
+    there is room. Several appends before the next try cause one try.
+    """
 
-    def partitions(self) -> Iterator[PartitionKey]:
-        """Those that were found at the last look."""
-        if self._last is not None:
-            for topic, partition, _ in self._last.logs:
-                yield topic.name, partition
+    def __init__(self, context: HandlerContext, request: ServerRequest[FetchRequest]) -> None:
+        body = request.body
+        self._context = context
+        self._request = request
+        self._committed = body.isolation_level == READ_COMMITTED
+        self._max_bytes = max(min(body.max_bytes, context.config.max_fetch_bytes), 0)
+        self._min_bytes = min(body.min_bytes, self._max_bytes)
+        self._deadline = request.now + body.max_wait_ms
+        self._time_is_up = self._deadline <= request.now
+        #: The first pass that found too few bytes, and the size of its logs at that time.
+        self._last_pass: FetchPass | None = None
+        self._last_size = 0
+        self._watched: tuple[tuple[str, int], ...] | None = None
 
-    def try_answer(self, time_is_up: bool) -> Message | None:
-        """The response; None: there is too little to read yet."""
-        if not time_is_up and self._last is not None:
-            time_is_up = self._topic_was_replaced(self._last)
-            if not time_is_up and self._still_too_little(self._last):
+    def start(self) -> None:
+        self._request.client.on_disconnect = self._stop
+        self._queue()
+
+    def _queue(self) -> None:
+        self._context.ready_queue.add(self, self._try_respond)
+
+    def _time_out(self, _: int) -> None:
+        self._time_is_up = True
+        self._queue()
+
+    def _try_respond(self) -> None:
+        request = self._request
+        try:
+            response = self._read()
+        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
+            text = f"{request.api.name} v{request.version}: {type(error).__name__}: {error}"
+            self._context.log(ERROR, text)
+            response = refuse_fetch(request, Code.UNKNOWN)
+        if response is not None:
+            self._stop()
+            request.respond(response)
+        elif self._watched is None:
+            assert self._last_pass is not None
+            keys = [(topic.name, number) for topic, number, _ in self._last_pass.logs]
+            self._watched = tuple(dict.fromkeys(keys))
+            for name, partition in self._watched:
+                self._context.topics.watch(name, partition, self._queue)
+            self._context.timers.start(self, self._deadline, self._time_out)
+
+    def _stop(self) -> None:
+        self._request.client.on_disconnect = None
+        self._context.ready_queue.remove(self)
+        if self._watched is not None:
+            self._context.timers.stop(self)
+            for name, partition in self._watched:
+                self._context.topics.unwatch(name, partition, self._queue)
+
+    def _read(self) -> FetchResponse | None:
+        """The response; None: there are too few bytes yet."""
+        time_is_up = self._time_is_up
+        last = self._last_pass
+        if not time_is_up and last is not None:
+            # a topic was deleted, perhaps created again: the client must know
+            topics = self._context.topics
+            time_is_up = any(topics.get(topic.name) is not topic for topic, _, _ in last.logs)
+            appended = last.total_log_size() - self._last_size
+            if not time_is_up and 0 <= appended < self._min_bytes - last.size:
                 return None
         reading = FetchPass(self._max_bytes)
-        answers = [self._read_topic(topic, reading) for topic in self._call.request.topics]
+        topics_read = [self._read_topic(topic, reading) for topic in self._request.body.topics]
         enough = reading.size >= self._min_bytes
-        if time_is_up or reading.answer_now or enough or not reading.logs:
-            return _fetch_response(Code.NONE, answers)
-        self._last = reading
-        self._length = _total_log_size(reading)
+        if time_is_up or reading.respond_now or enough or not reading.logs:
+            return FetchResponse(responses=topics_read)
+        self._last_pass = reading
+        self._last_size = reading.total_log_size()
         return None
 
-    def _topic_was_replaced(self, last: FetchPass) -> bool:
-        """A topic was deleted, perhaps made anew: the client must know."""
-        topics = self._parts.topics
-        return any(topics.get(topic.name) is not topic for topic, _, _ in last.logs)
-
-    def _still_too_little(self, last: FetchPass) -> bool:
-        """So little was appended that reading everything anew is in vain."""
-        missing: int = self._min_bytes - last.size
-        return 0 <= _total_log_size(last) - self._length < missing
-
-    def _read_topic(self, asked: Message, reading: FetchPass) -> Message:
-        topics = self._parts.topics
+    def _read_topic(
+        self, requested: FetchRequest.FetchTopic, reading: FetchPass
+    ) -> FetchResponse.FetchableTopicResponse:
+        topics = self._context.topics
         try:
             topic = (
-                find_topic_by_id(topics, asked.topic_id)
-                if self._call.version >= TOPIC_ID_VERSION
-                else find_topic(topics, asked.topic)
+                find_topic_by_id(topics, requested.topic_id)
+                if self._request.version >= TOPIC_ID_VERSION
+                else find_topic(topics, requested.topic)
             )
-            answers = [self._read_partition(topic, each, reading) for each in asked.partitions]
+            found = [self._read_partition(topic, each, reading) for each in requested.partitions]
         except Refused as unknown:
-            answers = [_fetch_error(each.partition, unknown.code) for each in asked.partitions]
+            found = [_fetch_error(each.partition, unknown.code) for each in requested.partitions]
         return FetchResponse.FetchableTopicResponse(
-            topic=asked.topic, topic_id=asked.topic_id, partitions=answers
+            topic=requested.topic, topic_id=requested.topic_id, partitions=found
         )
 
-    def _read_partition(self, topic: Topic, asked: Message, reading: FetchPass) -> Message:
-        number = asked.partition
+    def _read_partition(
+        self, topic: Topic, requested: FetchRequest.FetchPartition, reading: FetchPass
+    ) -> FetchResponse.PartitionData:
+        number = requested.partition
         try:
             log = find_log(topic, number)
         except Refused as unknown:
             return _fetch_error(number, unknown.code)
         try:
-            answer = self._read_log(log, asked, reading)
+            data = self._read_log(log, requested, reading)
         except (Refused, DiskError) as error:
-            reading.answer_now = True
-            code, _ = explain_error(self._parts, error, f"{topic.name}-{number}")
-            if code == Code.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_VERSION:
+            reading.respond_now = True
+            code, _ = explain_error(self._context, error, f"{topic.name}-{number}")
+            if code == Code.KAFKA_STORAGE_ERROR and self._request.version < STORAGE_ERROR_VERSION:
                 code = Code.NOT_LEADER_OR_FOLLOWER
-            answer = _fetch_error(number, code)
-            answer.aborted_transactions = None
-            return answer
+            data = _fetch_error(number, code)
+            data.aborted_transactions = None
+            return data
         reading.logs.append((topic, number, log))
-        return answer
+        return data
 
-    def _read_log(self, log: Log, asked: Message, reading: FetchPass) -> Message:
-        """What a partition has from an offset on.
+    def _read_log(
+        self, log: Log, requested: FetchRequest.FetchPartition, reading: FetchPass
+    ) -> FetchResponse.PartitionData:
+        """Reads a partition's batches from an offset on.
 
         :raises Refused: the log does not have this offset, or the client has another epoch
-        :raises DiskError: it cannot be read
+        :raises DiskError: the log cannot be read
         """
-        # below 0 is none, here alone in Kafka
-        check_leader_epoch(log, max(asked.current_leader_epoch, NO_LEADER_EPOCH))
-        answer = FetchResponse.PartitionData(
-            partition_index=asked.partition,
-            error_code=0,
+        # only in Fetch, Kafka takes any negative epoch for none
+        check_leader_epoch(log, max(requested.current_leader_epoch, NO_LEADER_EPOCH))
+        data = FetchResponse.PartitionData(
+            partition_index=requested.partition,
             high_watermark=log.log_end_offset,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self._committed else None,
-            preferred_read_replica=-1,
             records=b"",
         )
-        offset = asked.fetch_offset
-        if asked.last_fetched_epoch > NO_LEADER_EPOCH and _set_diverging_epoch(log, asked, answer):
-            reading.answer_now = True
-            return answer
+        offset = requested.fetch_offset
+        if requested.last_fetched_epoch > NO_LEADER_EPOCH:
+            data.diverging_epoch = _find_diverging_epoch(log, requested)
+            if data.diverging_epoch is not None:
+                reading.respond_now = True
+                return data
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refused(
                 Code.OFFSET_OUT_OF_RANGE,
@@ -191,165 +221,66 @@ class PendingFetch:
             )
         to = log.last_stable_offset if self._committed else log.log_end_offset
         if offset >= to:
-            return answer
-        limit = max(min(asked.partition_max_bytes, reading.bytes_left), 0)
+            return data
+        limit = max(min(requested.partition_max_bytes, reading.bytes_left), 0)
         # KIP-74: the first batch of the first partition that has one comes whole, whatever the
         # limits; else a client could wait for ever behind a batch larger than what it asks for
         first = reading.size == 0
         if limit or first:
-            answer.records = log.read(offset, limit, at_least_one=first, to=to)
-            size = len(answer.records)
+            records = data.records = log.read(offset, limit, at_least_one=first, to=to)
+            size = len(records)
             reading.size += size
             reading.bytes_left = max(reading.bytes_left - size, 0)
             if self._committed and size:
-                answer.aborted_transactions = _find_aborted(log, offset, answer.records)
-        return answer
+                data.aborted_transactions = _find_aborted(log, offset, records)
+        return data
 
 
-def _set_diverging_epoch(log: Log, asked: Message, answer: Message) -> bool:
-    """Does the log not have what the client read last (KIP-595)? Then it is told where they part.
+def _find_diverging_epoch(
+    log: Log, requested: FetchRequest.FetchPartition
+) -> FetchResponse.EpochEndOffset | None:
+    """Where the log and the client's last record part (KIP-595); None: the log has that record.
 
-    :raises Refused: nothing is known of the client's epoch, or the offset is gone
+    :raises Refused: the client's epoch is unknown, or the offset is deleted
     """
-    found = log.end_offset_for_epoch(asked.last_fetched_epoch)
-    if found is None or asked.fetch_offset < log.log_start_offset:
+    found = log.end_offset_for_epoch(requested.last_fetched_epoch)
+    if found is None or requested.fetch_offset < log.log_start_offset:
         raise Refused(
             Code.OFFSET_OUT_OF_RANGE,
-            f"offset {asked.fetch_offset} behind epoch {asked.last_fetched_epoch} is not there",
+            f"offset {requested.fetch_offset} behind epoch {requested.last_fetched_epoch} "
+            "is not there",
         )
     epoch, end = found
-    if epoch >= asked.last_fetched_epoch and end >= asked.fetch_offset:
-        return False
-    answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
-    return True
+    if epoch >= requested.last_fetched_epoch and end >= requested.fetch_offset:
+        return None
+    return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
 
 
-def _find_aborted(log: Log, first: int, records: Bytes) -> list[Message]:
-    """The aborted transactions that reach into these batches."""
+def _find_aborted(log: Log, first: int, records: Bytes) -> list[FetchResponse.AbortedTransaction]:
+    """The aborted transactions that overlap these batches."""
     known = log.aborted_transactions(first, log.last_stable_offset)
     if not known:
         return []
-    last = _find_last_offset(records)
+    view, position, last_offset = memoryview(records), 0, -1
+    while position < len(view):
+        header = read_batch_header(view, position)
+        position += header.size
+        last_offset = header.last_offset
     return [
-        FetchResponse.AbortedTransaction(producer_id=producer, first_offset=began)
-        for producer, began in known
-        if began <= last
+        FetchResponse.AbortedTransaction(producer_id=producer, first_offset=start)
+        for producer, start in known
+        if start <= last_offset
     ]
 
 
-def _find_last_offset(records: Bytes) -> int:
-    view, position, last = memoryview(records), 0, -1
-    while position < len(view):
-        head = read_batch_header(view, position)
-        position += head.size
-        last = head.last_offset
-    return last
-
-
-def _total_log_size(reading: FetchPass) -> int:
-    return sum(log.size for _, _, log in reading.logs)
-
-
-def _fetch_error(partition: int, code: Code) -> Message:
+def _fetch_error(partition: int, code: Code) -> FetchResponse.PartitionData:
     return FetchResponse.PartitionData(
         partition_index=partition,
         error_code=code,
         high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
         aborted_transactions=[],
-        preferred_read_replica=-1,
         records=b"",
     )
 
 
-def _fetch_response(code: Code, topics: list[Message]) -> Message:
-    return FetchResponse(throttle_time_ms=0, error_code=code, session_id=0, responses=topics)
-
-
-HANDLERS = (
-    Handler(
-        api=Api.FETCH,
-        min_version=4,
-        max_version=18,
-        handle=handle_fetch,
-        error_response=refuse_fetch,
-    ),
-)
-
-#: A topic's name and a partition's number.
-PartitionKey: TypeAlias = tuple[str, int]
-
-#: The response, or None: not yet. It is told whether the time is up; then it must not be None.
-TryAnswer: TypeAlias = Callable[[bool], Message | None]
-
-
-class LongPoll:
-    """Tries to answer, and tries again after every append, but once for all appends of one request.
-
-    An append only queues the request. So an error here does not reach the producer whose append
-    woke it, that producer's response leaves first, and of many woken requests each waits until
-    there is room.
-    """
-
-    def __init__(  # noqa: PLR0913, what to look for, how long, and how to answer
-        self,
-        parts: HandlerContext,
-        call: ServerRequest,
-        *,
-        until: int,
-        look: TryAnswer,
-        partitions: Callable[[], Iterable[PartitionKey]],
-        refuse: Callable[[ServerRequest, Code], Message],
-    ) -> None:
-        """:param until: when the time is up
-        :param partitions: gives those to wait for, after the first look
-        """
-        self._parts = parts
-        self._call = call
-        self._until = until
-        self._try_answer = look
-        self._partitions = partitions
-        self._refuse = refuse
-        self._time_is_up = until <= call.now
-        self._watched: tuple[PartitionKey, ...] | None = None
-
-    def start(self) -> None:
-        """Asks for its first turn."""
-        self._call.client.on_disconnect = self._stop
-        self._request_turn()
-
-    def _request_turn(self) -> None:
-        self._parts.ready_queue.add(self, self._run_turn)
-
-    def _time_out(self, _: int) -> None:
-        self._time_is_up = True
-        self._request_turn()
-
-    def _run_turn(self) -> None:
-        try:
-            response = self._try_answer(self._time_is_up)
-        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
-            call = self._call
-            text = f"{call.api.name} v{call.version}: {type(error).__name__}: {error}"
-            self._parts.log(ERROR, text)
-            response = self._refuse(call, Code.UNKNOWN)
-        if response is not None:
-            self._stop()
-            self._call.answer(response)
-        elif self._watched is None:
-            self._wait()
-
-    def _wait(self) -> None:
-        self._watched = tuple(dict.fromkeys(self._partitions()))
-        for name, partition in self._watched:
-            self._parts.topics.watch(name, partition, self._request_turn)
-        self._parts.timers.start(self, self._until, self._time_out)
-
-    def _stop(self) -> None:
-        self._call.client.on_disconnect = None
-        self._parts.ready_queue.remove(self)
-        if self._watched is not None:
-            self._parts.timers.stop(self)
-            for name, partition in self._watched:
-                self._parts.topics.unwatch(name, partition, self._request_turn)
+HANDLERS = (Handler(FetchRequest, 4, 18, handle_fetch, refuse_fetch),)

@@ -5,7 +5,8 @@ starts and ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from rota.broker.dispatch import (
     ERROR,
@@ -20,21 +21,22 @@ from rota.broker.storage.log import Log
 from rota.broker.topics import check_leader_epoch, find_log, find_topic
 from rota.errors import Code, DiskError, Refused
 from rota.protocol.messages import (
-    Api,
+    DeleteRecordsRequest,
     DeleteRecordsResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
-    Message,
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 
-#: What may be asked for in place of a time, and since which version.
+#: Timestamps with a special meaning, and the version of ListOffsets that introduced each.
 SPECIAL_TIMESTAMP_VERSIONS = {
     -1: 1,  # the end
     -2: 1,  # the start
     -3: 7,  # the newest record (KIP-734)
-    -4: 8,  # the start of what is on this broker's disks (KIP-405)
-    -5: 9,  # the end of what is kept elsewhere (KIP-1005)
-    -6: 11,  # the start of what is to be copied there (KIP-1023)
+    -4: 8,  # the start of the log on this broker's disks (KIP-405)
+    -5: 9,  # the end of the part in remote storage (KIP-1005)
+    -6: 11,  # the start of the part that is not in remote storage yet (KIP-1023)
 }
 
 NO_VERSION = 1 << 15
@@ -43,302 +45,271 @@ CONSUMER_REPLICA_ID = -1
 
 READ_COMMITTED = 1
 
-#: What is known without a look into the log.
 TIMESTAMPS_WITHOUT_LOOKUP = frozenset({-1, -2, -4, -5, -6})
 
-#: Bytes that are unpacked before others get their turn; one partition may take more.
-MAX_WORK_PER_TURN = 16 << 20
+#: Bytes that are decompressed before other requests are served; one partition may take more.
+MAX_WORK_PER_EVENT = 16 << 20
 
-#: To find a place in a log counts as unpacking so many.
+#: Bytes that a lookup in the log's index counts for.
 LOOKUP_WORK = 1 << 16
 
-#: The offset, time and epoch where there is none.
+#: Offset, timestamp and epoch of no record.
 NOT_FOUND = (-1, -1, -1)
 
-
-def handle_list_offsets(parts: HandlerContext, call: ServerRequest) -> None:
-    """Looks each partition up."""
-    _OffsetLookup(parts, call).resume()
+DELETE_ALL = -1
 
 
-def refuse_list_offsets(call: ServerRequest, code: Code) -> Message:
-    """The error for each partition."""
+def handle_list_offsets(
+    context: HandlerContext, request: ServerRequest[ListOffsetsRequest]
+) -> None:
+    _OffsetLookup(context, request).resume()
+
+
+def refuse_list_offsets(
+    request: ServerRequest[ListOffsetsRequest], code: Code
+) -> ListOffsetsResponse:
     topics = [
         ListOffsetsResponse.ListOffsetsTopicResponse(
             name=topic.name,
             partitions=[_list_offsets_error(each, code) for each in topic.partitions],
         )
-        for topic in call.request.topics
+        for topic in request.body.topics
     ]
-    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    return ListOffsetsResponse(topics=topics)
 
 
 class _OffsetLookup:
-    """Looks the partitions up one by one, and gives way to other requests after some work."""
+    """Looks up the partitions one by one, and lets other requests pass after some work."""
 
-    def __init__(self, parts: HandlerContext, call: ServerRequest) -> None:
-        self._parts = parts
-        self._call = call
+    def __init__(self, context: HandlerContext, request: ServerRequest[ListOffsetsRequest]) -> None:
+        self._context = context
+        self._request = request
         self._topics = [
-            ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name, partitions=[])
-            for each in call.request.topics
+            ListOffsetsResponse.ListOffsetsTopicResponse(name=each.name)
+            for each in request.body.topics
         ]
         self._steps = self._list_partitions()
 
     def resume(self) -> None:
-        """Does a part of the work; answers when all is done."""
-        left = MAX_WORK_PER_TURN
+        """Does a part of the work; responds when all is done."""
+        left = MAX_WORK_PER_EVENT
         for work in self._steps:
             left -= work
             if left <= 0:
-                self._call.client.on_disconnect = self._stop
-                return self._parts.ready_queue.add(self, self._run_turn, long=True)
-        return self._answer(ListOffsetsResponse(throttle_time_ms=0, topics=self._topics))
+                self._request.client.on_disconnect = self._stop
+                return self._context.ready_queue.add(self, self._resume_logged, long=True)
+        return self._respond(ListOffsetsResponse(topics=self._topics))
 
     def _list_partitions(self) -> Iterator[int]:
-        """After each partition how much work it was."""
-        asked = Counter(
+        """Yields the amount of work after each partition."""
+        topics = self._request.body.topics
+        counts = Counter(
             (topic.name, partition.partition_index)
-            for topic in self._call.request.topics
+            for topic in topics
             for partition in topic.partitions
         )
-        for topic, answer in zip(self._call.request.topics, self._topics, strict=True):
+        for topic, listed in zip(topics, self._topics, strict=True):
             for each in topic.partitions:
-                if asked[topic.name, each.partition_index] > 1:
-                    answer.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
+                if counts[topic.name, each.partition_index] > 1:
+                    listed.partitions.append(_list_offsets_error(each, Code.INVALID_REQUEST))
                     continue
-                found, work = _list_partition(self._parts, self._call, topic.name, each)
-                answer.partitions.append(found)
+                found, work = _list_partition(self._context, self._request, topic.name, each)
+                listed.partitions.append(found)
                 yield work
 
-    def _run_turn(self) -> None:
+    def _resume_logged(self) -> None:
         try:
             self.resume()
         except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
-            text = f"ListOffsets v{self._call.version}: {type(error).__name__}: {error}"
-            self._parts.log(ERROR, text)
-            self._answer(refuse_list_offsets(self._call, Code.UNKNOWN))
+            text = f"ListOffsets v{self._request.version}: {type(error).__name__}: {error}"
+            self._context.log(ERROR, text)
+            self._respond(refuse_list_offsets(self._request, Code.UNKNOWN))
 
-    def _answer(self, response: Message) -> None:
-        self._call.client.on_disconnect = None
-        self._call.answer(response)
+    def _respond(self, response: ListOffsetsResponse) -> None:
+        self._request.client.on_disconnect = None
+        self._request.respond(response)
 
     def _stop(self) -> None:
-        self._parts.ready_queue.remove(self)
+        self._context.ready_queue.remove(self)
 
 
 def _list_partition(
-    parts: HandlerContext, call: ServerRequest, name: str, asked: Message
-) -> tuple[Message, int]:
-    """The answer, and how much work it was."""
-    where = f"{name}-{asked.partition_index}"
+    context: HandlerContext,
+    request: ServerRequest[ListOffsetsRequest],
+    name: str,
+    requested: ListOffsetsRequest.ListOffsetsPartition,
+) -> tuple[ListOffsetsResponse.ListOffsetsPartitionResponse, int]:
+    """The result, and the amount of work in bytes."""
+    where = f"{name}-{requested.partition_index}"
+    timestamp = requested.timestamp
     work = 0
     try:
-        log = _find_requested_log(parts, call, name, asked)
-        allowance = log.decode_budget()
+        _check_timestamp(request.version, timestamp)
+        log = find_log(find_topic(context.topics, name), requested.partition_index)
+        check_leader_epoch(log, requested.current_leader_epoch)
+        budget = log.decode_budget()
         try:
-            offset, timestamp, epoch = _find_offset(
-                log, _visible_end(call, log), asked.timestamp, allowance
-            )
+            end = _visible_end(request.body, log)
+            offset, found_timestamp, epoch = _find_offset(log, end, timestamp, budget)
         finally:
-            work = allowance.used + (
-                LOOKUP_WORK if asked.timestamp not in TIMESTAMPS_WITHOUT_LOOKUP else 0
-            )
+            lookup = 0 if timestamp in TIMESTAMPS_WITHOUT_LOOKUP else LOOKUP_WORK
+            work = budget.used + lookup
     except (Refused, DiskError) as error:
-        code, text = explain_error(parts, error, where)
+        code, text = explain_error(context, error, where)
         if code is Code.MESSAGE_TOO_LARGE:
-            parts.log(WARNING, f"{where}: no offset was found by time: {text}")
-        return _list_offsets_error(asked, code), work
+            context.log(WARNING, f"{where}: no offset was found by time: {text}")
+        return _list_offsets_error(requested, code), work
     return ListOffsetsResponse.ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=0,
-        timestamp=timestamp,
+        partition_index=requested.partition_index,
+        timestamp=found_timestamp,
         offset=offset,
         leader_epoch=epoch,
     ), work
 
 
-def _find_requested_log(
-    parts: HandlerContext, call: ServerRequest, name: str, asked: Message
-) -> Log:
-    """The log that is asked for.
-
-    :raises Refused: the request is wrong
-    """
-    if asked.timestamp < 0 and call.version < SPECIAL_TIMESTAMP_VERSIONS.get(
-        asked.timestamp, NO_VERSION
-    ):
+def _check_timestamp(version: int, timestamp: int) -> None:
+    if timestamp < 0 and version < SPECIAL_TIMESTAMP_VERSIONS.get(timestamp, NO_VERSION):
         raise Refused(
             Code.UNSUPPORTED_VERSION,
-            f"version {call.version} has no meaning for the time {asked.timestamp}",
+            f"version {version} has no meaning for the time {timestamp}",
         )
-    log = find_log(find_topic(parts.topics, name), asked.partition_index)
-    check_leader_epoch(log, asked.current_leader_epoch)
-    return log
 
 
-def _visible_end(call: ServerRequest, log: Log) -> int:
-    """Where the log ends for this client."""
-    request = call.request
-    committed = (
-        request.replica_id == CONSUMER_REPLICA_ID and request.isolation_level == READ_COMMITTED
-    )
+def _visible_end(body: ListOffsetsRequest, log: Log) -> int:
+    """The end of the log for this client."""
+    committed = body.replica_id == CONSUMER_REPLICA_ID and body.isolation_level == READ_COMMITTED
     return log.last_stable_offset if committed else log.log_end_offset
 
 
-def _find_offset(log: Log, end: int, time: int, allowance: DecodeBudget) -> tuple[int, int, int]:
-    """The offset, its time and its leader's epoch, of what is before an end.
+def _find_offset(log: Log, end: int, timestamp: int, budget: DecodeBudget) -> tuple[int, int, int]:
+    """Returns an offset below the end, the timestamp of its record, and its leader epoch.
 
-    :raises Refused: what must be read for that is damaged, or is too much work
+    :raises Refused: the batches for it are damaged, or the lookup exceeds the budget
     :raises DiskError: the log cannot be read
     """
-    match time:
+    match timestamp:
         case -1:
             return end, -1, log.epochs.latest
         case -2 | -4:
             return log.log_start_offset, -1, log.epochs.epoch_at(log.log_start_offset)
-        case -5 | -6:  # nothing is kept elsewhere
+        case -5 | -6:  # the broker has no remote storage
             return NOT_FOUND
         case -3:
-            found = log.find_newest_record(allowance)
+            found = log.find_newest_record(budget)
         case _:
-            found = log.find_timestamp(time, allowance)
+            found = log.find_timestamp(timestamp, budget)
     if found is None or found[0] >= end:
         return NOT_FOUND
-    offset, timestamp = found
-    return offset, timestamp, log.epochs.epoch_at(offset)
+    offset, found_timestamp = found
+    return offset, found_timestamp, log.epochs.epoch_at(offset)
 
 
-def _list_offsets_error(asked: Message, code: Code) -> Message:
+def _list_offsets_error(
+    requested: ListOffsetsRequest.ListOffsetsPartition, code: Code
+) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
     return ListOffsetsResponse.ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        error_code=code,
-        timestamp=-1,
-        offset=-1,
-        leader_epoch=-1,
+        partition_index=requested.partition_index, error_code=code
     )
 
 
-_LIST_OFFSETS_HANDLERS = (
-    Handler(
-        api=Api.LIST_OFFSETS,
-        min_version=1,
-        max_version=11,
-        handle=handle_list_offsets,
-        error_response=refuse_list_offsets,
-    ),
-)
+EpochEndOffset: TypeAlias = "OffsetForLeaderEpochResponse.EpochEndOffset"
+
+RequestedEpoch: TypeAlias = "OffsetForLeaderEpochRequest.OffsetForLeaderPartition"
 
 
-def handle_offset_for_leader_epoch(parts: HandlerContext, call: ServerRequest) -> None:
-    """Looks each epoch up."""
-    topics = [
-        OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[_find_epoch_end(parts, topic, each) for each in topic.partitions],
+def handle_offset_for_leader_epoch(
+    context: HandlerContext, request: ServerRequest[OffsetForLeaderEpochRequest]
+) -> None:
+    def find_end(topic: str, requested: RequestedEpoch) -> EpochEndOffset:
+        result = OffsetForLeaderEpochResponse.EpochEndOffset(partition=requested.partition)
+        try:
+            log = find_log(find_topic(context.topics, topic), requested.partition)
+            check_leader_epoch(log, requested.current_leader_epoch)
+            epoch = requested.leader_epoch
+            found = log.end_offset_for_epoch(epoch) if epoch >= 0 else None
+        except (Refused, DiskError) as error:
+            where = f"{topic}-{requested.partition}"
+            result.error_code, _ = explain_error(context, error, where)
+        else:
+            if found is not None:
+                result.leader_epoch, result.end_offset = found
+        return result
+
+    request.respond(_offset_for_leader_epoch_response(request, find_end))
+
+
+def refuse_offset_for_leader_epoch(
+    request: ServerRequest[OffsetForLeaderEpochRequest], code: Code
+) -> OffsetForLeaderEpochResponse:
+    def make_error(_: str, requested: RequestedEpoch) -> EpochEndOffset:
+        return OffsetForLeaderEpochResponse.EpochEndOffset(
+            error_code=code, partition=requested.partition
         )
-        for topic in call.request.topics
-    ]
-    call.answer(OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
+
+    return _offset_for_leader_epoch_response(request, make_error)
 
 
-def refuse_offset_for_leader_epoch(call: ServerRequest, code: Code) -> Message:
-    """The error for each partition."""
-    topics = [
-        OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[_epoch_end_result(each.partition, code) for each in topic.partitions],
-        )
-        for topic in call.request.topics
-    ]
-    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
-
-
-def _find_epoch_end(parts: HandlerContext, topic: Message, asked: Message) -> Message:
-    number = asked.partition
-    try:
-        log = find_log(find_topic(parts.topics, topic.topic), number)
-        check_leader_epoch(log, asked.current_leader_epoch)
-        found = log.end_offset_for_epoch(asked.leader_epoch) if asked.leader_epoch >= 0 else None
-    except (Refused, DiskError) as error:
-        return _epoch_end_result(number, explain_error(parts, error, f"{topic.topic}-{number}")[0])
-    return _epoch_end_result(number, Code.NONE, *(found or ()))
-
-
-def _epoch_end_result(partition: int, code: Code, epoch: int = -1, end: int = -1) -> Message:
-    return OffsetForLeaderEpochResponse.EpochEndOffset(
-        error_code=code, partition=partition, leader_epoch=epoch, end_offset=end
+def _offset_for_leader_epoch_response(
+    request: ServerRequest[OffsetForLeaderEpochRequest],
+    make_result: Callable[[str, RequestedEpoch], EpochEndOffset],
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[make_result(topic.topic, each) for each in topic.partitions],
+            )
+            for topic in request.body.topics
+        ]
     )
 
 
-_LEADER_EPOCH_HANDLERS = (
-    Handler(
-        api=Api.OFFSET_FOR_LEADER_EPOCH,
-        min_version=2,
-        max_version=4,
-        handle=handle_offset_for_leader_epoch,
-        error_response=refuse_offset_for_leader_epoch,
-    ),
-)
-
-DELETE_ALL = -1
-
-
-def handle_delete_records(parts: HandlerContext, call: ServerRequest) -> None:
-    """Moves the start of each partition; all that are to be moved are noted at once."""
+def handle_delete_records(
+    context: HandlerContext, request: ServerRequest[DeleteRecordsRequest]
+) -> None:
+    """Moves the start of each partition. The checkpoint is written once for all of them."""
     offsets: dict[tuple[str, int], int] = {}
-    problems: dict[tuple[str, int], Code] = {}
-    for topic in call.request.topics:
+    errors: dict[tuple[str, int], Code] = {}
+    for topic in request.body.topics:
         for each in topic.partitions:
-            where = (topic.name, each.partition_index)
+            key = topic.name, each.partition_index
             try:
-                offsets[where] = max(_requested_start(parts, topic, each), offsets.get(where, 0))
+                offsets[key] = max(_new_log_start(context, *key, each.offset), offsets.get(key, 0))
             except Refused as error:
-                problems[where] = error.code
+                errors[key] = error.code
     try:
-        parts.topics.delete_records_before_all(offsets)
+        context.topics.delete_records_before_all(offsets)
     except (Refused, DiskError) as error:
-        code, _ = explain_error(parts, error, "deleting records")
-        problems |= dict.fromkeys(offsets, code)
-    topics = [
-        DeleteRecordsResponse.DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[
-                _delete_records_outcome(parts, (topic.name, each.partition_index), problems)
-                for each in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    call.answer(DeleteRecordsResponse(throttle_time_ms=0, topics=topics))
+        code, _ = explain_error(context, error, "deleting records")
+        errors |= dict.fromkeys(offsets, code)
+
+    def find_result(topic: str, partition: int) -> tuple[Code, int]:
+        log = context.topics.get_log(topic, partition)
+        if (topic, partition) in errors or log is None:
+            return errors.get((topic, partition), Code.UNKNOWN_TOPIC_OR_PARTITION), -1
+        return Code.NONE, log.log_start_offset
+
+    request.respond(_delete_records_response(request, find_result))
 
 
-def refuse_delete_records(call: ServerRequest, code: Code) -> Message:
-    """The error for each partition."""
-    topics = [
-        DeleteRecordsResponse.DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[
-                _delete_records_result(each.partition_index, code) for each in topic.partitions
-            ],
-        )
-        for topic in call.request.topics
-    ]
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+def refuse_delete_records(
+    request: ServerRequest[DeleteRecordsRequest], code: Code
+) -> DeleteRecordsResponse:
+    return _delete_records_response(request, lambda _, __: (code, -1))
 
 
-def _requested_start(parts: HandlerContext, asked_topic: Message, asked: Message) -> int:
-    """Where the partition shall start.
+def _new_log_start(context: HandlerContext, name: str, partition: int, offset: int) -> int:
+    """Returns the offset at which the partition will start.
 
-    :raises Refused: its records may not be deleted, or not up to there
+    :raises Refused: its records may not be deleted, or not up to this offset
     """
-    topic = find_topic(parts.topics, asked_topic.name)
-    log = find_log(topic, asked.partition_index)
+    topic = find_topic(context.topics, name)
+    log = find_log(topic, partition)
     if topic.is_internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
     if topic.config.is_compacted and not topic.config.deletes_old_segments:
         raise Refused(Code.POLICY_VIOLATION, f"{topic.name!r} is compacted: records are kept")
-    offset = log.log_end_offset if asked.offset == DELETE_ALL else int(asked.offset)
+    offset = log.log_end_offset if offset == DELETE_ALL else offset
     if not 0 <= offset <= log.log_end_offset:
         raise Refused(
             Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 and {log.log_end_offset}"
@@ -346,30 +317,33 @@ def _requested_start(parts: HandlerContext, asked_topic: Message, asked: Message
     return offset
 
 
-def _delete_records_outcome(
-    parts: HandlerContext, where: tuple[str, int], problems: Mapping[tuple[str, int], Code]
-) -> Message:
-    name, number = where
-    log = parts.topics.get_log(name, number)
-    if where in problems or log is None:
-        return _delete_records_result(number, problems.get(where, Code.UNKNOWN_TOPIC_OR_PARTITION))
-    return _delete_records_result(number, Code.NONE, log.log_start_offset)
+def _delete_records_response(
+    request: ServerRequest[DeleteRecordsRequest],
+    find_result: Callable[[str, int], tuple[Code, int]],
+) -> DeleteRecordsResponse:
+    """:param find_result: returns the error code and the log start offset of a partition"""
+    topics = []
+    for topic in request.body.topics:
+        result = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
+        for each in topic.partitions:
+            code, log_start = find_result(topic.name, each.partition_index)
+            result.partitions.append(
+                DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                    partition_index=each.partition_index, low_watermark=log_start, error_code=code
+                )
+            )
+        topics.append(result)
+    return DeleteRecordsResponse(topics=topics)
 
 
-def _delete_records_result(partition: int, code: Code, start: int = -1) -> Message:
-    return DeleteRecordsResponse.DeleteRecordsPartitionResult(
-        partition_index=partition, low_watermark=start, error_code=code
-    )
-
-
-_DELETE_RECORDS_HANDLERS = (
+HANDLERS = (
+    Handler(ListOffsetsRequest, 1, 11, handle_list_offsets, refuse_list_offsets),
     Handler(
-        api=Api.DELETE_RECORDS,
-        min_version=0,
-        max_version=2,
-        handle=handle_delete_records,
-        error_response=refuse_delete_records,
+        OffsetForLeaderEpochRequest,
+        2,
+        4,
+        handle_offset_for_leader_epoch,
+        refuse_offset_for_leader_epoch,
     ),
+    Handler(DeleteRecordsRequest, 0, 2, handle_delete_records, refuse_delete_records),
 )
-
-HANDLERS = (*_LIST_OFFSETS_HANDLERS, *_LEADER_EPOCH_HANDLERS, *_DELETE_RECORDS_HANDLERS)

@@ -13,8 +13,7 @@ producers keep theirs, and this broker has no transactions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from rota.broker.dispatch import WARNING, Handler, HandlerContext, ServerRequest, explain_error
 from rota.broker.storage.file_records import DecodeBudget
@@ -34,19 +33,24 @@ from rota.engine.formats.record_batch import (
     describe_magic,
 )
 from rota.errors import Code, DiskError, Refused
-from rota.protocol.messages import Api, InitProducerIdResponse, Message, ProduceResponse
+from rota.protocol.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
 
 TOPIC_ID_VERSION = 13
 
 ZSTD_VERSION = 7
 
-#: Where a batch has the lower byte of its attributes.
+#: Position of the lower byte of a batch's attributes.
 FLAGS_AT = ATTRIBUTES_OFFSET + 1
 
 #: Bytes of the shortest message in the formats before batches.
 SHORTEST_OLD_MESSAGE = 26
 
-#: Refusals with which Kafka does not say where the log starts.
+#: Errors for which Kafka leaves out the log start offset.
 ERRORS_WITHOUT_LOG_START = frozenset(
     {
         Code.INVALID_TOPIC_EXCEPTION,
@@ -58,172 +62,135 @@ ERRORS_WITHOUT_LOG_START = frozenset(
 )
 
 
-def handle_produce(parts: HandlerContext, call: ServerRequest) -> None:
-    """Appends what a producer sends."""
-    request = call.request
-    if request.acks not in {-1, 0, 1}:
-        text = f"acks may be -1, 0 or 1, not {request.acks}"
-        return call.answer(_refuse_all(call, Code.INVALID_REQUIRED_ACKS, text))
-    if _has_transactional_batch(request):
-        # the code that every library takes for final; others are tried again until a timeout
+def handle_produce(context: HandlerContext, request: ServerRequest[ProduceRequest]) -> None:
+    body = request.body
+    if body.acks not in {-1, 0, 1}:
+        text = f"acks may be -1, 0 or 1, not {body.acks}"
+        return request.respond(_refuse_all(request, Code.INVALID_REQUIRED_ACKS, text))
+    produce = _Produce(context, request)
+    if any(
+        _batch_attributes(partition.records) & TRANSACTIONAL_FLAG_MASK
+        for topic in body.topic_data
+        for partition in topic.partition_data
+    ):
+        # every library takes this code for final; other codes are retried until a timeout
         text = "this broker has no transactions"
-        return _answer_or_drop(
-            call, _refuse_all(call, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text), text
-        )
-    problems: list[str] = []
-    allowance = DecodeBudget(call.size)
-    answers = [
-        _append_topic(parts, call, asked, allowance, problems)
-        for asked in _last_batch_per_partition(request.topic_data)
-    ]
-    return _answer_or_drop(call, ProduceResponse(responses=answers, throttle_time_ms=0), *problems)
-
-
-def refuse_produce(call: ServerRequest, code: Code) -> Message:
-    """The same error for each partition; nothing for a producer that expects no answer."""
-    return None if call.request.acks == 0 else _refuse_all(call, code, None)
-
-
-def _answer_or_drop(call: ServerRequest, response: Message, *problems: str) -> None:
-    if call.request.acks != 0:
-        call.answer(response)
-    elif problems:
-        call.drop_connection(f"PRODUCE with acks=0 failed: {problems[0]}")
+        produce.problems.append(text)
+        response = _refuse_all(request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
     else:
-        call.answer(None)
+        response = produce.append_all()
+    if body.acks != 0:
+        return request.respond(response)
+    if produce.problems:
+        return request.drop_connection(f"PRODUCE with acks=0 failed: {produce.problems[0]}")
+    return request.respond(None)
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicBatches:
-    """What a topic is to be given."""
-
-    name: str
-    topic_id: bytes
-    partitions: dict[int, Message]
+def refuse_produce(request: ServerRequest[ProduceRequest], code: Code) -> ProduceResponse | None:
+    """The same error for each partition; None for a producer that expects no response."""
+    return None if request.body.acks == 0 else _refuse_all(request, code, None)
 
 
-def _last_batch_per_partition(topics: Iterable[Message]) -> Iterable[_TopicBatches]:
-    """Of a partition that is named more than once the last counts, as in Kafka."""
-    found: dict[tuple[str, bytes], _TopicBatches] = {}
-    for topic in topics:
-        key = (topic.name, topic.topic_id)
-        asked = found.setdefault(key, _TopicBatches(*key, {}))
-        asked.partitions.update({each.index: each for each in topic.partition_data})
-    return found.values()
+class _Produce:
+    """Appends the batches of one request, and collects what fails."""
 
+    def __init__(self, context: HandlerContext, request: ServerRequest[ProduceRequest]) -> None:
+        self._context = context
+        self._request = request
+        self._budget = DecodeBudget(request.size)
+        self.problems: list[str] = []
 
-def _append_topic(
-    parts: HandlerContext,
-    call: ServerRequest,
-    asked: _TopicBatches,
-    allowance: DecodeBudget,
-    problems: list[str],
-) -> Message:
-    topics = parts.topics
-    try:
-        found = (
-            find_topic_by_id(topics, asked.topic_id)
-            if call.version >= TOPIC_ID_VERSION
-            else find_topic(topics, asked.name)
-        )
-    except Refused as unknown:
-        problems.append(f"{unknown.code.name}: {unknown}")
-        answers = [_produce_error(index, unknown.code, str(unknown)) for index in asked.partitions]
-    else:
-        answers = [
-            _append_partition(parts, call, found, each, allowance, problems)
-            for each in asked.partitions.values()
-        ]
-    return ProduceResponse.TopicProduceResponse(
-        name=asked.name, topic_id=asked.topic_id, partition_responses=answers
-    )
-
-
-def _append_partition(  # noqa: PLR0913, PLR0917, what an append needs
-    parts: HandlerContext,
-    call: ServerRequest,
-    topic: Topic,
-    asked: Message,
-    allowance: DecodeBudget,
-    problems: list[str],
-) -> Message:
-    start = -1
-    try:
-        log = find_log(topic, asked.index)
-        _check_single_batch(call.version, asked.records)
-        start = log.log_start_offset
-        return _append_batch(parts, call, topic, asked, allowance)
-    except (Refused, DiskError) as error:
-        where = f"{topic.name}-{asked.index}"
-        code, text = explain_error(parts, error, where)
-        problems.append(f"{where}: {code.name}: {text}")
-        return _produce_error(
-            asked.index,
-            code,
-            text,
-            start=-1 if code in ERRORS_WITHOUT_LOG_START else start,
-            records=_record_errors(error),
+    def append_all(self) -> ProduceResponse:
+        # if a partition occurs more than once, the last batch counts, as in Kafka
+        topics: dict[tuple[str, bytes], dict[int, Bytes | None]] = {}
+        for topic in self._request.body.topic_data:
+            batches = topics.setdefault((topic.name, topic.topic_id), {})
+            batches.update({each.index: each.records for each in topic.partition_data})
+        return ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=name,
+                    topic_id=topic_id,
+                    partition_responses=self._append_topic(name, topic_id, batches),
+                )
+                for (name, topic_id), batches in topics.items()
+            ]
         )
 
+    def _append_topic(
+        self, name: str, topic_id: bytes, batches: Mapping[int, Bytes | None]
+    ) -> list[ProduceResponse.PartitionProduceResponse]:
+        topics = self._context.topics
+        try:
+            topic = (
+                find_topic_by_id(topics, topic_id)
+                if self._request.version >= TOPIC_ID_VERSION
+                else find_topic(topics, name)
+            )
+        except Refused as unknown:
+            self.problems.append(f"{unknown.code.name}: {unknown}")
+            return [_produce_error(index, unknown.code, str(unknown)) for index in batches]
+        return [self._append_partition(topic, index, batch) for index, batch in batches.items()]
 
-def _check_single_batch(version: int, records: Bytes | None) -> None:
-    """One whole batch of the only format there is; what is in it is the log's affair.
+    def _append_partition(
+        self, topic: Topic, index: int, batch: Bytes | None
+    ) -> ProduceResponse.PartitionProduceResponse:
+        log_start = -1
+        try:
+            log = find_log(topic, index)
+            checked = _check_single_batch(self._request.version, topic, batch)
+            log_start = log.log_start_offset
+            appended = self._context.topics.append(
+                topic.name, index, checked, self._request.now, self._budget
+            )
+        except (Refused, DiskError) as error:
+            where = f"{topic.name}-{index}"
+            code, text = explain_error(self._context, error, where)
+            self.problems.append(f"{where}: {code.name}: {text}")
+            response = _produce_error(index, code, text)
+            if code not in ERRORS_WITHOUT_LOG_START:
+                response.log_start_offset = log_start
+            if isinstance(error, Refused):
+                response.record_errors = [
+                    ProduceResponse.BatchIndexAndErrorMessage(
+                        batch_index=number, batch_index_error_message=reason
+                    )
+                    for number, reason in error.records
+                ]
+            return response
+        return ProduceResponse.PartitionProduceResponse(
+            index=index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time,
+            log_start_offset=appended.log_start_offset,
+        )
 
-    :raises Refused: it is something else
+
+def _check_single_batch(version: int, topic: Topic, batch: Bytes | None) -> Bytes:
+    """Checks for one whole batch of format 2. The log checks what is inside it.
+
+    :raises Refused: it is something else, or clients may not write to the topic
     """
-    size = 0 if records is None else len(records)
-    if records is None or size <= MAGIC_OFFSET or size < _batch_size(records):
+    size = 0 if batch is None else len(batch)
+    if batch is None or size <= MAGIC_OFFSET or size < _batch_size(batch):
         raise Refused(Code.INVALID_RECORD, f"no whole batch of records in {size} bytes")
-    magic = records[MAGIC_OFFSET]
-    if _batch_size(records) < (HEADER.size if magic == MAGIC else SHORTEST_OLD_MESSAGE):
-        raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_batch_size(records)} bytes cannot be")
+    magic = batch[MAGIC_OFFSET]
+    if _batch_size(batch) < (HEADER.size if magic == MAGIC else SHORTEST_OLD_MESSAGE):
+        raise Refused(Code.CORRUPT_MESSAGE, f"a batch of {_batch_size(batch)} bytes cannot be")
     if magic != MAGIC:
         known = magic < MAGIC
         raise Refused(Code.INVALID_RECORD if known else Code.CORRUPT_MESSAGE, describe_magic(magic))
-    if size > _batch_size(records):
+    if size > _batch_size(batch):
         raise Refused(Code.INVALID_RECORD, "more than one batch of records")
-    if (
-        version < ZSTD_VERSION
-        and _batch_attributes(records) & COMPRESSION_CODEC_MASK == CompressionType.ZSTD
-    ):
+    codec = _batch_attributes(batch) & COMPRESSION_CODEC_MASK
+    if version < ZSTD_VERSION and codec == CompressionType.ZSTD:
         raise Refused(
             Code.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd may be used from version {ZSTD_VERSION} of Produce on, this is {version}",
         )
-
-
-def _append_batch(
-    parts: HandlerContext,
-    call: ServerRequest,
-    topic: Topic,
-    asked: Message,
-    allowance: DecodeBudget,
-) -> Message:
-    """Puts a batch at the end of a partition.
-
-    :raises Refused: it is not allowed there
-    :raises DiskError: it could not be written
-    """
     if topic.is_internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is the broker's own")
-    done = parts.topics.append(topic.name, asked.index, asked.records, call.now, allowance)
-    return ProduceResponse.PartitionProduceResponse(
-        index=asked.index,
-        error_code=0,
-        base_offset=done.base_offset,
-        log_append_time_ms=done.append_time,
-        log_start_offset=done.log_start_offset,
-        record_errors=[],
-        error_message=None,
-    )
-
-
-def _has_transactional_batch(request: Message) -> bool:
-    return any(
-        _batch_attributes(partition.records) & TRANSACTIONAL_FLAG_MASK
-        for topic in request.topic_data
-        for partition in topic.partition_data
-    )
+    return batch
 
 
 def _batch_attributes(batch: Bytes | None) -> int:
@@ -231,21 +198,14 @@ def _batch_attributes(batch: Bytes | None) -> int:
 
 
 def _batch_size(batch: Bytes) -> int:
-    """All bytes of a batch, as its head has it."""
+    """All bytes of a batch, by the length in its header."""
     length: int = LENGTH_FIELD.unpack_from(batch, LENGTH_OFFSET)[0]
     return LOG_OVERHEAD + length
 
 
-def _record_errors(error: Refused | DiskError) -> list[Message]:
-    if isinstance(error, DiskError):
-        return []
-    return [
-        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
-        for index, text in error.records
-    ]
-
-
-def _refuse_all(call: ServerRequest, code: Code, text: str | None) -> Message:
+def _refuse_all(
+    request: ServerRequest[ProduceRequest], code: Code, text: str | None
+) -> ProduceResponse:
     topics = [
         ProduceResponse.TopicProduceResponse(
             name=topic.name,
@@ -254,87 +214,50 @@ def _refuse_all(call: ServerRequest, code: Code, text: str | None) -> Message:
                 _produce_error(each.index, code, text) for each in topic.partition_data
             ],
         )
-        for topic in call.request.topic_data
+        for topic in request.body.topic_data
     ]
-    return ProduceResponse(responses=topics, throttle_time_ms=0)
+    return ProduceResponse(responses=topics)
 
 
 def _produce_error(
-    partition: int,
-    code: Code,
-    text: str | None,
-    *,
-    start: int = -1,
-    records: list[Message] | None = None,
-) -> Message:
+    partition: int, code: Code, text: str | None
+) -> ProduceResponse.PartitionProduceResponse:
     return ProduceResponse.PartitionProduceResponse(
-        index=partition,
-        error_code=code,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=start,
-        record_errors=records or [],
-        error_message=text,
+        index=partition, error_code=code, base_offset=-1, error_message=text
     )
 
 
-_PRODUCE_HANDLERS = (
-    Handler(
-        api=Api.PRODUCE,
-        min_version=3,
-        max_version=13,
-        advertised_from=0,
-        handle=handle_produce,
-        error_response=refuse_produce,
-    ),
-)
-
-
-def handle_init_producer_id(parts: HandlerContext, call: ServerRequest) -> None:
-    """Gives out an id."""
-    request = call.request
-    if (request.producer_id == -1) != (request.producer_epoch == -1) or (
-        request.transactional_id == ""
-    ):
-        return call.answer(refuse_init_producer_id(call, Code.INVALID_REQUEST))
-    if request.transactional_id is not None:
-        parts.log(
+def handle_init_producer_id(
+    context: HandlerContext, request: ServerRequest[InitProducerIdRequest]
+) -> None:
+    body = request.body
+    if (body.producer_id == -1) != (body.producer_epoch == -1) or body.transactional_id == "":
+        request.respond(refuse_init_producer_id(request, Code.INVALID_REQUEST))
+        return
+    if body.transactional_id is not None:
+        context.log(
             WARNING,
-            f"{call.client.host}: transactional.id {request.transactional_id!r} is refused: "
+            f"{request.client.host}: transactional.id {body.transactional_id!r} is refused: "
             "this broker has no transactions",
         )
-        # the code that every library takes for final; others are tried again until a timeout
-        return call.answer(
-            refuse_init_producer_id(call, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        )
+        # every library takes this code for final; other codes are retried until a timeout
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        request.respond(refuse_init_producer_id(request, code))
+        return
     try:
-        producer = parts.topics.new_producer_id()
+        producer_id = context.topics.new_producer_id()
     except (Refused, DiskError) as error:
-        return call.answer(
-            refuse_init_producer_id(call, explain_error(parts, error, "a new producer id")[0])
-        )
-    return call.answer(_init_producer_id_response(Code.NONE, producer, 0))
+        code, _ = explain_error(context, error, "a new producer id")
+        request.respond(refuse_init_producer_id(request, code))
+        return
+    request.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
 
-def refuse_init_producer_id(_: ServerRequest, code: Code) -> Message:
-    """The error, and no id."""
-    return _init_producer_id_response(code, -1, -1)
+def refuse_init_producer_id(_: object, code: Code) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
-def _init_producer_id_response(code: Code, producer: int, epoch: int) -> Message:
-    return InitProducerIdResponse(
-        throttle_time_ms=0, error_code=code, producer_id=producer, producer_epoch=epoch
-    )
-
-
-_INIT_PRODUCER_ID_HANDLERS = (
-    Handler(
-        api=Api.INIT_PRODUCER_ID,
-        min_version=0,
-        max_version=5,
-        handle=handle_init_producer_id,
-        error_response=refuse_init_producer_id,
-    ),
+HANDLERS = (
+    Handler(ProduceRequest, 3, 13, handle_produce, refuse_produce, advertised_from=0),
+    Handler(InitProducerIdRequest, 0, 5, handle_init_producer_id, refuse_init_producer_id),
 )
-
-HANDLERS = (*_PRODUCE_HANDLERS, *_INIT_PRODUCER_ID_HANDLERS)

@@ -19,19 +19,24 @@ from rota.broker.dispatch import (
     ServerRequest,
 )
 from rota.errors import Code, Refused
-from rota.protocol.messages import Api, Message, SaslAuthenticateResponse, SaslHandshakeResponse
+from rota.protocol.messages import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from rota.protocol.sasl import SaslReply, SaslServer, create_sasl_server
 
-#: The handshake after which frames are bare.
+#: The version of the handshake after which SASL tokens come as raw frames.
 RAW_FRAMES_VERSION = 0
 
 
 @dataclass(slots=True)
 class SaslLogin:
-    """How a client logs in, or has logged in."""
+    """A login that is under way or complete."""
 
     mechanism: str
-    #: None once it is over.
+    #: None once the login is complete.
     exchange: SaslServer | None
 
 
@@ -40,86 +45,93 @@ def _current_login(client: ClientSession) -> SaslLogin | None:
     return client.login
 
 
-def _handle_handshake(parts: HandlerContext, call: ServerRequest) -> None:
+def _handle_handshake(
+    context: HandlerContext, request: ServerRequest[SaslHandshakeRequest]
+) -> None:
     try:
-        login = _begin_login(parts, call.client, call.request.mechanism)
+        login = _begin_login(context, request.client, request.body.mechanism)
     except Refused as error:
-        call.answer(_handshake_response(parts, error.code))
-        if parts.users is None:  # its other requests are served
-            parts.log(WARNING, f"{call.client.host}: {error}")
+        request.respond(_handshake_response(context, error.code))
+        if context.users is None:  # its other requests are served
+            context.log(WARNING, f"{request.client.host}: {error}")
         else:
-            call.drop_connection(str(error))
+            request.drop_connection(str(error))
         return
-    call.client.login = login
-    if call.version == RAW_FRAMES_VERSION:
-        call.client.raw_frame_handler = partial(_handle_raw_frame, parts, call.client)
-    call.answer(_handshake_response(parts, Code.NONE))
+    request.client.login = login
+    if request.version == RAW_FRAMES_VERSION:
+        request.client.raw_frame_handler = partial(_handle_raw_frame, context, request.client)
+    request.respond(_handshake_response(context, Code.NONE))
 
 
-def _begin_login(parts: HandlerContext, client: ClientSession, mechanism: str) -> SaslLogin:
-    if parts.users is None:
+def _begin_login(context: HandlerContext, client: ClientSession, mechanism: str) -> SaslLogin:
+    if context.users is None:
         raise Refused(
             Code.ILLEGAL_SASL_STATE,
             "a client wants to log in by SASL, but the broker has no users "
             "(is the client's security.protocol PLAINTEXT or SSL?)",
         )
-    offered = ", ".join(parts.mechanisms)
-    if mechanism not in parts.mechanisms:
+    offered = ", ".join(context.mechanisms)
+    if mechanism not in context.mechanisms:
         text = f"login failed: no SASL mechanism {mechanism!r}; there are {offered}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
     before = _current_login(client)
     if client.user is not None and before is not None and before.mechanism != mechanism:
         text = f"login failed: {client.user} logged in by {before.mechanism}, not by {mechanism}"
         raise Refused(Code.UNSUPPORTED_SASL_MECHANISM, text)
-    assert parts.new_nonce is not None, "there are users, but no nonces for them"
-    return SaslLogin(mechanism, create_sasl_server(mechanism, parts.users, parts.new_nonce))
+    assert context.new_nonce is not None, "there are users, but no nonces for them"
+    return SaslLogin(mechanism, create_sasl_server(mechanism, context.users, context.new_nonce))
 
 
-def _handshake_response(parts: HandlerContext, code: Code) -> Message:
-    mechanisms = [] if parts.users is None else [str(each) for each in parts.mechanisms]
+def _handshake_response(context: HandlerContext, code: Code) -> SaslHandshakeResponse:
+    mechanisms = [] if context.users is None else [str(each) for each in context.mechanisms]
     return SaslHandshakeResponse(error_code=code, mechanisms=mechanisms)
 
 
-def _refuse_handshake(_call: ServerRequest, code: Code) -> Message:
-    return SaslHandshakeResponse(error_code=code, mechanisms=[])
+def _refuse_handshake(_: object, code: Code) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=code)
 
 
-def _handle_authenticate(parts: HandlerContext, call: ServerRequest) -> None:
+def _handle_authenticate(
+    context: HandlerContext, request: ServerRequest[SaslAuthenticateRequest]
+) -> None:
     try:
-        step = _advance_login(parts, call.client, bytes(call.request.auth_bytes))
+        step = _advance_login(context, request.client, request.body.auth_bytes)
     except Refused as error:
         response = SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
-        if parts.users is None or error.code is Code.ILLEGAL_SASL_STATE:
-            call.answer(response)
+        if context.users is None or error.code is Code.ILLEGAL_SASL_STATE:
+            request.respond(response)
         else:
-            _fail_after_pause(parts, call, response, str(error))
+            _fail_after_pause(context, request, response, str(error))
         return
-    call.answer(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
+    request.respond(SaslAuthenticateResponse(error_message="", auth_bytes=step.data))
 
 
 def _fail_after_pause(
-    parts: HandlerContext, call: ServerRequest, response: Message, reason: str
+    context: HandlerContext,
+    request: ServerRequest[SaslAuthenticateRequest],
+    response: SaslAuthenticateResponse,
+    reason: str,
 ) -> None:
-    """After a pause, as in Kafka, so that nobody tries passwords at a high rate."""
-    name = ("login", call.client.connection)
+    """Responds after a pause, as in Kafka, so that nobody tries passwords at a high rate."""
+    name = ("login", request.client.connection)
 
     def fail(_: int) -> None:
-        call.client.on_disconnect = None
-        call.answer(response)
-        call.drop_connection(reason)
+        request.client.on_disconnect = None
+        request.respond(response)
+        request.drop_connection(reason)
 
-    call.client.on_disconnect = partial(parts.timers.stop, name)
-    parts.timers.start(name, call.now + parts.config.failed_authentication_delay, fail)
+    request.client.on_disconnect = partial(context.timers.stop, name)
+    context.timers.start(name, request.now + context.config.failed_authentication_delay, fail)
 
 
-def _handle_raw_frame(parts: HandlerContext, client: ClientSession, data: bytes) -> bytes:
-    step = _advance_login(parts, client, data)
+def _handle_raw_frame(context: HandlerContext, client: ClientSession, data: bytes) -> bytes:
+    step = _advance_login(context, client, data)
     if step.done:
         client.raw_frame_handler = None
     return step.data
 
 
-def _advance_login(parts: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
+def _advance_login(context: HandlerContext, client: ClientSession, data: bytes) -> SaslReply:
     login = _current_login(client)
     if login is None or login.exchange is None:
         known = "it has logged in already" if client.user is not None else "no handshake before it"
@@ -131,27 +143,15 @@ def _advance_login(parts: HandlerContext, client: ClientSession, data: bytes) ->
             raise Refused(Code.SASL_AUTHENTICATION_FAILED, text)
         client.user = step.user
         login.exchange = None
-        parts.log(INFO, f"{client.host}: {step.user} has logged in by {login.mechanism}")
+        context.log(INFO, f"{client.host}: {step.user} has logged in by {login.mechanism}")
     return step
 
 
-def _refuse_authenticate(_call: ServerRequest, code: Code) -> Message:
+def _refuse_authenticate(_: object, code: Code) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=code, error_message=code.name)
 
 
 HANDLERS = (
-    Handler(
-        api=Api.SASL_HANDSHAKE,
-        min_version=0,
-        max_version=1,
-        handle=_handle_handshake,
-        error_response=_refuse_handshake,
-    ),
-    Handler(
-        api=Api.SASL_AUTHENTICATE,
-        min_version=0,
-        max_version=2,
-        handle=_handle_authenticate,
-        error_response=_refuse_authenticate,
-    ),
+    Handler(SaslHandshakeRequest, 0, 1, _handle_handshake, _refuse_handshake),
+    Handler(SaslAuthenticateRequest, 0, 2, _handle_authenticate, _refuse_authenticate),
 )

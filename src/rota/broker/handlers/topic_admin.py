@@ -21,35 +21,38 @@ from rota.broker.topics import (
 from rota.errors import Code, Refused
 from rota.protocol.messages import (
     ZERO_UUID,
-    Api,
+    CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
     DeleteTopicsResponse,
-    Message,
 )
 
 
-def handle_create_topics(parts: HandlerContext, call: ServerRequest) -> None:
-    """Makes topics, or says what would come of it."""
-    asked = call.request.topics
-    twice = {name for name, count in Counter(each.name for each in asked).items() if count > 1}
-    once = [each for each in asked if each.name not in twice]
+def handle_create_topics(
+    context: HandlerContext, request: ServerRequest[CreateTopicsRequest]
+) -> None:
+    """Creates topics, or only validates the request."""
+    requested = request.body.topics
+    twice = {name for name, count in Counter(each.name for each in requested).items() if count > 1}
+    once = [each for each in requested if each.name not in twice]
     try:
-        _check_request_size(len(once), sum(_requested_count(parts, each) for each in once))
+        _check_request_size(len(once), sum(_requested_count(context, each) for each in once))
     except Refused as error:
-        names = dict.fromkeys(each.name for each in asked)
+        names = dict.fromkeys(each.name for each in requested)
         results = [_create_error(name, error) for name in names]
     else:
-        results = _create_topics(parts, call, once)
+        results = _create_topics(context, request, once)
         results += [
-            _create_error(name, Refused(Code.INVALID_REQUEST, "the topic is in the request twice"))
+            _create_error(name, _invalid_request("the topic is in the request twice"))
             for name in sorted(twice)
         ]
-    return call.answer(CreateTopicsResponse(topics=results))
+    request.respond(CreateTopicsResponse(topics=results))
 
 
 def _check_request_size(topics: int, partitions: int) -> None:
-    """Nobody else is served while they are made."""
+    """No other request is served while the topics are created."""
     if topics > MAX_TOPICS_PER_REQUEST or partitions > MAX_TOPIC_PARTITIONS:
         raise Refused(
             Code.POLICY_VIOLATION,
@@ -60,275 +63,275 @@ def _check_request_size(topics: int, partitions: int) -> None:
 
 
 def _create_topics(
-    parts: HandlerContext, call: ServerRequest, asked: Sequence[Message]
-) -> list[Message]:
-    checked = [_check_new_topic(parts, each) for each in asked]
+    context: HandlerContext,
+    request: ServerRequest[CreateTopicsRequest],
+    requested: Sequence[CreateTopicsRequest.CreatableTopic],
+) -> list[CreateTopicsResponse.CreatableTopicResult]:
+    checked = [_check_new_topic(context, each) for each in requested]
     wanted = [each for each in checked if isinstance(each, NewTopic)]
-    if call.request.validate_only:
-        ids: dict[str, bytes | Refused] = {each.name: parts.topics.new_id() for each in wanted}
+    if request.body.validate_only:
+        ids: dict[str, bytes | Refused] = {each.name: context.topics.new_id() for each in wanted}
     else:
-        outcomes = parts.topics.create_all(wanted, call.now)
+        outcomes = context.topics.create_all(wanted, request.now)
         ids = {
             each.name: outcome if isinstance(outcome, Refused) else outcome.id
             for each, outcome in zip(wanted, outcomes, strict=True)
         }
     results = []
-    for each, found in zip(asked, checked, strict=True):
+    for each, found in zip(requested, checked, strict=True):
         outcome = found if isinstance(found, Refused) else ids[found.name]
         if isinstance(outcome, Refused):
             results.append(_create_error(each.name, outcome))
         elif isinstance(found, NewTopic):
-            results.append(_created_result(parts, found, outcome))
+            results.append(_created_result(context, found, outcome))
     return results
 
 
-def _check_new_topic(parts: HandlerContext, asked: Message) -> NewTopic | Refused:
+def _check_new_topic(
+    context: HandlerContext, requested: CreateTopicsRequest.CreatableTopic
+) -> NewTopic | Refused:
     try:
-        parts.topics.check_name(asked.name)
-        overrides = _requested_configs(asked)
-        parts.topics.check_settings(overrides)
-        return NewTopic(asked.name, _check_requested_count(parts, asked), overrides)
+        context.topics.check_name(requested.name)
+        overrides = _requested_configs(requested)
+        context.topics.check_settings(overrides)
+        return NewTopic(requested.name, _check_requested_count(context, requested), overrides)
     except Refused as error:
         return error
 
 
-def _requested_configs(asked: Message) -> dict[str, str]:
-    empty = [each.name for each in asked.configs if each.value is None]
+def _requested_configs(requested: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
+    configs = {each.name: each.value for each in requested.configs if each.value is not None}
+    empty = [each.name for each in requested.configs if each.value is None]
     if empty:
         raise Refused(Code.INVALID_CONFIG, f"{', '.join(empty)}: no value")
-    return {each.name: each.value for each in asked.configs}
+    return configs
 
 
-def _requested_count(parts: HandlerContext, asked: Message) -> int:
-    """How many partitions the topic would get, if nothing is wrong with it."""
-    if asked.assignments:
-        return len(asked.assignments)
-    if asked.num_partitions == -1:
-        return parts.config.default_partitions
-    return max(int(asked.num_partitions), 0)
+def _requested_count(context: HandlerContext, requested: CreateTopicsRequest.CreatableTopic) -> int:
+    """The number of partitions, without any check."""
+    if requested.assignments:
+        return len(requested.assignments)
+    if requested.num_partitions == -1:
+        return context.config.default_partitions
+    return max(requested.num_partitions, 0)
 
 
-def _check_requested_count(parts: HandlerContext, asked: Message) -> int:
-    """How many partitions the topic gets; what it says of replicas must be true of one node."""
-    if asked.assignments:
-        if asked.replication_factor != -1 or asked.num_partitions != -1:
+def _check_requested_count(
+    context: HandlerContext, requested: CreateTopicsRequest.CreatableTopic
+) -> int:
+    """The number of partitions, after a check that all replicas are on this node."""
+    if requested.assignments:
+        if requested.replication_factor != -1 or requested.num_partitions != -1:
             raise Refused(
                 Code.INVALID_REQUEST,
                 "with partitions assigned by hand, num_partitions and replication_factor are -1",
             )
-        numbers = [each.partition_index for each in asked.assignments]
+        numbers = [each.partition_index for each in requested.assignments]
         if sorted(numbers) != list(range(len(numbers))):
             raise Refused(
                 Code.INVALID_REPLICA_ASSIGNMENT,
                 f"the assigned partitions are {sorted(numbers)}, not 0 to {len(numbers) - 1}",
             )
-        for each in asked.assignments:
-            _check_replicas(parts, each.broker_ids)
-    elif asked.replication_factor < -1 or asked.replication_factor == 0:
+        for each in requested.assignments:
+            _check_replicas(context, each.broker_ids)
+    elif requested.replication_factor < -1 or requested.replication_factor == 0:
         raise Refused(
             Code.INVALID_REPLICATION_FACTOR,
-            f"the replication factor is 1 or -1, not {asked.replication_factor}",
+            f"the replication factor is 1 or -1, not {requested.replication_factor}",
         )
-    elif asked.num_partitions < -1 or asked.num_partitions == 0:
+    elif requested.num_partitions < -1 or requested.num_partitions == 0:
         raise Refused(
-            Code.INVALID_PARTITIONS, f"a topic cannot have {asked.num_partitions} partitions"
+            Code.INVALID_PARTITIONS, f"a topic cannot have {requested.num_partitions} partitions"
         )
-    elif asked.replication_factor > 1:
+    elif requested.replication_factor > 1:
         raise Refused(
             Code.INVALID_REPLICATION_FACTOR,
-            f"the replication factor is {asked.replication_factor}, but there is one node",
+            f"the replication factor is {requested.replication_factor}, but there is one node",
         )
-    return _requested_count(parts, asked)
+    return _requested_count(context, requested)
 
 
-def _check_replicas(parts: HandlerContext, replicas: list[int]) -> None:
-    if replicas != [parts.config.node_id]:
+def _check_replicas(context: HandlerContext, replicas: list[int]) -> None:
+    if replicas != [context.config.node_id]:
         raise Refused(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas on {replicas}, but the only node is {parts.config.node_id}",
+            f"replicas on {replicas}, but the only node is {context.config.node_id}",
         )
 
 
-def _created_result(parts: HandlerContext, made: NewTopic, topic_id: bytes) -> Message:
-    name, count, overrides = made
-    config = CreateTopicsResponse.CreatableTopicConfigs
+def _created_result(
+    context: HandlerContext, topic: NewTopic, topic_id: bytes
+) -> CreateTopicsResponse.CreatableTopicResult:
+    name, count, overrides = topic
     return CreateTopicsResponse.CreatableTopicResult(
         name=name,
         topic_id=topic_id,
-        error_code=Code.NONE,
         error_message=None,
-        topic_config_error_code=Code.NONE,
         num_partitions=count,
         replication_factor=1,
         configs=[
-            config(
+            CreateTopicsResponse.CreatableTopicConfigs(
                 name=each.key,
-                value=overrides.get(each.key, each.value),  # as it was given, as Kafka does
+                value=overrides.get(each.key, each.value),  # unparsed, as in Kafka
                 read_only=each.read_only,
                 config_source=each.source,
-                is_sensitive=False,
             )
-            for each in topic_config_entries(overrides, parts.topics.defaults)
+            for each in topic_config_entries(overrides, context.topics.defaults)
         ],
     )
 
 
-def _create_error(name: str, error: Refused) -> Message:
+def _create_error(name: str, error: Refused) -> CreateTopicsResponse.CreatableTopicResult:
     return CreateTopicsResponse.CreatableTopicResult(
-        name=name,
-        topic_id=ZERO_UUID,
-        error_code=error.code,
-        error_message=str(error),
-        num_partitions=-1,
-        replication_factor=-1,
-        configs=[],
+        name=name, error_code=error.code, error_message=str(error)
     )
 
 
-def refuse_create_topics(call: ServerRequest, code: Code) -> Message:
-    """Every topic has the error."""
-    names = dict.fromkeys(each.name for each in call.request.topics)
+def refuse_create_topics(
+    request: ServerRequest[CreateTopicsRequest], code: Code
+) -> CreateTopicsResponse:
+    names = dict.fromkeys(each.name for each in request.body.topics)
     return CreateTopicsResponse(
         topics=[_create_error(name, _error_without_text(code)) for name in names]
     )
 
 
-def handle_delete_topics(parts: HandlerContext, call: ServerRequest) -> None:
+def handle_delete_topics(
+    context: HandlerContext, request: ServerRequest[DeleteTopicsRequest]
+) -> None:
     """Deletes topics, by name or, from version 6 on, by id."""
-    asked = _requested_names_and_ids(call)
-    results = [
-        _delete_error(
-            name, topic_id, _invalid_request("a topic is deleted by its name or id: one of the two")
-        )
-        for name, topic_id in asked
-        if (name is None) == (topic_id == ZERO_UUID)
-    ]
-    ids = Counter(topic_id for name, topic_id in asked if name is None and topic_id != ZERO_UUID)
-    names = Counter(name for name, topic_id in asked if name is not None and topic_id == ZERO_UUID)
+    results: list[DeleteTopicsResponse.DeletableTopicResult] = []
     found: dict[str, Topic] = {}
-    for topic_id, count in ids.items():
-        topic = parts.topics.get_by_id(topic_id)
-        if count > 1:
-            results.append(
-                _delete_error(None, topic_id, _invalid_request("the id is in the request twice"))
-            )
-        elif topic is None:
-            results.append(
-                _delete_error(None, topic_id, _error_without_text(Code.UNKNOWN_TOPIC_ID))
-            )
+    for (name, topic_id), count in Counter(_requested_names_and_ids(request)).items():
+        try:
+            topic = _find_topic_to_delete(context, name, topic_id, count)
+        except Refused as error:
+            results.append(_delete_error(name, topic_id, error))
+            continue
+        if found.pop(topic.name, None) is not None:
+            twice = _invalid_request("the topic is in the request by its name and by its id")
+            results.append(_delete_error(topic.name, topic.id, twice))
         else:
             found[topic.name] = topic
-    for name, count in names.items():
-        topic = parts.topics.get(name)
-        if count > 1:
-            results.append(
-                _delete_error(name, ZERO_UUID, _invalid_request("the name is in the request twice"))
-            )
-        elif topic is None:
-            results.append(
-                _delete_error(name, ZERO_UUID, _error_without_text(Code.UNKNOWN_TOPIC_OR_PARTITION))
-            )
-        elif found.pop(name, None) is not None:
-            text = "the topic is in the request by its id too"
-            results.append(_delete_error(name, topic.id, _invalid_request(text)))
-        else:
-            found[name] = topic
-    results += _delete_topics(parts, found.values(), call.now)
-    call.answer(DeleteTopicsResponse(responses=results))
+    results += _delete_topics(context, found.values(), request.now)
+    request.respond(DeleteTopicsResponse(responses=results))
 
 
-def _requested_names_and_ids(call: ServerRequest) -> list[tuple[str | None, bytes]]:
-    """Names and ids, with nothing where there is none."""
-    if call.version < 6:
-        return [(name, ZERO_UUID) for name in call.request.topic_names]
-    return [(each.name, each.topic_id) for each in call.request.topics]
+def _find_topic_to_delete(
+    context: HandlerContext, name: str | None, topic_id: bytes, count: int
+) -> Topic:
+    by_name = name is not None
+    if by_name == (topic_id != ZERO_UUID):
+        raise _invalid_request("a topic is deleted by its name or id: one of the two")
+    if count > 1:
+        raise _invalid_request(f"the {'name' if by_name else 'id'} is in the request twice")
+    topic = context.topics.get(name) if name is not None else context.topics.get_by_id(topic_id)
+    if topic is None:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
+        raise _error_without_text(code)
+    return topic
 
 
-def _delete_topics(parts: HandlerContext, topics: Collection[Topic], now: int) -> list[Message]:
-    outcomes = parts.topics.delete_all([topic.name for topic in topics], now)
+def _requested_names_and_ids(
+    request: ServerRequest[DeleteTopicsRequest],
+) -> list[tuple[str | None, bytes]]:
+    """Names, None if missing, and ids, zero if missing."""
+    if request.version < 6:
+        return [(name, ZERO_UUID) for name in request.body.topic_names]
+    return [(each.name, each.topic_id) for each in request.body.topics]
+
+
+def _delete_topics(
+    context: HandlerContext, topics: Collection[Topic], now: int
+) -> list[DeleteTopicsResponse.DeletableTopicResult]:
+    outcomes = context.topics.delete_all([topic.name for topic in topics], now)
     return [
         _delete_error(topic.name, topic.id, outcome)
         if isinstance(outcome, Refused)
-        else DeleteTopicsResponse.DeletableTopicResult(
-            name=topic.name, topic_id=topic.id, error_code=Code.NONE, error_message=None
-        )
+        else DeleteTopicsResponse.DeletableTopicResult(name=topic.name, topic_id=topic.id)
         for topic, outcome in zip(topics, outcomes, strict=True)
     ]
 
 
-def _delete_error(name: str | None, topic_id: bytes, error: Refused) -> Message:
+def _delete_error(
+    name: str | None, topic_id: bytes, error: Refused
+) -> DeleteTopicsResponse.DeletableTopicResult:
     return DeleteTopicsResponse.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=error.code, error_message=str(error) or None
     )
 
 
-def refuse_delete_topics(call: ServerRequest, code: Code) -> Message:
-    """Every topic has the error."""
+def refuse_delete_topics(
+    request: ServerRequest[DeleteTopicsRequest], code: Code
+) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[
             _delete_error(name, topic_id, _error_without_text(code))
-            for name, topic_id in dict.fromkeys(_requested_names_and_ids(call))
+            for name, topic_id in dict.fromkeys(_requested_names_and_ids(request))
         ]
     )
 
 
-def handle_create_partitions(parts: HandlerContext, call: ServerRequest) -> None:
-    """Gives topics more partitions, or says what would come of it."""
-    asked = call.request.topics
-    counts = Counter(each.name for each in asked)
+def handle_create_partitions(
+    context: HandlerContext, request: ServerRequest[CreatePartitionsRequest]
+) -> None:
+    """Adds partitions to topics, or only validates the request."""
+    requested = request.body.topics
+    counts = Counter(each.name for each in requested)
     results = [
         _increase_result(name, _invalid_request("the topic is in the request twice"))
         for name, count in counts.items()
         if count > 1
     ]
-    once = [each for each in asked if counts[each.name] == 1]
-    problems = {each.name: _find_increase_error(parts, each) for each in once}
-    wanted = {each.name: each.count for each in once if problems[each.name] is None}
+    once = [each for each in requested if counts[each.name] == 1]
+    errors: dict[str, Refused | None] = {}
+    added = 0
+    for each in once:
+        try:
+            added += _check_increase(context, each)
+            errors[each.name] = None
+        except Refused as error:
+            errors[each.name] = error
+    wanted = {each.name: each.count for each in once if errors[each.name] is None}
     try:
-        _check_request_size(
-            0, sum(count - _current_count(parts, name) for name, count in wanted.items())
-        )
+        _check_request_size(0, added)
     except Refused as error:
-        problems |= dict.fromkeys(wanted, error)
+        errors |= dict.fromkeys(wanted, error)
     else:
-        if not call.request.validate_only:
-            outcomes = parts.topics.create_partitions_all(wanted, call.now)
+        if not request.body.validate_only:
+            outcomes = context.topics.create_partitions_all(wanted, request.now)
             for name, outcome in zip(wanted, outcomes, strict=True):
-                problems[name] = outcome if isinstance(outcome, Refused) else None
-    results += [_increase_result(each.name, problems[each.name]) for each in once]
-    call.answer(CreatePartitionsResponse(results=results))
+                errors[name] = outcome if isinstance(outcome, Refused) else None
+    results += [_increase_result(each.name, errors[each.name]) for each in once]
+    request.respond(CreatePartitionsResponse(results=results))
 
 
-def _current_count(parts: HandlerContext, name: str) -> int:
-    topic = parts.topics.get(name)
-    return 0 if topic is None else topic.partition_count
+def _check_increase(
+    context: HandlerContext, requested: CreatePartitionsRequest.CreatePartitionsTopic
+) -> int:
+    """Returns how many partitions are added to a topic.
 
-
-def _find_increase_error(parts: HandlerContext, asked: Message) -> Refused | None:
-    """Why a topic cannot be given more partitions."""
-    topic = parts.topics.get(asked.name)
+    :raises Refused: they cannot be added
+    """
+    topic = context.topics.get(requested.name)
     if topic is None:
-        return _error_without_text(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    try:
-        check_partition_increase(topic, asked.count)
-        if asked.assignments is not None:
-            _check_assignments(parts, asked.assignments, asked.count - topic.partition_count)
-    except Refused as error:
-        return error
-    return None
+        raise _error_without_text(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    check_partition_increase(topic, requested.count)
+    added = requested.count - topic.partition_count
+    if requested.assignments is not None:
+        if len(requested.assignments) != added:
+            raise Refused(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions more, but {len(requested.assignments)} are assigned",
+            )
+        for each in requested.assignments:
+            _check_replicas(context, each.broker_ids)
+    return added
 
 
-def _check_assignments(parts: HandlerContext, assigned: list[Message], more: int) -> None:
-    if len(assigned) != more:
-        raise Refused(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"{more} partitions more, but {len(assigned)} are assigned",
-        )
-    for each in assigned:
-        _check_replicas(parts, each.broker_ids)
-
-
-def _increase_result(name: str, error: Refused | None) -> Message:
+def _increase_result(
+    name: str, error: Refused | None
+) -> CreatePartitionsResponse.CreatePartitionsTopicResult:
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=name,
         error_code=Code.NONE if error is None else error.code,
@@ -336,9 +339,10 @@ def _increase_result(name: str, error: Refused | None) -> Message:
     )
 
 
-def refuse_create_partitions(call: ServerRequest, code: Code) -> Message:
-    """Every topic has the error."""
-    names = dict.fromkeys(each.name for each in call.request.topics)
+def refuse_create_partitions(
+    request: ServerRequest[CreatePartitionsRequest], code: Code
+) -> CreatePartitionsResponse:
+    names = dict.fromkeys(each.name for each in request.body.topics)
     return CreatePartitionsResponse(
         results=[_increase_result(name, _error_without_text(code)) for name in names]
     )
@@ -349,30 +353,11 @@ def _invalid_request(text: str) -> Refused:
 
 
 def _error_without_text(code: Code) -> Refused:
-    """An error that needs no words beside its name."""
     return Refused(code, code.name.lower().replace("_", " "))
 
 
 HANDLERS = (
-    Handler(
-        api=Api.CREATE_TOPICS,
-        min_version=2,
-        max_version=7,
-        handle=handle_create_topics,
-        error_response=refuse_create_topics,
-    ),
-    Handler(
-        api=Api.DELETE_TOPICS,
-        min_version=1,
-        max_version=6,
-        handle=handle_delete_topics,
-        error_response=refuse_delete_topics,
-    ),
-    Handler(
-        api=Api.CREATE_PARTITIONS,
-        min_version=0,
-        max_version=3,
-        handle=handle_create_partitions,
-        error_response=refuse_create_partitions,
-    ),
+    Handler(CreateTopicsRequest, 2, 7, handle_create_topics, refuse_create_topics),
+    Handler(DeleteTopicsRequest, 1, 6, handle_delete_topics, refuse_delete_topics),
+    Handler(CreatePartitionsRequest, 0, 3, handle_create_partitions, refuse_create_partitions),
 )

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from rota.engine.coordinator import notes
 from rota.engine.coordinator.events import (
     EventContext,
     GroupTimerKind,
-    Happened,
     translate_append_error,
 )
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember, GroupState
@@ -34,6 +34,7 @@ from rota.engine.model.response import (
     LeaveGroupResult,
     LeavingMemberResult,
     SyncGroupResult,
+    make_error_response,
 )
 from rota.errors import Code
 
@@ -48,36 +49,40 @@ def check_join_request(config: GroupConfig, request: JoinGroup) -> Code:
 
 
 def handle_join(
-    turn: EventContext,
+    context: EventContext,
     group: ClassicGroup,
     token: int,
     request: JoinGroup,
     new_id: Callable[[], str],
 ) -> None:
     """Handles JoinGroup for a group that exists."""
-    if not _has_room(turn.config, group, request.member_id):
-        _refuse_full_group(turn, group, token, request)
+    if not _has_room(context.config, group, request.member_id):
+        _refuse_full_group(context, group, token, request)
     elif not group.accepts(request.protocol_type, request.protocols):
-        turn.add_note(Happened.REFUSED, group, _describe_protocol_mismatch(group, request))
-        refuse_join(turn, token, request, Code.INCONSISTENT_GROUP_PROTOCOL)
+        context.add_note(
+            group,
+            notes.ProtocolMismatch(
+                member=request.member_id or request.client_id,
+                protocol_type=request.protocol_type,
+                protocols=tuple(name for name, _ in request.protocols),
+                group_protocol_type=group.protocol_type,
+                group_protocols=tuple(group.common_strategies),
+            ),
+        )
+        context.respond(token, make_error_response(request, Code.INCONSISTENT_GROUP_PROTOCOL))
     elif request.member_id == NO_MEMBER_ID:
-        _join_without_id(turn, group, token, request, new_id)
+        _join_without_id(context, group, token, request, new_id)
     elif request.member_id in group.pending_join_members:
         if request.group_instance_id is None:
-            _add_member(turn, group, token, request, request.member_id)
+            _add_member(context, group, token, request, request.member_id)
         else:  # an id that was given to a dynamic member: no honest client does this
-            turn.respond(token, JoinGroupResult(code=Code.UNKNOWN))
+            context.respond(token, JoinGroupResult(code=Code.UNKNOWN))
     else:
         code = group.check_member(request.member_id, request.group_instance_id)
         if code:
-            refuse_join(turn, token, request, code)
+            context.respond(token, make_error_response(request, code))
         else:
-            _rejoin_member(turn, group, token, request, group.members[request.member_id])
-
-
-def refuse_join(turn: EventContext, token: int, request: JoinGroup, code: Code) -> None:
-    """Responds with an error code; the member keeps its id."""
-    turn.respond(token, JoinGroupResult(code=code, member_id=request.member_id))
+            _rejoin_member(context, group, token, request, group.members[request.member_id])
 
 
 def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
@@ -94,29 +99,20 @@ def _has_room(config: GroupConfig, group: ClassicGroup, member_id: str) -> bool:
 
 
 def _refuse_full_group(
-    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup
+    context: EventContext, group: ClassicGroup, token: int, request: JoinGroup
 ) -> None:
     member = group.members.get(request.member_id)
     if member is not None:
-        turn.remove_member(group, member)
+        context.remove_member(group, member)
     elif group.remove_pending_join_member(request.member_id):
-        turn.stop_timer(GroupTimerKind.SESSION, group, request.member_id)
-    turn.add_note(Happened.REFUSED, group, f"full: group.max.size is {turn.config.max_size}")
-    turn.respond(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
-    complete_join_phase_if_all_joined(turn, group)
-
-
-def _describe_protocol_mismatch(group: ClassicGroup, request: JoinGroup) -> str:
-    offered = ", ".join(name for name, _ in request.protocols) or "none"
-    common = ", ".join(group.common_strategies) or "none"
-    return (
-        f"{request.member_id or request.client_id} of type {request.protocol_type!r} supports "
-        f"{offered}; the group, of type {group.protocol_type!r}, has in common: {common}"
-    )
+        context.stop_timer(GroupTimerKind.SESSION, group, request.member_id)
+    context.add_note(group, notes.GroupFull(context.config.max_size))
+    context.respond(token, JoinGroupResult(code=Code.GROUP_MAX_SIZE_REACHED))
+    complete_join_phase_if_all_joined(context, group)
 
 
 def _join_without_id(
-    turn: EventContext,
+    context: EventContext,
     group: ClassicGroup,
     token: int,
     request: JoinGroup,
@@ -126,98 +122,102 @@ def _join_without_id(
     member_id = f"{name}-{new_id()}"
     if request.group_instance_id is not None:
         if request.group_instance_id in group.group_instance_ids:
-            replace_static_member(turn, group, token, request, member_id)
+            replace_static_member(context, group, token, request, member_id)
         else:
-            _add_member(turn, group, token, request, member_id)
+            _add_member(context, group, token, request, member_id)
     elif request.supports_member_id_required:
         # an id first (KIP-394): a client that gives up and tries again leaves no dead members
         group.pending_join_members[member_id] = None
-        turn.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
-        turn.respond(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
+        context.start_timer(GroupTimerKind.SESSION, group, request.session_timeout, member_id)
+        context.add_note(group, notes.MemberIdAssigned(member_id))
+        context.respond(token, JoinGroupResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id))
     else:
-        _add_member(turn, group, token, request, member_id)
+        _add_member(context, group, token, request, member_id)
 
 
 def _add_member(
-    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup, member_id: str
+    context: EventContext, group: ClassicGroup, token: int, request: JoinGroup, member_id: str
 ) -> None:
     if group.is_initial_rebalance:
         group.new_member_added = True
     member = ClassicGroupMember(member_id, request)
     group.add_member(member, request.protocol_type, token)
     # it cannot send heartbeats before its join is answered, but must not wait here for ever
-    turn.start_timer(GroupTimerKind.SESSION, group, turn.config.new_member_timeout, member_id)
-    if request.group_instance_id is not None:
-        how = f"static id {request.group_instance_id}"
-    else:
-        how = "without an id" if request.member_id == NO_MEMBER_ID else "with the id it was given"
-    turn.add_note(Happened.ADDED, group, f"{member_id} ({how})")
-    reason = f"member {member_id} joins; its reason: {request.reason or 'none given'}"
-    start_or_complete_rebalance(turn, group, reason)
+    context.start_timer(GroupTimerKind.SESSION, group, context.config.new_member_timeout, member_id)
+    had_id = request.member_id != NO_MEMBER_ID
+    added = notes.MemberAdded(member_id, request.group_instance_id, had_id, request.reason)
+    context.add_note(group, added)
+    start_or_complete_rebalance(context, group, added)
 
 
 def _rejoin_member(
-    turn: EventContext,
+    context: EventContext,
     group: ClassicGroup,
     token: int,
     request: JoinGroup,
     member: ClassicGroupMember,
 ) -> None:
-    same = member.protocols == request.protocols
-    leads = group.leader == member.member_id
-    if group.state is GroupState.PREPARING:
-        why = "joins again"
-    elif not same:
-        why = "has other metadata"
-    elif group.state is GroupState.STABLE and leads:
-        # how a leader tells of what changed outside the group, such as new partitions
-        why = "leads and joins again"
-    else:  # it did not receive the answer to its last join
-        turn.respond(token, make_join_result(group, member))
+    metadata_changed = member.protocols != request.protocols
+    is_leader = group.leader == member.member_id
+    # a leader joins again when something changed outside the group, such as new partitions
+    rebalances = metadata_changed or (is_leader and group.state is GroupState.STABLE)
+    if group.state is not GroupState.PREPARING and not rebalances:
+        # the member did not receive the response to its last JoinGroup
+        context.respond(token, make_join_result(group, member))
         return
-    end_earlier_join(turn, group, member)
+    end_earlier_join(context, group, member)
     group.update_member(member, request)
     group.set_waiting_join(member, token)
-    reason = f"member {member.member_id} {why}; its reason: {request.reason or 'none given'}"
-    start_or_complete_rebalance(turn, group, reason)
+    rejoined = notes.MemberRejoined(member.member_id, is_leader, metadata_changed, request.reason)
+    start_or_complete_rebalance(context, group, rejoined)
 
 
-def end_earlier_join(turn: EventContext, group: ClassicGroup, member: ClassicGroupMember) -> None:
+def end_earlier_join(
+    context: EventContext, group: ClassicGroup, member: ClassicGroupMember
+) -> None:
     """Ends the member's earlier JoinGroup, if one waits: a member waits for one response only."""
     code = Code.REBALANCE_IN_PROGRESS
-    turn.respond_to_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
+    context.respond_to_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
 
 
 def replace_static_member(
-    turn: EventContext, group: ClassicGroup, token: int, request: JoinGroup, new_id: str
+    context: EventContext, group: ClassicGroup, token: int, request: JoinGroup, new_id: str
 ) -> None:
     """Handles JoinGroup without a member id, under a static id that a member already has.
 
     In a stable group whose strategy stays the same, the new process gets the assignment of the old
     one as soon as the change is in the journal. Otherwise a rebalance starts, or continues.
     """
-    old = group.members[group.group_instance_ids[request.group_instance_id or ""]]
+    group_instance_id = request.group_instance_id or ""
+    old = group.members[group.group_instance_ids[group_instance_id]]
     new = _make_replacement(old, new_id, request)
-    if group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol:
+    keeps_assignment = (
+        group.state is GroupState.STABLE and group.select_strategy((old, new)) == group.protocol
+    )
+    replaced = notes.StaticMemberReplaced(
+        group_instance_id, old.member_id, new_id, keeps_assignment
+    )
+    if keeps_assignment:
 
         def stored(later: EventContext, code: Code) -> None:
             if code:
-                later.add_note(Happened.FAILED, group, f"{new_id} was not stored: {code.name}")
+                later.add_note(group, notes.GroupNotStored(code))
                 later.respond(
                     token,
                     JoinGroupResult(code=translate_append_error(code), generation=group.generation),
                 )
             else:
                 _swap_static_member(later, group, old, new)
+                later.add_note(group, replaced)
                 later.respond(token, _make_replacement_result(group, old, new, request))
 
-        turn.append_entries((_make_entry_with_replacement(group, old, new),), stored)
+        context.append_entries((_make_entry_with_replacement(group, old, new),), stored)
         return
-    _swap_static_member(turn, group, old, new)
+    _swap_static_member(context, group, old, new)
+    context.add_note(group, replaced)
     group.set_waiting_join(new, token)
     # while completing, the leader may already assign to the old id, so the round starts again
-    reason = f"static member {request.group_instance_id} is back as {new_id}"
-    start_or_complete_rebalance(turn, group, reason)
+    start_or_complete_rebalance(context, group, replaced)
 
 
 def _make_replacement(
@@ -253,128 +253,121 @@ def _make_replacement_result(
     group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember, request: JoinGroup
 ) -> JoinGroupResult:
     """Returns the response to a static member that came back to a stable group."""
-    reply = make_join_result(group, new)
+    response = make_join_result(group, new)
     if group.leader != new.member_id:
-        return reply
+        return response
     if request.supports_skip_assignment:  # it learns that it leads, but need not assign (KIP-814)
-        return dataclasses.replace(reply, skip_assignment=True)
-    # an older client is told that the old id leads: else it would assign, to no effect
-    return dataclasses.replace(reply, leader=old.member_id, members=())
+        return dataclasses.replace(response, skip_assignment=True)
+    # for an older client the old id leads, so that the client does not assign in vain
+    return dataclasses.replace(response, leader=old.member_id, members=())
 
 
 def _swap_static_member(
-    turn: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
+    context: EventContext, group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember
 ) -> None:
     fenced = Code.FENCED_INSTANCE_ID
-    turn.respond_to_join(group, old, JoinGroupResult(code=fenced, member_id=old.member_id))
-    turn.respond_to_sync(old, SyncGroupResult(code=fenced))
-    turn.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
+    context.respond_to_join(group, old, JoinGroupResult(code=fenced, member_id=old.member_id))
+    context.respond_to_sync(old, SyncGroupResult(code=fenced))
+    context.stop_timer(GroupTimerKind.SESSION, group, old.member_id)
     group.replace_static_member(old, new)
-    turn.restart_session_timer(group, new)
-    turn.add_note(Happened.REPLACED, group, f"{old.member_id} by {new.member_id}")
+    context.restart_session_timer(group, new)
 
 
 #: How often, at most, absent members are looked for: a rebalance timeout may be nothing.
 MIN_STATIC_MEMBER_WAIT = 1_000
 
 
-def start_or_complete_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+def start_or_complete_rebalance(
+    context: EventContext, group: ClassicGroup, reason: notes.RebalanceReason
+) -> None:
     """Starts a rebalance, or completes the join phase of the current one if all have joined."""
     if group.state is GroupState.PREPARING:
-        complete_join_phase_if_all_joined(turn, group)
+        complete_join_phase_if_all_joined(context, group)
     else:
-        start_rebalance(turn, group, reason)
+        start_rebalance(context, group, reason)
 
 
-def start_rebalance(turn: EventContext, group: ClassicGroup, reason: str) -> None:
+def start_rebalance(
+    context: EventContext, group: ClassicGroup, reason: notes.RebalanceReason
+) -> None:
     """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
-        discard_assignment(turn, group, Code.REBALANCE_IN_PROGRESS)
+        discard_assignment(context, group, Code.REBALANCE_IN_PROGRESS)
     group.pending_sync_members.clear()
-    turn.stop_timer(GroupTimerKind.SYNC, group)
-    initial = group.state is GroupState.EMPTY
-    state = group.state.value
-    group.transition_to(GroupState.PREPARING, turn.now)
-    turn.add_note(Happened.PREPARING, group, f"{reason} (group was {state})")
-    if initial:
-        # others are likely to come too: a moment's wait saves a rebalance for each of them
-        delay = turn.config.initial_rebalance_delay
+    context.stop_timer(GroupTimerKind.SYNC, group)
+    group.transition_to(GroupState.PREPARING, context.now)
+    context.add_note(group, notes.RebalanceStarted(reason, group.previous_state))
+    if group.is_initial_rebalance:
+        # more members are likely to join soon: the delay saves a rebalance for each of them
+        delay = context.config.initial_rebalance_delay
         group.new_member_added = False
         group.initial_delay_remaining = max(group.rebalance_timeout - delay, 0)
-        turn.start_timer(GroupTimerKind.JOIN, group, delay)
+        context.start_timer(GroupTimerKind.JOIN, group, delay)
     elif group.has_all_members_joined:
-        complete_join_phase(turn, group)
+        complete_join_phase(context, group)
     else:
-        turn.start_timer(GroupTimerKind.JOIN, group, group.rebalance_timeout)
+        context.start_timer(GroupTimerKind.JOIN, group, group.rebalance_timeout)
 
 
-def complete_join_phase_if_all_joined(turn: EventContext, group: ClassicGroup) -> None:
+def complete_join_phase_if_all_joined(context: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase early if all have joined. The initial delay is never cut short."""
     if (
         group.state is GroupState.PREPARING
         and not group.is_initial_rebalance
         and group.has_all_members_joined
     ):
-        complete_join_phase(turn, group)
+        complete_join_phase(context, group)
 
 
-def handle_join_timeout(turn: EventContext, group: ClassicGroup) -> None:
+def handle_join_timeout(context: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase, or extends the initial delay if new members came meanwhile."""
     if group.state is not GroupState.PREPARING:
         return
     if group.is_initial_rebalance and group.new_member_added and group.initial_delay_remaining > 0:
-        delay = min(turn.config.initial_rebalance_delay, group.initial_delay_remaining)
+        delay = min(context.config.initial_rebalance_delay, group.initial_delay_remaining)
         group.new_member_added = False
         group.initial_delay_remaining -= delay
-        turn.start_timer(GroupTimerKind.JOIN, group, delay)
+        context.start_timer(GroupTimerKind.JOIN, group, delay)
     else:
-        complete_join_phase(turn, group)
+        complete_join_phase(context, group)
 
 
-def complete_join_phase(turn: EventContext, group: ClassicGroup) -> None:
+def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
     """Ends the join phase: removes the members that have not joined, and begins a generation.
 
     Only dynamic members are removed. A static member may be restarting, and can come back until its
     session ends (KIP-345).
     """
-    turn.stop_timer(GroupTimerKind.JOIN, group)
+    context.stop_timer(GroupTimerKind.JOIN, group)
     absent = [
         m for m in group.members.values() if m.join_token is None and m.group_instance_id is None
     ]
     for member in absent:
-        turn.remove_member(group, member)
+        context.remove_member(group, member)
     if absent:
-        names = ", ".join(member.member_id for member in absent)
-        turn.add_note(Happened.ABSENT, group, f"did not join in time: {names}")
+        context.add_note(group, notes.JoinTimedOut(tuple(member.member_id for member in absent)))
     if group.members and not group.elect_joined_leader():
-        # nobody is there but static members that may come back within their sessions
-        turn.start_timer(
+        # only static members are left, and they may come back within their sessions
+        context.start_timer(
             GroupTimerKind.JOIN, group, max(group.rebalance_timeout, MIN_STATIC_MEMBER_WAIT)
         )
         return
-    group.start_next_generation(turn.now)
+    group.start_next_generation(context.now)
     if group.members:
-        _begin_generation(turn, group)
+        context.add_note(group, notes.GenerationStarted(len(group.members), group.protocol or ""))
+        for member in group.members.values():
+            context.respond_to_join(group, member, make_join_result(group, member))
+            context.restart_session_timer(group, member)
+            member.is_new = False
+        context.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
     else:
-        turn.add_note(Happened.EMPTIED, group, "no members are left")
-        turn.append_entries(
+        context.add_note(group, notes.GroupEmptied())
+        context.append_entries(
             (group.to_entry({}),), lambda later, code: _note_if_not_stored(later, group, code)
         )
 
 
-def _begin_generation(turn: EventContext, group: ClassicGroup) -> None:
-    turn.add_note(
-        Happened.JOINED, group, f"{len(group.members)} members, strategy {group.protocol}"
-    )
-    for member in group.members.values():
-        turn.respond_to_join(group, member, make_join_result(group, member))
-        turn.restart_session_timer(group, member)
-        member.is_new = False
-    turn.start_timer(GroupTimerKind.SYNC, group, group.rebalance_timeout)
-
-
 def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResult:
-    """Returns the JoinGroup response for a member of the current generation."""
     leads = group.leader == member.member_id
     return JoinGroupResult(
         member_id=member.member_id,
@@ -386,15 +379,13 @@ def make_join_result(group: ClassicGroup, member: ClassicGroupMember) -> JoinGro
     )
 
 
-def _note_if_not_stored(turn: EventContext, group: ClassicGroup, code: Code) -> None:
+def _note_if_not_stored(context: EventContext, group: ClassicGroup, code: Code) -> None:
     # a restart would bring the last generation back, whose members' sessions would then end
     if code:
-        turn.add_note(
-            Happened.FAILED, group, f"that the group is empty was not stored: {code.name}"
-        )
+        context.add_note(group, notes.GroupNotStored(code))
 
 
-def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
+def handle_sync_timeout(context: EventContext, group: ClassicGroup) -> None:
     """Removes the members that have not sent SyncGroup in time, and starts a rebalance."""
     if (
         group.state not in (GroupState.COMPLETING, GroupState.STABLE)
@@ -403,47 +394,43 @@ def handle_sync_timeout(turn: EventContext, group: ClassicGroup) -> None:
         return
     absent = [group.members[member_id] for member_id in group.pending_sync_members]
     for member in absent:
-        turn.remove_member(group, member)
-    names = ", ".join(member.member_id for member in absent)
-    turn.add_note(Happened.ABSENT, group, f"did not sync in time: {names}")
-    start_rebalance(turn, group, f"did not sync in time: {names}")
+        context.remove_member(group, member)
+    timed_out = notes.SyncTimedOut(tuple(member.member_id for member in absent))
+    context.add_note(group, timed_out)
+    start_rebalance(context, group, timed_out)
 
 
-def discard_assignment(turn: EventContext, group: ClassicGroup, code: Code) -> None:
-    """Discards the assignment of a generation that failed before it was stable. Waiting
-    SyncGroups get the code.
-    """
+def discard_assignment(context: EventContext, group: ClassicGroup, code: Code) -> None:
+    """Discards an assignment that was not stored. Waiting SyncGroups get the code."""
     for member in group.members.values():
         member.assignment = b""
-        if turn.respond_to_sync(member, SyncGroupResult(code=code)):
-            turn.restart_session_timer(group, member)
+        if context.respond_to_sync(member, SyncGroupResult(code=code)):
+            context.restart_session_timer(group, member)
 
 
 def handle_sync(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: SyncGroup
+    context: EventContext, group: ClassicGroup | None, token: int, request: SyncGroup
 ) -> None:
-    """Handles SyncGroup: responds with the member's assignment, or lets the request wait for
-    the leader's.
-    """
+    """Responds with the assignment, or lets the request wait for the leader's SyncGroup."""
     if group is None or group.state is GroupState.EMPTY:
-        turn.respond(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
+        context.respond(token, SyncGroupResult(code=Code.UNKNOWN_MEMBER_ID))
         return
     code = _check_sync_request(group, request)
     if code:
-        turn.respond(token, SyncGroupResult(code=code))
+        context.respond(token, SyncGroupResult(code=code))
         return
     member = group.members[request.member_id]
     group.pending_sync_members.pop(member.member_id, None)
     if not group.pending_sync_members:
-        turn.stop_timer(GroupTimerKind.SYNC, group)
+        context.stop_timer(GroupTimerKind.SYNC, group)
     if group.state is GroupState.STABLE:
-        turn.respond(token, _make_sync_result(group, member))
+        context.respond(token, _make_sync_result(group, member))
         return
-    # a member that asks twice waits for one answer only
-    turn.respond_to_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
+    # a member waits for one response only
+    context.respond_to_sync(member, SyncGroupResult(code=Code.REBALANCE_IN_PROGRESS))
     member.sync_token = token
     if group.leader == member.member_id:
-        _store_assignment(turn, group, request)
+        _store_assignment(context, group, request)
 
 
 def _check_sync_request(group: ClassicGroup, request: SyncGroup) -> Code:
@@ -468,33 +455,39 @@ def _make_sync_result(group: ClassicGroup, member: ClassicGroupMember) -> SyncGr
     )
 
 
-def _store_assignment(turn: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
+def _store_assignment(context: EventContext, group: ClassicGroup, request: SyncGroup) -> None:
     assignments = dict(request.assignments)
-    forgotten = [member_id for member_id in group.members if member_id not in assignments]
-    text = f"from {request.member_id} for {len(group.members)} members"
-    if forgotten:
-        text += f"; nothing for {', '.join(forgotten)}"
-    turn.add_note(Happened.ASSIGNED, group, text)
-    turn.append_entries(
+    unassigned = tuple(member_id for member_id in group.members if member_id not in assignments)
+    context.add_note(
+        group,
+        notes.AssignmentReceived(
+            request.member_id, len(group.members), len(group.group_instance_ids), unassigned
+        ),
+    )
+    context.append_entries(
         (group.to_entry(assignments),),
         lambda later, code: _complete_sync(later, group, request.member_id, assignments, code),
     )
 
 
 def _complete_sync(
-    turn: EventContext, group: ClassicGroup, leader: str, assignments: dict[str, bytes], code: Code
+    context: EventContext,
+    group: ClassicGroup,
+    leader: str,
+    assignments: dict[str, bytes],
+    code: Code,
 ) -> None:
     if code:
-        turn.add_note(Happened.FAILED, group, f"the assignment was not stored: {code.name}")
-        discard_assignment(turn, group, translate_append_error(code))
-        start_rebalance(turn, group, f"the assignment of leader {leader} was not stored")
+        context.add_note(group, notes.GroupNotStored(code))
+        discard_assignment(context, group, translate_append_error(code))
+        start_rebalance(context, group, notes.AssignmentNotStored(leader))
         return
-    group.transition_to(GroupState.STABLE, turn.now)
+    group.transition_to(GroupState.STABLE, context.now)
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
-        if turn.respond_to_sync(member, _make_sync_result(group, member)):
-            turn.restart_session_timer(group, member)
-    turn.add_note(Happened.STABLE, group, f"{len(group.members)} members")
+        if context.respond_to_sync(member, _make_sync_result(group, member)):
+            context.restart_session_timer(group, member)
+    context.add_note(group, notes.GroupStabilized(len(group.members)))
 
 
 _HEARTBEAT_SUCCEEDED = HeartbeatResult()
@@ -503,73 +496,71 @@ _HEARTBEAT_REBALANCING = HeartbeatResult(code=Code.REBALANCE_IN_PROGRESS)
 
 
 def handle_heartbeat(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
+    context: EventContext, group: ClassicGroup | None, token: int, request: Heartbeat
 ) -> None:
-    """Handles Heartbeat. While the rebalance is completing it succeeds, so that the member
-    does not rejoin before its SyncGroup.
-    """
+    """In CompletingRebalance it succeeds, so that the member sends SyncGroup before it rejoins."""
     if group is None:
-        turn.respond(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
+        context.respond(token, HeartbeatResult(code=Code.UNKNOWN_MEMBER_ID))
         return
     code = group.check_member(request.member_id, request.group_instance_id)
     if not code and request.generation != group.generation:
         code = Code.ILLEGAL_GENERATION
     if code:
-        turn.respond(token, HeartbeatResult(code=code))
+        context.respond(token, HeartbeatResult(code=code))
         return
-    turn.restart_session_timer(group, group.members[request.member_id])
-    turn.respond(
+    context.restart_session_timer(group, group.members[request.member_id])
+    context.respond(
         token,
         _HEARTBEAT_REBALANCING if group.state is GroupState.PREPARING else _HEARTBEAT_SUCCEEDED,
     )
 
 
-def handle_session_timeout(turn: EventContext, group: ClassicGroup, member_id: str) -> None:
-    """Removes a member that sent no heartbeat during its session, or an id that was given out
-    and not used.
-    """
+def handle_session_timeout(context: EventContext, group: ClassicGroup, member_id: str) -> None:
+    """Removes a silent member, or a member id that no member joined with."""
     if group.remove_pending_join_member(member_id):
         if group.state is GroupState.PREPARING and group.has_all_members_joined:
-            complete_join_phase(turn, group)
+            complete_join_phase(context, group)
         return
     member = group.members.get(member_id)
     if member is None or member.is_waiting_for_response:
         return
-    turn.remove_member(group, member)
-    turn.add_note(Happened.SILENT, group, f"{member_id} for {member.session_timeout} ms")
+    context.remove_member(group, member)
+    expired = notes.SessionExpired(member_id, member.session_timeout)
+    context.add_note(group, expired)
     if group.state is GroupState.PREPARING:
         if group.has_all_members_joined:
-            complete_join_phase(turn, group)
+            complete_join_phase(context, group)
     else:
-        start_rebalance(turn, group, f"member {member_id} is silent")
+        start_rebalance(context, group, expired)
 
 
 def handle_leave(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
+    context: EventContext, group: ClassicGroup | None, token: int, request: LeaveGroup
 ) -> None:
     """Handles LeaveGroup, from the members themselves or from an admin."""
     if group is None:
         unknown = Code.UNKNOWN_MEMBER_ID
-        turn.respond(
+        context.respond(
             token,
             LeaveGroupResult(
                 members=tuple(_make_leaving_member_result(m, unknown) for m in request.members)
             ),
         )
         return
-    reply = LeaveGroupResult(
+    response = LeaveGroupResult(
         members=tuple(
-            _make_leaving_member_result(m, _remove_leaving_member(turn, group, m))
+            _make_leaving_member_result(m, _remove_leaving_member(context, group, m))
             for m in request.members
         )
     )
-    gone = [m.member_id or m.group_instance_id or "" for m in reply.members if not m.code]
+    gone = tuple(m.member_id or m.group_instance_id or "" for m in response.members if not m.code)
     if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING):
-        start_rebalance(turn, group, f"members leave: {', '.join(gone)}")
+        start_rebalance(context, group, notes.MembersLeft(gone))
     elif gone:
-        complete_join_phase_if_all_joined(turn, group)
-    turn.respond_after_append(
-        token, lambda code: LeaveGroupResult(code=translate_append_error(code)) if code else reply
+        complete_join_phase_if_all_joined(context, group)
+    context.respond_after_append(
+        token,
+        lambda code: LeaveGroupResult(code=translate_append_error(code)) if code else response,
     )
 
 
@@ -579,16 +570,17 @@ def _make_leaving_member_result(leaver: LeavingMember, code: Code) -> LeavingMem
     )
 
 
-def _remove_leaving_member(turn: EventContext, group: ClassicGroup, leaver: LeavingMember) -> Code:
+def _remove_leaving_member(
+    context: EventContext, group: ClassicGroup, leaver: LeavingMember
+) -> Code:
     member_id = leaver.member_id
     if member_id == NO_MEMBER_ID and leaver.group_instance_id is not None:
         member_id = group.group_instance_ids.get(leaver.group_instance_id, NO_MEMBER_ID)
     elif group.remove_pending_join_member(member_id):
-        turn.stop_timer(GroupTimerKind.SESSION, group, member_id)
+        context.stop_timer(GroupTimerKind.SESSION, group, member_id)
         return Code.NONE
     code = group.check_member(member_id, leaver.group_instance_id)
     if not code:
-        turn.remove_member(group, group.members[member_id])
-        text = f"{member_id}; its reason: {leaver.reason or 'none given'}"
-        turn.add_note(Happened.LEFT, group, text)
+        context.remove_member(group, group.members[member_id])
+        context.add_note(group, notes.MemberLeft(member_id, leaver.reason))
     return code

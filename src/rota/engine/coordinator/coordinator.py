@@ -14,33 +14,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import TypeAlias, assert_never
 
-from rota.engine.coordinator import classic, offsets
-from rota.engine.coordinator.events import (
-    AppendCallback,
-    AppendEntries,
-    AppendFailed,
-    AppendSucceeded,
-    CoordinatorCommand,
-    CoordinatorEvent,
-    EventContext,
-    GroupTimerFired,
-    GroupTimerKey,
-    GroupTimerKind,
-    JournalLoaded,
-    JournalLoadStarted,
-    JournalUnloaded,
-    RequestReceived,
-    StartGroupTimer,
-    StopGroupTimer,
-    TopicsDeleted,
-    translate_append_error,
-)
+from rota.engine.coordinator import classic, events, offsets
+from rota.engine.coordinator.events import EventContext, translate_append_error
+from rota.engine.coordinator.notes import GroupLoaded, LoadedAboveMaxSize
 from rota.engine.coordinator.state import ClassicGroup, GroupState
 from rota.engine.formats.hashing import java_string_hash
 from rota.engine.model.config import GroupConfig
@@ -91,17 +72,15 @@ class WorkKind(enum.Enum):
     REMOVAL = "removal"
 
 
+@dataclass(slots=True)
 class AppendQueue:
     """The appends in flight for one group, and the work that waits for them."""
 
-    __slots__ = ("change_in_flight", "commits_in_flight", "queue")
-
-    def __init__(self) -> None:
-        #: Appends of offsets under way.
-        self.commits_in_flight = 0
-        #: Any other append is under way.
-        self.change_in_flight = False
-        self.queue: deque[tuple[WorkKind, WorkFunction]] = deque()
+    #: The number of appends of offsets in flight.
+    commits_in_flight: int = 0
+    #: Any other append is in flight.
+    change_in_flight: bool = False
+    queue: deque[tuple[WorkKind, WorkFunction]] = field(default_factory=deque)
 
     @property
     def is_idle(self) -> bool:
@@ -130,7 +109,6 @@ def list_groups(groups: Iterable[ClassicGroup], request: ListGroups) -> ListGrou
 
 
 def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool) -> DescribedGroup:
-    """Returns the description of a group and its members."""
     if group is None:
         code = Code.GROUP_ID_NOT_FOUND if knows_missing else Code.NONE
         return DescribedGroup(group=name, code=code)
@@ -157,35 +135,33 @@ def describe_group(name: str, group: ClassicGroup | None, *, knows_missing: bool
 
 
 def delete_group(
-    turn: EventContext, group: ClassicGroup | None, done: Callable[[EventContext, Code], None]
+    context: EventContext, group: ClassicGroup | None, done: Callable[[EventContext, Code], None]
 ) -> None:
-    """Deletes a group without members, and its offsets. ``done`` is called with the resulting
-    code.
-    """
+    """Deletes an empty group and its offsets, then calls ``done`` with the code."""
     if group is None:
-        done(turn, Code.GROUP_ID_NOT_FOUND)
+        done(context, Code.GROUP_ID_NOT_FOUND)
     elif group.state is not GroupState.EMPTY:
-        done(turn, Code.NON_EMPTY_GROUP)
+        done(context, Code.NON_EMPTY_GROUP)
     else:
         forgotten = offsets.make_tombstones(group, group.offsets)
         entries: tuple[ClassicEntry, ...] = (*forgotten, GroupMetadataTombstone(group=group.name))
-        turn.append_entries(entries, lambda later, code: done(later, translate_append_error(code)))
+        context.append_entries(
+            entries, lambda later, code: done(later, translate_append_error(code))
+        )
 
 
 #: Requests that may change a group, and so may have to wait.
 GroupChangeRequest: TypeAlias = JoinGroup | SyncGroup | LeaveGroup | OffsetCommit | OffsetDelete
 
-_WORK_KINDS: Mapping[type[GroupChangeRequest], WorkKind] = MappingProxyType(
-    {
-        JoinGroup: WorkKind.CHANGE,
-        SyncGroup: WorkKind.CHANGE,
-        LeaveGroup: WorkKind.CHANGE,
-        OffsetCommit: WorkKind.COMMIT,
-        OffsetDelete: WorkKind.REMOVAL,
-    }
-)
+_WORK_KINDS: dict[type[GroupChangeRequest], WorkKind] = {
+    JoinGroup: WorkKind.CHANGE,
+    SyncGroup: WorkKind.CHANGE,
+    LeaveGroup: WorkKind.CHANGE,
+    OffsetCommit: WorkKind.COMMIT,
+    OffsetDelete: WorkKind.REMOVAL,
+}
 
-#: How many partitions ``__consumer_offsets`` has where nobody says otherwise.
+#: Kafka's default of ``offsets.topic.num.partitions``.
 DEFAULT_JOURNAL_PARTITIONS = 50
 
 
@@ -199,61 +175,56 @@ def journal_partition(group: str, partitions: int = DEFAULT_JOURNAL_PARTITIONS) 
 class _InFlightAppend:
     group: str
     entries: tuple[ClassicEntry, ...]
-    callback: AppendCallback
+    callback: events.AppendCallback
 
 
 class Coordinator:
-    """Coordinates the groups of one journal partition. It acts only through the commands it
-    returns.
-    """
+    """Coordinates the groups of one journal partition, only through the commands it returns."""
 
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
         self._config = config
         self._new_id = new_id
         self._groups: dict[str, ClassicGroup] = {}
-        #: What every request is told while this coordinator does not serve its groups.
+        #: The code for every request while this coordinator does not serve its groups.
         self._unavailable_code = Code.NONE
-        #: For each group of which something is being appended.
+        #: By group, while an append is in flight.
         self._append_queues: dict[str, AppendQueue] = {}
         self._in_flight: dict[int, _InFlightAppend] = {}
         self._last_append_id = 0
-        #: Timers that have fired and wait in a lane; to start or stop one is to take it out.
-        self._expired_timers: set[GroupTimerKey] = set()
-        #: Told of while loading.
-        self._deleted_topics: list[TopicsDeleted] = []
+        #: Timers that have fired and wait in a queue, until they are started again or stopped.
+        self._expired_timers: set[events.GroupTimerKey] = set()
+        #: Topics that were deleted while the journal was loaded.
+        self._deleted_topics: list[events.TopicsDeleted] = []
 
-    def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorCommand]:
+    def handle(self, event: events.CoordinatorEvent, now: int) -> list[events.CoordinatorCommand]:
         """Handles an event and returns the commands to run."""
-        turn = EventContext(self._config, now, self._expired_timers)
+        context = EventContext(self._config, now, self._expired_timers)
         match event:
-            case RequestReceived(token, request):
-                self._handle_request(turn, token, request)
-            case GroupTimerFired(key):
-                self._handle_timer(turn, key)
-            case TopicsDeleted():
-                self._handle_topics_deleted(turn, event)
-            case AppendSucceeded(ticket):
-                self._complete_append(turn, ticket, Code.NONE)
-            case AppendFailed(ticket, code):
+            case events.RequestReceived(token, request):
+                self._handle_request(context, token, request)
+            case events.GroupTimerFired(key):
+                self._handle_timer(context, key)
+            case events.TopicsDeleted():
+                self._handle_topics_deleted(context, event)
+            case events.AppendSucceeded(append_id):
+                self._complete_append(context, append_id, Code.NONE)
+            case events.AppendFailed(append_id, code):
                 assert code, "an append that fails says why"
-                self._complete_append(turn, ticket, code)
-            case JournalLoadStarted():
-                self._stop_serving(turn, Code.COORDINATOR_LOAD_IN_PROGRESS)
-            case JournalLoaded():
-                self._start_serving(turn)
-            case JournalUnloaded():
-                self._stop_serving(turn, Code.NOT_COORDINATOR)
+                self._complete_append(context, append_id, code)
+            case events.JournalLoadStarted():
+                self._stop_serving(context, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            case events.JournalLoaded():
+                self._start_serving(context)
+            case events.JournalUnloaded():
+                self._stop_serving(context, Code.NOT_COORDINATOR)
             case _:
                 raise InputError(f"not an event of a coordinator: {event!r}")
-        return turn.commands
+        return context.commands
 
     # the journal
 
     def replay(self, entry: JournalEntry) -> None:
-        """Applies an entry of the journal while loading, oldest first.
-
-        Groups of the KIP-848 protocol are skipped; only their offsets are kept.
-        """
+        """Applies a journal entry while loading. Of KIP-848 groups only the offsets are kept."""
         if self._unavailable_code is not Code.COORDINATOR_LOAD_IN_PROGRESS:
             raise InputError("replay: entries are taken in between LoadStarted and Loaded")
         if isinstance(entry, ClassicEntry):
@@ -264,7 +235,7 @@ class Coordinator:
             case OffsetCommitEntry():
                 group = self._groups.get(entry.group)
                 if group is None:
-                    # offsets without members: a group of a consumer that only assigns
+                    # a consumer without a group committed offsets
                     group = self._groups[entry.group] = ClassicGroup(entry.group)
                 group.offsets[TopicPartition(entry.topic, entry.partition)] = entry
             case OffsetCommitTombstone():
@@ -278,7 +249,7 @@ class Coordinator:
             case GroupMetadataTombstone():
                 forgotten = self._groups.pop(entry.group, None)
                 if forgotten is not None and forgotten.offsets:
-                    # only the members are gone: so a group goes over to the KIP-848 protocol
+                    # only the members are gone: the group now uses the KIP-848 protocol
                     group = self._groups[entry.group] = ClassicGroup(entry.group)
                     group.offsets = forgotten.offsets
             case _:
@@ -297,163 +268,161 @@ class Coordinator:
             for partition in sorted(group.offsets):
                 yield group.offsets[partition]
 
-    def _start_appends(self, turn: EventContext) -> None:
+    def _start_appends(self, context: EventContext) -> None:
         """Starts the appends that the last piece of work asked for."""
-        for entries, then in turn.appends:
+        for entries, then in context.appends:
             group = entries[0].group
-            lane = self._append_queues.setdefault(group, AppendQueue())
+            append_queue = self._append_queues.setdefault(group, AppendQueue())
             if isinstance(entries[0], OffsetCommitEntry):
-                lane.commits_in_flight += 1
+                append_queue.commits_in_flight += 1
             else:
-                assert not lane.change_in_flight, f"two changes at once for group {group!r}"
-                lane.change_in_flight = True
+                assert not append_queue.change_in_flight, f"two changes at once for group {group!r}"
+                append_queue.change_in_flight = True
             self._last_append_id += 1
             self._in_flight[self._last_append_id] = _InFlightAppend(group, entries, then)
-            turn.commands.append(AppendEntries(self._last_append_id, entries))
-        turn.appends.clear()
+            context.commands.append(events.AppendEntries(self._last_append_id, entries))
+        context.appends.clear()
 
-    def _complete_append(self, turn: EventContext, ticket: int, code: Code) -> None:
-        """Completes an append that has succeeded or failed, then runs the work that waited
-        for it.
-        """
-        appended = self._in_flight.pop(ticket, None)
-        if appended is None:  # of a time before this coordinator was retired
+    def _complete_append(self, context: EventContext, append_id: int, code: Code) -> None:
+        """Completes an append, then runs the work that waited for it."""
+        appended = self._in_flight.pop(append_id, None)
+        if appended is None:  # the journal was unloaded meanwhile
             return
-        lane = self._append_queues[appended.group]
+        append_queue = self._append_queues[appended.group]
         if isinstance(appended.entries[0], OffsetCommitEntry):
-            lane.commits_in_flight -= 1
+            append_queue.commits_in_flight -= 1
         else:
-            lane.change_in_flight = False
+            append_queue.change_in_flight = False
         if not code:
             for entry in appended.entries:
-                self._apply_appended_entry(turn, entry)
-        appended.callback(turn, code)
-        self._start_appends(turn)
-        while lane.queue and lane.may_run(lane.queue[0][0]):
-            self._run_work(turn, lane.queue.popleft()[1])
-        if lane.is_idle:
+                self._apply_appended_entry(context, entry)
+        appended.callback(context, code)
+        self._start_appends(context)
+        while append_queue.queue and append_queue.may_run(append_queue.queue[0][0]):
+            self._run_work(context, append_queue.queue.popleft()[1])
+        if append_queue.is_idle:
             del self._append_queues[appended.group]
 
-    def _run_work(self, turn: EventContext, run: WorkFunction) -> None:
-        run(turn)
-        self._start_appends(turn)
+    def _run_work(self, context: EventContext, run: WorkFunction) -> None:
+        run(context)
+        self._start_appends(context)
 
     def _run_or_queue_work(
-        self, turn: EventContext, group: str, work: WorkKind, run: WorkFunction
+        self, context: EventContext, group: str, work: WorkKind, run: WorkFunction
     ) -> None:
         """Runs work on a group now, or queues it behind the appends in flight."""
-        lane = self._append_queues.get(group)
-        if lane is None or (not lane.queue and lane.may_run(work)):
-            self._run_work(turn, run)
+        append_queue = self._append_queues.get(group)
+        if append_queue is None or (not append_queue.queue and append_queue.may_run(work)):
+            self._run_work(context, run)
         else:
-            lane.queue.append((work, run))
+            append_queue.queue.append((work, run))
 
-    def _apply_appended_entry(self, turn: EventContext, entry: ClassicEntry) -> None:
-        """Applies an entry that this coordinator appended. A running group knows more than
-        the entry says.
-        """
+    def _apply_appended_entry(self, context: EventContext, entry: ClassicEntry) -> None:
+        """Applies an entry that this coordinator appended to a group that runs."""
         group = self._groups.get(entry.group)
         match entry:
             case GroupMetadataEntry() if group is not None:
                 return  # what follows from it is in the append's continuation
             case GroupMetadataTombstone() if group is not None:
                 for member_id in group.pending_join_members:
-                    turn.stop_timer(GroupTimerKind.SESSION, group, member_id)
-                group.transition_to(GroupState.DEAD, turn.now)
+                    context.stop_timer(events.GroupTimerKind.SESSION, group, member_id)
+                group.transition_to(GroupState.DEAD, context.now)
             case _:
                 pass
         self._replay_entry(entry)
 
     # events
 
-    def _handle_request(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+    def _handle_request(self, context: EventContext, token: int, request: GroupRequest) -> None:
         if self._unavailable_code:
-            self._respond_unavailable(turn, token, request)
+            self._respond_unavailable(context, token, request)
             return
         match request:
             case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup() | OffsetDelete() if (
                 not request.group
             ):
-                turn.respond(token, make_error_response(request, Code.INVALID_GROUP_ID))
+                context.respond(token, make_error_response(request, Code.INVALID_GROUP_ID))
             case Heartbeat():
-                classic.handle_heartbeat(turn, self._groups.get(request.group), token, request)
+                classic.handle_heartbeat(context, self._groups.get(request.group), token, request)
             case OffsetFetch():
-                offsets.handle_offset_fetch(turn, self._groups.get(request.group), token, request)
+                offsets.handle_offset_fetch(
+                    context, self._groups.get(request.group), token, request
+                )
             case DescribeGroups():
-                self._describe(turn, token, request)
+                self._describe(context, token, request)
             case ListGroups():
-                turn.respond(token, list_groups(self._groups.values(), request))
+                context.respond(token, list_groups(self._groups.values(), request))
             case DeleteGroups():
-                self._delete_groups(turn, token, request)
+                self._delete_groups(context, token, request)
             case JoinGroup() | SyncGroup() | LeaveGroup() | OffsetCommit() | OffsetDelete():
                 run = partial(self._handle_change_request, token=token, request=request)
-                self._run_or_queue_work(turn, request.group, _WORK_KINDS[type(request)], run)
+                self._run_or_queue_work(context, request.group, _WORK_KINDS[type(request)], run)
             case _:
                 assert_never(request)
 
-    def _respond_unavailable(self, turn: EventContext, token: int, request: GroupRequest) -> None:
+    def _respond_unavailable(
+        self, context: EventContext, token: int, request: GroupRequest
+    ) -> None:
         loading = self._unavailable_code is Code.COORDINATOR_LOAD_IN_PROGRESS
         # a heartbeat while loading is taken at its word: no session runs yet
         code = Code.NONE if loading and isinstance(request, Heartbeat) else self._unavailable_code
-        turn.respond(token, make_error_response(request, code))
+        context.respond(token, make_error_response(request, code))
 
     def _handle_change_request(
-        self, turn: EventContext, token: int, request: GroupChangeRequest
+        self, context: EventContext, token: int, request: GroupChangeRequest
     ) -> None:
         if self._unavailable_code:  # it has waited too long
-            self._respond_unavailable(turn, token, request)
+            self._respond_unavailable(context, token, request)
             return
         group = self._groups.get(request.group)
         match request:
             case JoinGroup():
-                self._handle_join(turn, token, request)
+                self._handle_join(context, token, request)
             case SyncGroup():
-                classic.handle_sync(turn, group, token, request)
+                classic.handle_sync(context, group, token, request)
             case LeaveGroup():
-                classic.handle_leave(turn, group, token, request)
+                classic.handle_leave(context, group, token, request)
             case OffsetCommit():
-                offsets.handle_offset_commit(turn, group, token, request)
+                offsets.handle_offset_commit(context, group, token, request)
             case OffsetDelete():
-                offsets.handle_offset_delete(turn, group, token, request)
+                offsets.handle_offset_delete(context, group, token, request)
             case _:
                 assert_never(request)
 
-    def _handle_join(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+    def _handle_join(self, context: EventContext, token: int, request: JoinGroup) -> None:
         group = self._groups.get(request.group)
-        code = classic.check_join_request(turn.config, request)
+        code = classic.check_join_request(context.config, request)
         if not code and group is None and request.member_id != NO_MEMBER_ID:
             code = Code.UNKNOWN_MEMBER_ID
         if code:
-            turn.respond(token, make_error_response(request, code))
+            context.respond(token, make_error_response(request, code))
         elif group is not None:
-            classic.handle_join(turn, group, token, request, self._new_id)
+            classic.handle_join(context, group, token, request, self._new_id)
         else:
-            self._create_group(turn, token, request)
+            self._create_group(context, token, request)
 
-    def _create_group(self, turn: EventContext, token: int, request: JoinGroup) -> None:
+    def _create_group(self, context: EventContext, token: int, request: JoinGroup) -> None:
         """Creates a group: its first entry is appended before its first member gets a response."""
 
-        def founded(later: EventContext, code: Code) -> None:
+        def create(later: EventContext, code: Code) -> None:
             if code:
                 later.respond(token, make_error_response(request, translate_append_error(code)))
             else:
                 group = self._groups[request.group]
                 classic.handle_join(later, group, token, request, self._new_id)
 
-        turn.append_entries((ClassicGroup(request.group, turn.now).to_entry({}),), founded)
+        context.append_entries((ClassicGroup(request.group, context.now).to_entry({}),), create)
 
-    def _describe(self, turn: EventContext, token: int, request: DescribeGroups) -> None:
+    def _describe(self, context: EventContext, token: int, request: DescribeGroups) -> None:
         known = request.supports_group_id_not_found
         groups = (
             describe_group(name, self._groups.get(name), knows_missing=known)
             for name in request.groups
         )
-        turn.respond(token, DescribeGroupsResult(groups=tuple(groups)))
+        context.respond(token, DescribeGroupsResult(groups=tuple(groups)))
 
-    def _delete_groups(self, turn: EventContext, token: int, request: DeleteGroups) -> None:
-        """Deletes each group on its own, without waiting for the others. One response is
-        sent, after the last.
-        """
+    def _delete_groups(self, context: EventContext, token: int, request: DeleteGroups) -> None:
+        """Deletes each group on its own, and responds after the last."""
         codes = dict.fromkeys(request.groups, Code.NONE)
         waiting = set(codes)
 
@@ -470,11 +439,11 @@ class Coordinator:
                 delete_group(later, self._groups.get(name), partial(deleted, name=name))
 
         if not codes:
-            turn.respond(token, DeleteGroupsResult(codes={}))
+            context.respond(token, DeleteGroupsResult(codes={}))
         for name in codes:
-            self._run_or_queue_work(turn, name, WorkKind.REMOVAL, partial(delete, name=name))
+            self._run_or_queue_work(context, name, WorkKind.REMOVAL, partial(delete, name=name))
 
-    def _handle_topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
+    def _handle_topics_deleted(self, context: EventContext, event: events.TopicsDeleted) -> None:
         if self._unavailable_code:
             self._deleted_topics.append(event)
             return
@@ -486,25 +455,25 @@ class Coordinator:
                     later, group, offsets.find_offsets_of_deleted_topics(group, event.topics)
                 )
 
-        # a group may begin with a commit that is under way
+        # a commit in flight may create a group
         for name in dict.fromkeys((*self._groups, *self._append_queues)):
-            self._run_or_queue_work(turn, name, WorkKind.REMOVAL, partial(forget, name=name))
+            self._run_or_queue_work(context, name, WorkKind.REMOVAL, partial(forget, name=name))
 
-    def _handle_timer(self, turn: EventContext, key: GroupTimerKey) -> None:
-        if key.kind is GroupTimerKind.RETENTION:
-            self._start_retention_timer(turn)
+    def _handle_timer(self, context: EventContext, key: events.GroupTimerKey) -> None:
+        if key.kind is events.GroupTimerKind.RETENTION:
+            self._start_retention_timer(context)
             for name in list(self._groups):
                 self._run_or_queue_work(
-                    turn, name, WorkKind.REMOVAL, partial(self._expire_offsets, name=name)
+                    context, name, WorkKind.REMOVAL, partial(self._expire_offsets, name=name)
                 )
             return
-        # while it waits, what comes before it may start or stop this timer: then it is void
+        # earlier work in the queue may start or stop this timer, and so cancel it
         self._expired_timers.add(key)
         self._run_or_queue_work(
-            turn, key.group, WorkKind.CHANGE, partial(self._handle_group_timer, key=key)
+            context, key.group, WorkKind.CHANGE, partial(self._handle_group_timer, key=key)
         )
 
-    def _handle_group_timer(self, turn: EventContext, key: GroupTimerKey) -> None:
+    def _handle_group_timer(self, context: EventContext, key: events.GroupTimerKey) -> None:
         if key not in self._expired_timers:
             return
         self._expired_timers.discard(key)
@@ -512,76 +481,76 @@ class Coordinator:
         if group is None:
             return
         match key.kind:
-            case GroupTimerKind.SESSION:
-                classic.handle_session_timeout(turn, group, key.member_id)
-            case GroupTimerKind.JOIN:
-                classic.handle_join_timeout(turn, group)
-            case GroupTimerKind.SYNC:
-                classic.handle_sync_timeout(turn, group)
-            case GroupTimerKind.RETENTION:
+            case events.GroupTimerKind.SESSION:
+                classic.handle_session_timeout(context, group, key.member_id)
+            case events.GroupTimerKind.JOIN:
+                classic.handle_join_timeout(context, group)
+            case events.GroupTimerKind.SYNC:
+                classic.handle_sync_timeout(context, group)
+            case events.GroupTimerKind.RETENTION:
                 pass
             case _:
                 assert_never(key.kind)
 
-    def _expire_offsets(self, turn: EventContext, name: str) -> None:
+    def _expire_offsets(self, context: EventContext, name: str) -> None:
         """Deletes expired offsets, and an empty group that has no offsets left."""
         group = self._groups.get(name)
         if group is None:
             return
-        over = offsets.find_expired_offsets(group, turn.now, turn.config.offsets_retention)
+        over = offsets.find_expired_offsets(group, context.now, context.config.offsets_retention)
         entries: tuple[ClassicEntry, ...] = offsets.make_tombstones(group, over)
         idle = group.state is GroupState.EMPTY and not group.pending_join_members
         if idle and len(over) == len(group.offsets):
             entries = (*entries, GroupMetadataTombstone(group=name))
         if entries:
-            turn.append_entries(entries)
+            context.append_entries(entries)
 
-    def _start_retention_timer(self, turn: EventContext) -> None:
-        at = turn.now + turn.config.retention_check_interval
-        turn.commands.append(StartGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION), at))
+    def _start_retention_timer(self, context: EventContext) -> None:
+        at = context.now + context.config.retention_check_interval
+        context.commands.append(
+            events.StartGroupTimer(events.GroupTimerKey(events.GroupTimerKind.RETENTION), at)
+        )
 
     # whose groups they are
 
-    def _start_serving(self, turn: EventContext) -> None:
-        """Starts serving after the journal is loaded. All sessions restart, because no
-        heartbeats could arrive meanwhile.
-        """
+    def _start_serving(self, context: EventContext) -> None:
+        """All sessions restart: no heartbeat could arrive while the journal was loaded."""
         self._unavailable_code = Code.NONE
         for group in self._groups.values():
+            context.add_note(group, GroupLoaded(len(group.members)))
             for member in group.members.values():
-                turn.restart_session_timer(group, member)
-            if len(group.members) > turn.config.max_size:
-                reason = f"loaded with more than {turn.config.max_size} members"
-                classic.start_rebalance(turn, group, reason)
-        self._start_retention_timer(turn)
+                context.restart_session_timer(group, member)
+            if len(group.members) > context.config.max_size:
+                classic.start_rebalance(context, group, LoadedAboveMaxSize(context.config.max_size))
+        self._start_retention_timer(context)
         missed, self._deleted_topics = self._deleted_topics, []
         for event in missed:
-            self._handle_topics_deleted(turn, event)
+            self._handle_topics_deleted(context, event)
 
-    def _stop_serving(self, turn: EventContext, code: Code) -> None:
-        """Stops serving: the groups are loaded again, or another coordinator has them.
-        Waiting requests get the code.
-        """
+    def _stop_serving(self, context: EventContext, code: Code) -> None:
+        """All groups end here, and waiting requests get the code."""
         self._unavailable_code = code
         in_flight, self._in_flight = self._in_flight, {}
-        lanes, self._append_queues = self._append_queues, {}
+        append_queues, self._append_queues = self._append_queues, {}
         for appended in in_flight.values():
-            appended.callback(turn, code)
+            appended.callback(context, code)
         for group in self._groups.values():
             for member in group.members.values():
-                turn.respond_to_join(
+                context.respond_to_join(
                     group, member, JoinGroupResult(code=code, member_id=member.member_id)
                 )
-                turn.respond_to_sync(member, SyncGroupResult(code=code))
-            turn.stop_group_timers(group)
-            group.transition_to(GroupState.DEAD, turn.now)
+                context.respond_to_sync(member, SyncGroupResult(code=code))
+            context.stop_group_timers(group)
+            group.transition_to(GroupState.DEAD, context.now)
         self._groups.clear()
-        for lane in lanes.values():
-            for _, run in lane.queue:
-                run(turn)
-        turn.appends.clear()
+        for append_queue in append_queues.values():
+            for _, run in append_queue.queue:
+                run(context)
+        context.appends.clear()
         self._expired_timers.clear()
-        turn.commands.append(StopGroupTimer(GroupTimerKey(GroupTimerKind.RETENTION)))
+        context.commands.append(
+            events.StopGroupTimer(events.GroupTimerKey(events.GroupTimerKind.RETENTION))
+        )
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
@@ -595,9 +564,11 @@ class Coordinator:
             if isinstance(one.entries[0], OffsetCommitEntry)
         )
         changing = {one.group for one in self._in_flight.values()} - commits.keys()
-        for name, lane in self._append_queues.items():
-            assert not lane.is_idle
-            assert lane.commits_in_flight == commits[name]
-            assert lane.change_in_flight or name not in changing
-            assert not lane.queue or not lane.may_run(lane.queue[0][0]), "nothing is waited for"
+        for name, append_queue in self._append_queues.items():
+            assert not append_queue.is_idle
+            assert append_queue.commits_in_flight == commits[name]
+            assert append_queue.change_in_flight or name not in changing
+            assert not append_queue.queue or not append_queue.may_run(append_queue.queue[0][0]), (
+                "nothing is waited for"
+            )
         assert self._append_queues.keys() >= {one.group for one in self._in_flight.values()}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from rota.engine.coordinator.notes import GroupChange, GroupNote
 from rota.engine.coordinator.state import ClassicGroup, ClassicGroupMember
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry
@@ -19,8 +20,6 @@ from rota.errors import Code
 
 
 class GroupTimerKind(enum.Enum):
-    """What a timer is for."""
-
     #: A member, or an id that was given out, has been silent.
     SESSION = "session"
     #: The join phase has lasted long enough.
@@ -41,9 +40,7 @@ class GroupTimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A request came in. The coordinator responds with a :class:`SendResponse` with the same
-    token.
-    """
+    """The coordinator responds with a :class:`SendResponse` with the same token."""
 
     token: int
     request: GroupRequest
@@ -58,14 +55,14 @@ class GroupTimerFired:
 
 @dataclass(frozen=True, slots=True)
 class AppendSucceeded:
-    """The entries of an :class:`Append` are in the journal."""
+    """The entries of an :class:`AppendEntries` are in the journal."""
 
     append_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """None of the entries of an :class:`Append` are in the journal, nor will they be."""
+    """None of the entries of an :class:`AppendEntries` are in the journal, nor will they be."""
 
     append_id: int
     code: Code
@@ -115,7 +112,7 @@ class SendResponse:
 
 @dataclass(frozen=True, slots=True)
 class StartGroupTimer:
-    """Send :class:`TimerFired` at this time; a timer with this key that runs is moved."""
+    """Send :class:`GroupTimerFired` at this time; a running timer with this key is moved."""
 
     key: GroupTimerKey
     due_at: int
@@ -130,48 +127,10 @@ class StopGroupTimer:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries:
-    """Write these entries to the journal, all or none, then send :class:`AppendSucceeded` or
-    :class:`AppendFailed`.
-    """
+    """Write all entries or none, then send :class:`AppendSucceeded` or :class:`AppendFailed`."""
 
     append_id: int
     entries: tuple[ClassicEntry, ...]
-
-
-class Happened(enum.Enum):
-    """What a note tells of."""
-
-    #: A rebalance starts: the join phase begins.
-    PREPARING = "preparing"
-    #: The join phase is over, a new generation exists.
-    JOINED = "joined"
-    #: The leader's assignment has arrived.
-    ASSIGNED = "assigned"
-    #: The assignment is stored and handed out.
-    STABLE = "stable"
-    #: The last member is gone.
-    EMPTIED = "emptied"
-    ADDED = "added"
-    LEFT = "left"
-    #: A member was removed because its session ended.
-    SILENT = "silent"
-    #: Members were removed because they did not join in time, or did not sync in time.
-    ABSENT = "absent"
-    #: A static member came back under a new member id.
-    REPLACED = "replaced"
-    REFUSED = "refused"
-    #: The journal could not be written.
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupNote:
-    """For the log: what happened to a group, and why."""
-
-    kind: Happened
-    group: str
-    generation: int
-    text: str
 
 
 CoordinatorCommand: TypeAlias = (
@@ -182,7 +141,7 @@ CoordinatorCommand: TypeAlias = (
 AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
-def _ignore_append_result(turn: EventContext, code: Code) -> None:
+def _ignore_append_result(context: EventContext, code: Code) -> None:
     """Does nothing: the default callback of an append."""
 
 
@@ -191,89 +150,79 @@ class EventContext:
 
     __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
-    def __init__(self, config: GroupConfig, now: int, overdue: set[GroupTimerKey]) -> None:
+    def __init__(self, config: GroupConfig, now: int, expired_timers: set[GroupTimerKey]) -> None:
         self.config = config
         self.now = now
         #: Timers that have fired, but whose time is up only if nothing starts or stops them.
-        self.expired_timers = overdue
+        self.expired_timers = expired_timers
         self.commands: list[CoordinatorCommand] = []
         self.appends: list[tuple[tuple[ClassicEntry, ...], AppendCallback]] = []
 
-    def respond(self, token: int, reply: GroupResponse) -> None:
-        """Responds to a request."""
-        self.commands.append(SendResponse(token, reply))
+    def respond(self, token: int, response: GroupResponse) -> None:
+        self.commands.append(SendResponse(token, response))
 
     def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = _ignore_append_result
     ) -> None:
-        """Appends entries to the journal; ``then`` is called when the append has succeeded or
-        failed.
-        """
+        """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))
 
-    def respond_after_append(self, token: int, reply: Callable[[Code], GroupResponse]) -> None:
+    def respond_after_append(self, token: int, response: Callable[[Code], GroupResponse]) -> None:
         """Responds after the append of this event is complete, or at once if there is none."""
         if not self.appends:
-            self.respond(token, reply(Code.NONE))
+            self.respond(token, response(Code.NONE))
             return
         entries, then = self.appends.pop()
 
-        def and_answer(later: EventContext, code: Code) -> None:
+        def complete_and_respond(later: EventContext, code: Code) -> None:
             then(later, code)
-            later.respond(token, reply(code))
+            later.respond(token, response(code))
 
-        self.append_entries(entries, and_answer)
+        self.append_entries(entries, complete_and_respond)
 
     def start_timer(
         self, kind: GroupTimerKind, group: ClassicGroup, after: int, member_id: str = ""
     ) -> None:
-        """Starts or moves a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
         self.expired_timers.discard(key)
         self.commands.append(StartGroupTimer(key, self.now + after))
 
     def stop_timer(self, kind: GroupTimerKind, group: ClassicGroup, member_id: str = "") -> None:
-        """Stops a timer."""
         key = GroupTimerKey(kind, group.name, member_id)
         self.expired_timers.discard(key)
         self.commands.append(StopGroupTimer(key))
 
     def stop_group_timers(self, group: ClassicGroup) -> None:
-        """Stops every timer of a group."""
         for member_id in (*group.members, *group.pending_join_members):
             self.stop_timer(GroupTimerKind.SESSION, group, member_id)
         self.stop_timer(GroupTimerKind.JOIN, group)
         self.stop_timer(GroupTimerKind.SYNC, group)
 
-    def add_note(self, what: Happened, group: ClassicGroup, text: str) -> None:
-        """Adds a note for the log."""
-        self.commands.append(GroupNote(what, group.name, group.generation, text))
+    def add_note(self, group: ClassicGroup, change: GroupChange) -> None:
+        self.commands.append(GroupNote(group.name, group.generation, group.state, change))
 
     def restart_session_timer(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Restarts the session timer of a member."""
         self.start_timer(GroupTimerKind.SESSION, group, member.session_timeout, member.member_id)
 
     def respond_to_join(
-        self, group: ClassicGroup, member: ClassicGroupMember, reply: JoinGroupResult
+        self, group: ClassicGroup, member: ClassicGroupMember, response: JoinGroupResult
     ) -> None:
         """Responds to the member's waiting JoinGroup, if there is one."""
         token = group.take_waiting_join(member)
         if token is not None:
-            self.respond(token, reply)
+            self.respond(token, response)
 
-    def respond_to_sync(self, member: ClassicGroupMember, reply: SyncGroupResult) -> bool:
+    def respond_to_sync(self, member: ClassicGroupMember, response: SyncGroupResult) -> bool:
         """Responds to the member's waiting SyncGroup, and returns whether there was one."""
         token = member.sync_token
         if token is None:
             return False
         member.sync_token = None
-        self.respond(token, reply)
+        self.respond(token, response)
         return True
 
     def remove_member(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it can join
-        as a new member.
-        """
+        """Removes a member. Its waiting requests get UNKNOWN_MEMBER_ID, so that it joins anew."""
         unknown = Code.UNKNOWN_MEMBER_ID
         self.respond_to_join(group, member, JoinGroupResult(code=unknown))
         self.respond_to_sync(member, SyncGroupResult(code=unknown))

@@ -20,18 +20,16 @@ from rota.errors import Code
 
 
 def handle_offset_commit(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetCommit
+    context: EventContext, group: ClassicGroup | None, token: int, request: OffsetCommit
 ) -> None:
-    """Handles OffsetCommit. A commit without a generation is accepted only if the group has
-    no members.
-    """
+    """Accepts a commit without a generation only if the group has no members."""
     code = _check_commit_request(group, request)
     if code:
-        turn.respond(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
+        context.respond(token, OffsetCommitResult(codes=dict.fromkeys(request.offsets, code)))
         return
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING):
-        turn.restart_session_timer(group, group.members[request.member_id])
-    longest = turn.config.offset_metadata_max
+        context.restart_session_timer(group, group.members[request.member_id])
+    longest = context.config.offset_metadata_max
     codes: dict[TopicPartition, Code] = {}
     entries: list[OffsetCommitEntry] = []
     for partition, given in request.offsets.items():
@@ -39,11 +37,11 @@ def handle_offset_commit(
             codes[partition] = Code.OFFSET_METADATA_TOO_LARGE
         else:
             codes[partition] = Code.NONE
-            entries.append(_make_offset_entry(turn.now, request, partition, given))
+            entries.append(_make_offset_entry(context.now, request, partition, given))
     if not entries:
-        turn.respond(token, OffsetCommitResult(codes=codes))
+        context.respond(token, OffsetCommitResult(codes=codes))
         return
-    turn.append_entries(
+    context.append_entries(
         tuple(entries),
         lambda later, failed: later.respond(
             token, OffsetCommitResult(codes=_add_append_error(codes, failed))
@@ -105,14 +103,14 @@ def _make_offset_entry(
 
 
 def handle_offset_fetch(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetFetch
+    context: EventContext, group: ClassicGroup | None, token: int, request: OffsetFetch
 ) -> None:
     """Handles OffsetFetch. A group that does not exist has no offsets, as in Kafka."""
     kept: Mapping[TopicPartition, OffsetCommitEntry] = {} if group is None else group.offsets
     asked = sorted(kept) if request.partitions is None else request.partitions
     ids = request.topic_ids
     found = {tp: _make_fetched_offset(kept.get(tp), ids.get(tp.topic)) for tp in asked}
-    turn.respond(token, OffsetFetchResult(offsets=found))
+    context.respond(token, OffsetFetchResult(offsets=found))
 
 
 def _make_fetched_offset(
@@ -130,14 +128,14 @@ def _make_fetched_offset(
 
 
 def handle_offset_delete(
-    turn: EventContext, group: ClassicGroup | None, token: int, request: OffsetDelete
+    context: EventContext, group: ClassicGroup | None, token: int, request: OffsetDelete
 ) -> None:
     """Handles OffsetDelete. Offsets of topics that a member reads are not deleted."""
     if group is None:
-        turn.respond(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
+        context.respond(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
         return
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        turn.respond(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
+        context.respond(token, OffsetDeleteResult(code=Code.NON_EMPTY_GROUP))
         return
     taken = Code.GROUP_SUBSCRIBED_TO_TOPIC
     codes = {
@@ -145,8 +143,8 @@ def handle_offset_delete(
         for tp in request.partitions
     }
     gone = [tp for tp, code in codes.items() if not code and tp in group.offsets]
-    append_tombstones(turn, group, gone)
-    turn.respond_after_append(
+    append_tombstones(context, group, gone)
+    context.respond_after_append(
         token,
         lambda code: (
             OffsetDeleteResult(code=translate_append_error(code))
@@ -157,18 +155,16 @@ def handle_offset_delete(
 
 
 def append_tombstones(
-    turn: EventContext, group: ClassicGroup, partitions: Iterable[TopicPartition]
+    context: EventContext, group: ClassicGroup, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Appends tombstones for these offsets."""
     entries = make_tombstones(group, partitions)
     if entries:
-        turn.append_entries(entries)
+        context.append_entries(entries)
 
 
 def make_tombstones(
     group: ClassicGroup, partitions: Iterable[TopicPartition]
 ) -> tuple[OffsetCommitTombstone, ...]:
-    """Returns tombstones for these offsets."""
     return tuple(
         OffsetCommitTombstone(group=group.name, topic=tp.topic, partition=tp.partition)
         for tp in sorted(partitions)
@@ -178,9 +174,7 @@ def make_tombstones(
 def find_offsets_of_deleted_topics(
     group: ClassicGroup, topics: Iterable[tuple[str, bytes | None]]
 ) -> Iterator[TopicPartition]:
-    """Yields the partitions of deleted topics. A topic recreated under the same name, with
-    another id, keeps its offsets.
-    """
+    """Yields offsets of deleted topics. A topic with the same name and another id keeps its own."""
     gone: dict[str, set[bytes | None]] = {}
     for topic, topic_id in topics:
         gone.setdefault(topic, set()).add(normalize_topic_id(topic_id))

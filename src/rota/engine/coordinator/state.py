@@ -12,42 +12,10 @@ coordinator, is *dead*.
 The join phase exists in memory only, and a restart forgets it. A restart keeps what the journal
 holds: the last generation that became stable or empty, and the offsets.
 
-What each request does in each state
-====================================
-
-First the sender is checked: an unknown member id gets UNKNOWN_MEMBER_ID, the id of a static member
-that was replaced FENCED_INSTANCE_ID, another generation ILLEGAL_GENERATION.
-
-Empty
-    JoinGroup adds the member; the group prepares a rebalance. (From version 4 on, a dynamic member
-    without an id gets MEMBER_ID_REQUIRED first, in every state.) SyncGroup and Heartbeat get
-    UNKNOWN_MEMBER_ID. OffsetCommit is accepted without a generation. DeleteGroups deletes the
-    group.
-
-PreparingRebalance
-    JoinGroup waits for the end of the join phase. SyncGroup gets REBALANCE_IN_PROGRESS. Heartbeat
-    keeps the session alive and gets REBALANCE_IN_PROGRESS. LeaveGroup removes the member; the join
-    phase ends if all others have joined. OffsetCommit is accepted. DeleteGroups gets
-    NON_EMPTY_GROUP, as in the next two states.
-
-CompletingRebalance
-    JoinGroup of a new member, of a static member that comes back, or with other metadata starts the
-    rebalance again; else it gets the current generation once more. SyncGroup waits for the leader's
-    assignment; the leader's own is stored in the journal. Heartbeat succeeds. LeaveGroup starts the
-    rebalance again. OffsetCommit gets REBALANCE_IN_PROGRESS.
-
-Stable
-    JoinGroup of a new member, with other metadata, or of the leader prepares a rebalance; else it
-    gets the current generation. A static member that comes back without a member id takes its old
-    place, without a rebalance if the strategy stays the same. SyncGroup gets the assignment.
-    Heartbeat succeeds. LeaveGroup prepares a rebalance. OffsetCommit is accepted.
-
-Dead
-    The coordinator has no such group any more.
-
-``GROUP_TRANSITIONS`` is the only list of legal transitions. :meth:`ClassicGroup.transition_to` is
-the only place that changes the state of a running group, the diagram in the documentation is drawn
-from the table, and the simulation checks that no group takes any other way.
+``GROUP_TRANSITIONS`` lists the legal transitions: :meth:`ClassicGroup.transition_to` makes no
+other, and nothing else changes the state of a running group. ``GROUP_OUTCOMES`` says what each
+request and each timer does in each state. A test drives the coordinator into every cell, and
+docs/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -55,6 +23,8 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rota.engine.formats import consumer_protocol
 from rota.engine.model.journal_entry import (
@@ -79,24 +49,150 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
 
 
+_EMPTY, _PREPARING, _COMPLETING, _STABLE, _DEAD = GroupState
+
 GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
-    (GroupState.EMPTY, GroupState.PREPARING): "a first member joins",
-    (
-        GroupState.STABLE,
-        GroupState.PREPARING,
-    ): "a member joins, leaves, is silent or has other topics",
-    (
-        GroupState.COMPLETING,
-        GroupState.PREPARING,
-    ): "a member joins, leaves, is silent; or storing fails",
-    (GroupState.PREPARING, GroupState.COMPLETING): "all have joined, or time is up",
-    (GroupState.PREPARING, GroupState.EMPTY): "nobody is left",
-    (GroupState.COMPLETING, GroupState.STABLE): "the leader's assignment is in the journal",
-    (GroupState.EMPTY, GroupState.DEAD): "deleted, expired or moved away",
-    (GroupState.PREPARING, GroupState.DEAD): "moved away",
-    (GroupState.COMPLETING, GroupState.DEAD): "moved away",
-    (GroupState.STABLE, GroupState.DEAD): "moved away",
+    (_EMPTY, _PREPARING): "a first member joins",
+    (_STABLE, _PREPARING): "a member joins, leaves, times out or has other topics",
+    (_COMPLETING, _PREPARING): "a member joins, leaves or times out, or the append fails",
+    (_PREPARING, _COMPLETING): "all members have joined, or the rebalance timeout is over",
+    (_PREPARING, _EMPTY): "no member is left",
+    (_COMPLETING, _STABLE): "the leader's assignment is in the journal",
+    (_EMPTY, _DEAD): "deleted, expired, or moved to another coordinator",
+    (_PREPARING, _DEAD): "moved to another coordinator",
+    (_COMPLETING, _DEAD): "moved to another coordinator",
+    (_STABLE, _DEAD): "moved to another coordinator",
 }
+
+
+class GroupTrigger(enum.Enum):
+    """A request or timer, as a row of ``GROUP_OUTCOMES``."""
+
+    JOIN_NEW = "JoinGroup without a member id"
+    JOIN_ASSIGNED_ID = "JoinGroup with the id of a MEMBER_ID_REQUIRED"
+    JOIN_STATIC = "JoinGroup of a new static member"
+    JOIN_STATIC_BACK = "JoinGroup of a static member that comes back without its member id"
+    JOIN_FOLLOWER = "JoinGroup of a follower, nothing changed"
+    JOIN_LEADER = "JoinGroup of the leader, nothing changed"
+    JOIN_CHANGED = "JoinGroup of a member with other topics or strategies"
+    JOIN_MISMATCH = "JoinGroup without a strategy that all members support"
+    JOIN_FULL = "JoinGroup of a new member, group.max.size members"
+    SYNC_LEADER = "SyncGroup of the leader"
+    SYNC_FOLLOWER = "SyncGroup of a follower"
+    SYNC_OLD = "SyncGroup of another generation"
+    HEARTBEAT = "Heartbeat"
+    HEARTBEAT_OLD = "Heartbeat of another generation"
+    HEARTBEAT_FENCED = "Heartbeat of a static member that was replaced"
+    LEAVE = "LeaveGroup, other members remain"
+    LEAVE_LAST = "LeaveGroup of the last member"
+    COMMIT = "OffsetCommit of a member"
+    COMMIT_SIMPLE = "OffsetCommit without a generation"
+    OFFSET_FETCH = "OffsetFetch"
+    OFFSET_DELETE = "OffsetDelete of a subscribed topic"
+    DESCRIBE = "DescribeGroups"
+    DELETE = "DeleteGroups"
+    APPEND_FAILED = "the journal refuses the entry of a request"
+    SESSION_TIMEOUT = "the session of a member expires"
+    SESSION_TIMEOUT_ID = "the session of an id expires that no member joined with"
+    INITIAL_DELAY = "the initial delay ends, and new members joined during it"
+    JOIN_TIMEOUT = "the rebalance timeout ends the join phase"
+    JOIN_TIMEOUT_NOBODY = "the rebalance timeout ends the join phase, and no member joined"
+    SYNC_TIMEOUT = "the rebalance timeout ends the sync phase"
+    RETENTION = "the offsets expire"
+    UNLOADED = "the journal moves to another coordinator"
+
+
+class GroupOutcome(NamedTuple):
+    #: The error code of the response; None if no response is sent now.
+    code: Code | None
+    #: None if the state stays.
+    next_state: GroupState | None = None
+    effect: str = ""
+
+
+def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
+    on, cell = GroupTrigger, GroupOutcome
+    ok = cell(Code.NONE)
+    ignored = cell(None)
+    unknown = cell(Code.UNKNOWN_MEMBER_ID)
+    no_group = cell(Code.GROUP_ID_NOT_FOUND)
+    new_id = cell(Code.MEMBER_ID_REQUIRED, effect="gets a member id")
+    first_id = cell(Code.MEMBER_ID_REQUIRED, _EMPTY, "creates the group and gets a member id")
+    waits = cell(None, effect="waits for the end of the join phase")
+    starts = cell(None, _PREPARING, "starts a rebalance and waits")
+    again = cell(Code.NONE, effect="gets the current generation again")
+    takes_over = cell(Code.NONE, effect="gets the old assignment, if the strategy stays")
+    mismatch = cell(Code.INCONSISTENT_GROUP_PROTOCOL)
+    full = cell(Code.GROUP_MAX_SIZE_REACHED)
+    rebalancing = cell(Code.REBALANCE_IN_PROGRESS)
+    stores = cell(Code.NONE, _STABLE, "stores the assignment; waiting SyncGroups get theirs")
+    waits_sync = cell(None, effect="waits for the leader's assignment")
+    assigned = cell(Code.NONE, effect="gets its assignment")
+    illegal = cell(Code.ILLEGAL_GENERATION)
+    fenced = cell(Code.FENCED_INSTANCE_ID)
+    leaves = cell(Code.NONE, effect="ends the join phase if all others have joined")
+    left = cell(Code.NONE, _PREPARING, "starts a rebalance")
+    emptied = cell(Code.NONE, _EMPTY)
+    created = cell(Code.NONE, _EMPTY, "creates the group")
+    subscribed = cell(Code.GROUP_SUBSCRIBED_TO_TOPIC)
+    deleted = cell(Code.NONE, _DEAD, "deletes the offsets too")
+    not_empty = cell(Code.NON_EMPTY_GROUP)
+    failed = cell(Code.COORDINATOR_NOT_AVAILABLE)
+    failed_sync = cell(Code.COORDINATOR_NOT_AVAILABLE, _PREPARING, "for all waiting SyncGroups")
+    removed = cell(None, _PREPARING, "removes the member and starts a rebalance")
+    removed_early = cell(None, effect="removes the member, unless its JoinGroup waits")
+    forgets = cell(None, effect="forgets the id")
+    forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
+    extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
+    ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
+    ends_empty = cell(None, _EMPTY, "removes all dynamic members; static members stay")
+    ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
+    expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
+    expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")
+    moved = cell(None, _DEAD)
+    moved_waiting = cell(Code.NOT_COORDINATOR, _DEAD, "for all waiting requests")
+    rows = {
+        on.JOIN_NEW: (new_id, new_id, new_id, new_id, first_id),
+        on.JOIN_ASSIGNED_ID: (starts, waits, starts, starts, unknown),
+        on.JOIN_STATIC: (starts, waits, starts, starts, starts),
+        on.JOIN_STATIC_BACK: (starts, waits, starts, takes_over, starts),
+        on.JOIN_FOLLOWER: (unknown, waits, again, again, unknown),
+        on.JOIN_LEADER: (unknown, waits, again, starts, unknown),
+        on.JOIN_CHANGED: (unknown, waits, starts, starts, unknown),
+        on.JOIN_MISMATCH: (new_id, mismatch, mismatch, mismatch, first_id),
+        on.JOIN_FULL: (new_id, full, full, full, first_id),
+        on.SYNC_LEADER: (unknown, rebalancing, stores, assigned, unknown),
+        on.SYNC_FOLLOWER: (unknown, rebalancing, waits_sync, assigned, unknown),
+        on.SYNC_OLD: (unknown, illegal, illegal, illegal, unknown),
+        on.HEARTBEAT: (unknown, rebalancing, ok, ok, unknown),
+        on.HEARTBEAT_OLD: (unknown, illegal, illegal, illegal, unknown),
+        on.HEARTBEAT_FENCED: (unknown, fenced, fenced, fenced, unknown),
+        on.LEAVE: (unknown, leaves, left, left, unknown),
+        on.LEAVE_LAST: (unknown, emptied, emptied, emptied, unknown),
+        on.COMMIT: (unknown, ok, rebalancing, ok, no_group),
+        on.COMMIT_SIMPLE: (ok, unknown, unknown, unknown, created),
+        on.OFFSET_FETCH: (ok, ok, ok, ok, ok),
+        on.OFFSET_DELETE: (ok, subscribed, subscribed, subscribed, no_group),
+        on.DESCRIBE: (ok, ok, ok, ok, no_group),
+        on.DELETE: (deleted, not_empty, not_empty, not_empty, no_group),
+        on.APPEND_FAILED: (failed, failed, failed_sync, failed, failed),
+        on.SESSION_TIMEOUT: (ignored, removed_early, removed, removed, ignored),
+        on.SESSION_TIMEOUT_ID: (forgets, forgets_last, forgets, forgets, ignored),
+        on.INITIAL_DELAY: (ignored, extends, ignored, ignored, ignored),
+        on.JOIN_TIMEOUT: (ignored, ends_join, ignored, ignored, ignored),
+        on.JOIN_TIMEOUT_NOBODY: (ignored, ends_empty, ignored, ignored, ignored),
+        on.SYNC_TIMEOUT: (ignored, ignored, ends_sync, ends_sync, ignored),
+        on.RETENTION: (expires, ignored, ignored, expires_some, ignored),
+        on.UNLOADED: (moved, moved_waiting, moved_waiting, moved, ignored),
+    }
+    return {
+        (state, trigger): outcome
+        for trigger, row in rows.items()
+        for state, outcome in zip(GroupState, row, strict=True)
+    }
+
+
+GROUP_OUTCOMES = _make_outcomes()
 
 
 def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
@@ -152,9 +248,7 @@ class ClassicGroupMember:
     def from_entry_member(
         cls, saved: GroupMetadataMember, entry: GroupMetadataEntry
     ) -> ClassicGroupMember:
-        """Restores a member from the journal, which keeps only the metadata of the selected
-        strategy.
-        """
+        """Restores a member. The journal has only the metadata of the selected strategy."""
         timeout = saved.rebalance_timeout
         protocols = (JoinGroupProtocol(entry.protocol or "", saved.subscription),)
         request = JoinGroup(
@@ -172,20 +266,15 @@ class ClassicGroupMember:
 
     @property
     def is_waiting_for_response(self) -> bool:
-        """Whether the member waits for a response, so that it cannot be expected to send
-        heartbeats.
-        """
+        """Whether the member waits for a response, and so sends no heartbeats."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     @property
     def strategies(self) -> frozenset[str]:
-        """The strategies it supports. A strategy listed twice counts once. (In Kafka such a
-        group is stuck.)
-        """
+        """The supported strategies, each once. (In Kafka, one listed twice blocks the group.)"""
         return frozenset(name for name, _ in self.protocols)
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """Returns the metadata that the member sent for a strategy."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
@@ -202,62 +291,40 @@ class ClassicGroupMember:
         )
 
     def update(self, request: JoinGroup) -> None:
-        """Takes protocols and timeouts from a new JoinGroup."""
         self.protocols = request.protocols
         self.session_timeout = request.session_timeout
         self.rebalance_timeout = request.rebalance_timeout
 
 
+@dataclass(slots=True, eq=False)
 class ClassicGroup:
     """A classic group. ``members`` is in the order in which the members joined."""
 
-    __slots__ = (
-        "_supporters_by_protocol",
-        "generation",
-        "group_instance_ids",
-        "initial_delay_remaining",
-        "leader",
-        "members",
-        "name",
-        "new_member_added",
-        "offsets",
-        "pending_join_members",
-        "pending_sync_members",
-        "previous_state",
-        "protocol",
-        "protocol_type",
-        "state",
-        "state_timestamp",
-        "subscribed_topics",
-        "waiting_join_count",
-    )
-
-    def __init__(self, name: str, timestamp: int = NO_TIMESTAMP) -> None:
-        self.name = name
-        self.state = GroupState.EMPTY
-        self.previous_state = GroupState.DEAD
-        #: When it came into its state.
-        self.state_timestamp = timestamp
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, ClassicGroupMember] = {}
-        #: The member id of each static id.
-        self.group_instance_ids: dict[str, str] = {}
-        #: Ids given out to members that have not joined with them yet, in order.
-        self.pending_join_members: dict[str, None] = {}
-        #: Members that have not sent their sync in this generation, in order.
-        self.pending_sync_members: dict[str, None] = {}
-        #: How many members' joins wait for the end of the join phase.
-        self.waiting_join_count = 0
-        #: Somebody came during the initial delay, so it may be extended.
-        self.new_member_added = False
-        self.initial_delay_remaining = 0
-        #: The topics of all members; None where they cannot be told.
-        self.subscribed_topics: frozenset[str] | None = None
-        self.offsets: dict[TopicPartition, OffsetCommitEntry] = {}
-        self._supporters_by_protocol: Counter[str] = Counter()
+    name: str
+    #: When the group came into its state.
+    state_timestamp: int = NO_TIMESTAMP
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict)
+    #: The member id of each static member.
+    group_instance_ids: dict[str, str] = field(default_factory=dict)
+    #: Ids that were sent to members that have not joined with them yet, in order.
+    pending_join_members: dict[str, None] = field(default_factory=dict)
+    #: Members that have not sent SyncGroup in this generation, in order.
+    pending_sync_members: dict[str, None] = field(default_factory=dict)
+    #: The number of JoinGroups that wait for the end of the join phase.
+    waiting_join_count: int = 0
+    #: A member joined during the initial delay, so the delay may be extended.
+    new_member_added: bool = False
+    initial_delay_remaining: int = 0
+    #: The topics of all members; None if a subscription cannot be decoded.
+    subscribed_topics: frozenset[str] | None = None
+    offsets: dict[TopicPartition, OffsetCommitEntry] = field(default_factory=dict)
+    _supporters_by_protocol: Counter[str] = field(default_factory=Counter)
 
     def transition_to(self, state: GroupState, now: int) -> None:
         """Changes the state. Nothing else changes the state of a running group."""
@@ -267,7 +334,7 @@ class ClassicGroup:
         self.state = state
         self.state_timestamp = now
 
-    # who is in it
+    # members
 
     @property
     def is_initial_rebalance(self) -> bool:
@@ -285,9 +352,7 @@ class ClassicGroup:
         return max((member.rebalance_timeout for member in self.members.values()), default=0)
 
     def add_member(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
-        """Adds a member whose JoinGroup waits. The first member sets the protocol type of the
-        group.
-        """
+        """Adds a member whose JoinGroup waits. The first member sets the protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -305,9 +370,7 @@ class ClassicGroup:
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the member's waiting JoinGroup, or None if none
-        waits.
-        """
+        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1
@@ -315,7 +378,6 @@ class ClassicGroup:
         return token
 
     def update_member(self, member: ClassicGroupMember, request: JoinGroup) -> None:
-        """Updates a member from a new JoinGroup."""
         self._remove_supporter(member)
         member.update(request)
         self._supporters_by_protocol.update(member.strategies)
@@ -332,9 +394,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static_member(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
-        """Replaces a static member by its new process, under a new member id, at the same
-        place in the order.
-        """
+        """Replaces a static member by its new process, at the same place in the order."""
         self.take_waiting_join(old)
         self._remove_supporter(old)
         self._supporters_by_protocol.update(new.strategies)
@@ -355,9 +415,7 @@ class ClassicGroup:
         return known
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Code:
-        """Returns NONE if the request comes from a current member, else UNKNOWN_MEMBER_ID or
-        FENCED_INSTANCE_ID.
-        """
+        """Returns NONE for a current member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if group_instance_id is not None:
             holder = self.group_instance_ids.get(group_instance_id)
             if holder is None:
@@ -367,16 +425,14 @@ class ClassicGroup:
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
     def elect_joined_leader(self) -> bool:
-        """Elects a leader that has joined, if the current one has not. Returns whether any
-        member has joined.
-        """
+        """Elects a leader that has joined. Returns whether any member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_token is None:
             joined = (key for key, member in self.members.items() if member.join_token is not None)
             self.leader = next(joined, self.leader)
         return self.waiting_join_count > 0
 
-    # what strategy it uses
+    # the strategy
 
     def _remove_supporter(self, member: ClassicGroupMember) -> None:
         """Stops counting the member's strategies, and drops strategies that no member supports."""
@@ -385,7 +441,6 @@ class ClassicGroup:
 
     @property
     def common_strategies(self) -> list[str]:
-        """The strategies that all members support, sorted."""
         return sorted(
             name
             for name, count in self._supporters_by_protocol.items()
@@ -393,9 +448,7 @@ class ClassicGroup:
         )
 
     def accepts(self, protocol_type: str, protocols: tuple[JoinGroupProtocol, ...]) -> bool:
-        """Whether one of these strategies is supported by all members, and the protocol type
-        is the group's.
-        """
+        """Whether all members support one of these strategies, and the protocol type fits."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         everybody = len(self.members)
@@ -406,18 +459,14 @@ class ClassicGroup:
     def select_strategy(
         self, instead: tuple[ClassicGroupMember, ClassicGroupMember] | None = None
     ) -> str:
-        """Selects the strategy of the next generation; ``instead`` replaces an old member by
-        a new one for this.
-        """
+        """Selects the next strategy; ``instead`` is an old member and the one that replaces it."""
         old, new = instead or (None, None)
         members = [new if new and m is old else m for m in self.members.values()]
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
     def start_next_generation(self, now: int) -> None:
-        """Ends the join phase: starts the next generation, or empties the group if it has no
-        members.
-        """
+        """Starts the next generation, or empties a group without members."""
         self.generation = 0 if self.generation == MAX_GENERATION else self.generation + 1
         self.protocol = self.select_strategy() if self.members else None
         self.subscribed_topics = self._find_subscribed_topics()
@@ -438,14 +487,12 @@ class ClassicGroup:
         return frozenset(topics)
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether a member reads this topic. If the subscriptions cannot be read, True for
-        consumer groups.
-        """
+        """Whether a member reads this topic; True if a subscription cannot be decoded."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    # what the journal says of it
+    # the journal
 
     def to_entry(self, assignments: dict[str, bytes]) -> GroupMetadataEntry:
         """Returns the generation as a journal entry, with these assignments."""
@@ -493,7 +540,6 @@ class ClassicGroup:
         return group
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Returns all members, for the leader."""
         return tuple(
             JoinedMember(
                 member_id=member.member_id,

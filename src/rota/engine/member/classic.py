@@ -34,6 +34,7 @@ from rota.engine.member.state import (
     MemberIdentity,
     MemberSession,
     MemberState,
+    describe_refusal,
     format_code,
     make_fatal_error,
 )
@@ -56,6 +57,7 @@ from rota.engine.model.request import (
 from rota.engine.model.response import (
     DescribedGroup,
     DescribeGroupsResult,
+    JoinedMember,
     JoinGroupResult,
     SyncGroupResult,
 )
@@ -87,8 +89,6 @@ class PendingAssignment:
 
 @dataclass(frozen=True, slots=True)
 class RunningAssignment:
-    """The strategy is running."""
-
     number: int
     strategy: str
     #: When the group began to wait for it.
@@ -101,17 +101,17 @@ class Joiner:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         assignors: Sequence[Assignor],
         report: ErrorReporter,
     ) -> None:
         self.session = session
-        self.subscription = watch
+        self.subscription = subscription
         self.assignors = {assignor.name: assignor for assignor in assignors}
         self.report_error = report
         #: The assignment that a poll will put into effect.
         self.received_assignment: bytes | None = None
-        #: Refused for good: not tried again before the application has heard of it.
+        #: A fatal error: no retry before a poll has raised it.
         self.is_halted = False
         self._pending_assignment: PendingAssignment | None = None
         self._running_assignment: RunningAssignment | None = None
@@ -120,7 +120,7 @@ class Joiner:
 
     @property
     def is_pending(self) -> bool:
-        """A join or sync is under way, or about to be sent."""
+        """Whether JoinGroup or SyncGroup is in flight, or about to be sent."""
         leads = self._pending_assignment is not None or self._running_assignment is not None
         asks = self._describe_request_id is not None
         return leads or asks or self.session.rebalance_request_id is not None
@@ -128,7 +128,7 @@ class Joiner:
     # Joining
 
     def send_join(self, owned: Sequence[TopicPartition], reason: str) -> None:
-        """Joins, or joins again, with what is owned now."""
+        """Sends JoinGroup with the partitions that the member owns now."""
         session, config = self.session, self.session.config
         try:
             protocols = self._protocols(owned)
@@ -171,27 +171,28 @@ class Joiner:
                 raise StrategyFailed(f"strategy {name!r} gave no user data: {error!r}") from error
         return tuple(found)
 
-    def handle_join_response(self, reply: JoinGroupResult) -> None:
-        """The join that is waited for is answered."""
-        session, code = self.session, reply.code
+    def handle_join_response(self, response: JoinGroupResult) -> None:
+        session, code = self.session, response.code
         session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._enter_generation(reply)
-            case Code.MEMBER_ID_REQUIRED if reply.member_id:
-                # KIP-394: the id comes first, so that a lost reply does not leave a ghost behind
-                session.identity = MemberIdentity(member_id=reply.member_id)
-                session.request_rejoin("the member has been given its id")
+                self._enter_generation(response)
+            case Code.MEMBER_ID_REQUIRED if response.member_id:
+                # KIP-394: the id comes first, so that a lost response leaves no dead member
+                session.identity = MemberIdentity(member_id=response.member_id)
+                session.request_rejoin(
+                    f"need to re-join with the given member-id: {response.member_id}"
+                )
             case Code.UNKNOWN_MEMBER_ID:
-                session.reset_generation(f"join refused with {format_code(code)}")
+                session.reset_generation(describe_refusal("JOIN_GROUP", code))
             case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin(f"join refused with {format_code(code)}")
+                session.request_rejoin(describe_refusal("JOIN_GROUP", code))
             case (
                 Code.COORDINATOR_LOAD_IN_PROGRESS
                 | Code.COORDINATOR_NOT_AVAILABLE
                 | Code.NOT_COORDINATOR
             ):
-                self._try_later("join", code)
+                self._try_later("JOIN_GROUP", code)
             case Code.FENCED_INSTANCE_ID:
                 session.fence("join refused")
             case Code.INCONSISTENT_GROUP_PROTOCOL:
@@ -199,13 +200,13 @@ class Joiner:
             case _:
                 self._stop_with_error(self._make_error("join", code))
 
-    def _enter_generation(self, reply: JoinGroupResult) -> None:
-        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+    def _enter_generation(self, response: JoinGroupResult) -> None:
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
             self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
             )
             return
-        if reply.generation < 0 or not reply.member_id:
+        if response.generation < 0 or not response.member_id:
             self._stop_with_error(
                 self._make_error("join without an id or generation", Code.UNKNOWN)
             )
@@ -213,26 +214,24 @@ class Joiner:
         session = self.session
         session.reset_backoff()
         session.enter_generation(
-            MemberIdentity(reply.generation, reply.member_id, reply.protocol or "")
+            MemberIdentity(response.generation, response.member_id, response.protocol or "")
         )
-        session.commands.add(MemberNote(f"{_describe_join(reply)} ({session.rejoin_reason})"))
-        assignor = self.assignors.get(reply.protocol or "")
+        why = f" ({session.rejoin_reason})" if session.rejoin_reason else ""
+        session.commands.add(MemberNote(f"{_describe_join(response)}{why}"))
+        assignor = self.assignors.get(response.protocol or "")
         if assignor is None:
-            error = self._make_protocol_error(f"it elected {reply.protocol!r}")
+            error = self._make_protocol_error(f"it elected {response.protocol!r}")
             self.leave_with_error(error, "an unknown strategy was elected")
-        elif reply.leader == reply.member_id:
-            self._start_leading(assignor, reply)
+        elif response.leader == response.member_id:
+            self._start_leading(assignor, response)
         else:
             self._send_sync(())
 
     # Leading
 
-    def _start_leading(self, assignor: Assignor, reply: JoinGroupResult) -> None:
-        listed = [
-            MemberMetadata(m.member_id, m.group_instance_id, m.metadata) for m in reply.members
-        ]
+    def _start_leading(self, assignor: Assignor, response: JoinGroupResult) -> None:
         try:
-            group, notes = decode_subscriptions(listed)
+            group, notes = decode_subscriptions(response.members)
         except RotaError as error:
             self.leave_with_error(error, "the group could not be read")
             return
@@ -241,43 +240,43 @@ class Joiner:
         )
         now = self.session.commands.now
         self._pending_assignment = PendingAssignment(
-            assignor, group, tuple(notes), reply.skip_assignment, now
+            assignor, group, tuple(notes), response.skip_assignment, now
         )
         self.request_assignment_if_ready()
 
     def request_assignment_if_ready(self) -> None:
         """Starts the strategy for the whole group, once the metadata of its topics is known."""
-        election = self._pending_assignment
-        if election is None or not self.subscription.is_metadata_fresh:
+        pending = self._pending_assignment
+        if pending is None or not self.subscription.is_metadata_fresh:
             return
         self._pending_assignment = None
-        # of what is known now: what changes while the strategy is at work comes after it
+        # metadata that changes while the strategy runs causes the next rebalance
         self.subscription.record_assignment()
-        if election.skips:
+        if pending.skips:
             # KIP-814: a static leader is back; the assignment stays, the watch goes on
             self._send_sync(())
             return
-        assignor, outbox = election.assignor, self.session.commands
+        assignor, commands = pending.assignor, self.session.commands
         self._running_assignment = RunningAssignment(
-            outbox.next_id(), assignor.name, election.since
+            commands.next_id(), assignor.name, pending.since
         )
-        outbox.start_timer(
-            MemberTimer.ASSIGN, election.since + self.session.config.max_poll_interval
+        commands.start_timer(
+            MemberTimer.ASSIGN, pending.since + self.session.config.max_poll_interval
         )
-        outbox.add(
+        commands.add(
             ComputeAssignment(
                 self._running_assignment.number,
                 assignor,
                 self.subscription.cluster,
-                election.group,
-                election.notes,
+                pending.group,
+                pending.notes,
             )
         )
 
     def handle_assignment_computed(self, event: AssignmentComputed) -> None:
-        """The strategy is done; what it made for a generation that is over is dropped."""
-        making = self._running_assignment
-        if making is None or making.number != event.assignment_id:
+        """Sends SyncGroup. An assignment for a generation that is over is dropped."""
+        running = self._running_assignment
+        if running is None or running.number != event.assignment_id:
             return
         self._stop_assignment()
         if event.error is not None:
@@ -287,15 +286,15 @@ class Joiner:
         self._send_sync(tuple(sorted(event.assignments.items())))
 
     def handle_strategy_timeout(self) -> None:
-        """The coordinator gives up a leader that takes longer than the rebalance may."""
-        making = self._running_assignment
-        if making is None:
+        """Leaves the group: the coordinator removes a leader that takes longer."""
+        running = self._running_assignment
+        if running is None:
             return
         self._stop_assignment()
         config = self.session.config
         error = StrategyFailed(
-            f"group {config.group!r}: strategy {making.strategy!r} has made no assignment for "
-            f"{format_seconds(self.session.commands.now - making.since)}, and the group waits "
+            f"group {config.group!r}: strategy {running.strategy!r} has made no assignment for "
+            f"{format_seconds(self.session.commands.now - running.since)}, and the group waits "
             "no longer "
             f"than max.poll.interval.ms = {config.max_poll_interval}. The strategy must be "
             "faster, or max.poll.interval.ms higher"
@@ -317,7 +316,7 @@ class Joiner:
         self._stop_with_error(error)
 
     def drop_outdated_work(self) -> None:
-        """What was under way is of no more use once the member is nobody."""
+        """Drops work of a generation that is over."""
         if self.session.state is not MemberState.SYNCING:
             self._pending_assignment = None
             self._abandon_assignment()
@@ -327,12 +326,12 @@ class Joiner:
             self.received_assignment = None
 
     def _abandon_assignment(self) -> None:
-        making, session = self._running_assignment, self.session
-        if making is None:
+        running, session = self._running_assignment, self.session
+        if running is None:
             return
         self._stop_assignment()
-        time = format_seconds(session.commands.now - making.since)
-        text = f"strategy {making.strategy!r} was at work for {time}, in vain"
+        time = format_seconds(session.commands.now - running.since)
+        text = f"strategy {running.strategy!r} was at work for {time}, in vain"
         against_will = session.loss is not None and not session.loss.left
         session.commands.add(
             MemberNote(f"{text}: {session.rejoin_reason}", is_warning=against_will)
@@ -343,7 +342,7 @@ class Joiner:
     def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
         session = self.session
         if not session.coordinator_known:
-            self._try_later("sync", Code.COORDINATOR_NOT_AVAILABLE)
+            self._try_later("SYNC_GROUP", Code.COORDINATOR_NOT_AVAILABLE)
             return
         generation, member_id, protocol = session.identity
         session.rebalance_request_id = session.send(
@@ -358,83 +357,82 @@ class Joiner:
             )
         )
 
-    def handle_sync_response(self, reply: SyncGroupResult) -> None:
-        """The sync that is waited for is answered."""
-        session, code = self.session, reply.code
+    def handle_sync_response(self, response: SyncGroupResult) -> None:
+        session, code = self.session, response.code
         session.rebalance_request_id = None
         match code:
             case Code.NONE:
-                self._accept_assignment(reply)
+                self._accept_assignment(response)
             case Code.REBALANCE_IN_PROGRESS:
-                session.request_rejoin("another rebalance overtook the sync")
+                session.request_rejoin(describe_refusal("SYNC_GROUP", code))
             case Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 keep = code == Code.ILLEGAL_GENERATION
-                session.reset_generation(f"sync refused with {format_code(code)}", keep_id=keep)
+                session.reset_generation(describe_refusal("SYNC_GROUP", code), keep_id=keep)
             case (
                 Code.COORDINATOR_LOAD_IN_PROGRESS
                 | Code.COORDINATOR_NOT_AVAILABLE
                 | Code.NOT_COORDINATOR
             ):
-                self._try_later("sync", code)
+                self._try_later("SYNC_GROUP", code)
             case Code.FENCED_INSTANCE_ID:
                 session.fence("sync refused")
             case _:
                 self._stop_with_error(self._make_error("sync", code))
 
-    def _accept_assignment(self, reply: SyncGroupResult) -> None:
+    def _accept_assignment(self, response: SyncGroupResult) -> None:
         session = self.session
-        if reply.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
+        if response.protocol_type not in {None, CONSUMER_PROTOCOL_TYPE}:
             self._stop_with_error(
-                self._make_protocol_error(f"its protocol type is {reply.protocol_type!r}")
+                self._make_protocol_error(f"its protocol type is {response.protocol_type!r}")
             )
-        elif reply.protocol not in {None, session.identity.protocol}:
-            self._stop_with_error(self._make_protocol_error(f"it elected {reply.protocol!r}"))
+        elif response.protocol not in {None, session.identity.protocol}:
+            self._stop_with_error(self._make_protocol_error(f"it elected {response.protocol!r}"))
         else:
             session.reset_backoff()
             session.rejoin_reason = None
-            self.received_assignment = reply.assignment
+            self.received_assignment = response.assignment
             session.transition_to(MemberState.STABLE)
 
     # Without a common strategy
 
     def _request_description(self) -> None:
-        """The error should name the group's strategy too, which another request tells."""
+        """Asks for the group's strategy, which the error should name."""
         self.session.request_rejoin("no strategy is common to all members")
         self._describe_request_id = self.session.send(
             DescribeGroups(groups=(self.session.config.group,))
         )
 
-    def handle_describe_response(self, number: int, reply: DescribeGroupsResult | None) -> None:
-        """The group is as it says; None: there was no answer."""
+    def handle_describe_response(self, number: int, response: DescribeGroupsResult | None) -> None:
+        """``response`` is None if the broker did not respond."""
         if number != self._describe_request_id:
             return
         self._describe_request_id = None
-        found = reply.groups[0] if reply is not None and reply.groups else None
+        found = response.groups[0] if response is not None and response.groups else None
         why = "no strategy is common to this member and the group"
         self._stop_with_error(self._make_protocol_error(why, _describe_group_strategy(found)))
 
     # Failing
 
     def handle_request_refused(self, error: Exception) -> None:
-        """The join or sync that is waited for cannot be sent, now or later."""
+        """JoinGroup or SyncGroup cannot be sent, now or later."""
         self.session.rebalance_request_id = None
         self._stop_with_error(error)
 
     def handle_no_response(self) -> None:
-        """The join or sync that is waited for will not be answered."""
+        """JoinGroup or SyncGroup gets no response, and is retried."""
         self.session.rebalance_request_id = None
         self.session.request_rejoin("the coordinator did not answer")
         self.session.back_off()
 
-    def _try_later(self, what: str, code: int) -> None:
-        session = self.session
+    def _try_later(self, api: str, code: int) -> None:
+        session, why = self.session, describe_refusal(api, code)
         if code in NO_COORDINATOR_CODES:
-            session.lose_coordinator(f"{what} refused with {format_code(code)}")
-        session.request_rejoin(f"{what} refused with {format_code(code)}")
+            session.lose_coordinator(why)
+        session.request_rejoin(why)
         session.back_off()
 
     def _stop_with_error(self, error: Exception) -> None:
-        """The application must know; the next poll after that tries again."""
+        """The next poll raises the error; the poll after it joins again."""
         self.is_halted = True
         self.session.request_rejoin(type(error).__name__)
         self.report_error(error)
@@ -470,17 +468,18 @@ class Joiner:
         assert done or self.session.rejoin_reason is not None, "neither under way nor due"
 
 
-def _describe_join(reply: JoinGroupResult) -> str:
-    text = f"joined generation {reply.generation} under {reply.protocol!r} as {reply.member_id}"
-    if reply.leader != reply.member_id:
+def _describe_join(response: JoinGroupResult) -> str:
+    joined = f"joined generation {response.generation} under {response.protocol!r}"
+    text = f"{joined} as {response.member_id}"
+    if response.leader != response.member_id:
         return text
-    return f"{text}, leading {len(reply.members)} member{'s' if len(reply.members) != 1 else ''}"
+    return (
+        f"{text}, leading {len(response.members)} member{'s' if len(response.members) != 1 else ''}"
+    )
 
 
 def _describe_group_strategy(group: DescribedGroup | None) -> str:
-    """What the others have. A coordinator tells the elected strategy alone, and only while the
-    group is stable.
-    """
+    """A coordinator tells only the elected strategy, and only while the group is stable."""
     if group is None:
         return "; the broker did not say what the group's are"
     if group.protocol_type not in {"", CONSUMER_PROTOCOL_TYPE}:
@@ -495,15 +494,6 @@ def _describe_group_strategy(group: DescribedGroup | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberMetadata:
-    """A member as the coordinator names it to the leader."""
-
-    member_id: str
-    group_instance_id: str | None
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedAssignments:
     """The encoded assignments of all members, and notes for the log."""
 
@@ -512,7 +502,7 @@ class EncodedAssignments:
 
 
 def assign_members(
-    assignor: Assignor, cluster: Cluster, members: Iterable[MemberMetadata]
+    assignor: Assignor, cluster: Cluster, members: Iterable[JoinedMember]
 ) -> EncodedAssignments:
     """Decodes the subscriptions, runs the strategy, checks its result, and encodes it.
 
@@ -532,9 +522,7 @@ def assign_group(
 
 
 def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
-    """Runs a :class:`ComputeAssignment` command. A strategy's error is returned in the event,
-    not raised.
-    """
+    """Runs the strategy. Its error is returned in the event, not raised."""
     try:
         outcome = assign_group(command.assignor, command.cluster, command.group, command.notes)
     except RotaError as error:
@@ -542,11 +530,8 @@ def compute_assignment(command: ComputeAssignment) -> AssignmentComputed:
     return AssignmentComputed(command.assignment_id, outcome.assignments, outcome.notes)
 
 
-def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscription, list[str]]:
-    """The subscriptions of all members, and a note on each that could not be read.
-
-    Such a member subscribes to nothing.
-    """
+def decode_subscriptions(members: Iterable[JoinedMember]) -> tuple[GroupSubscription, list[str]]:
+    """Returns the subscriptions; a member that cannot be decoded gets none, and a note."""
     listed = list(members)
     decoded = consumer_protocol.decode_subscriptions(
         [(member.metadata, member.group_instance_id) for member in listed]
@@ -569,7 +554,6 @@ def decode_subscriptions(members: Iterable[MemberMetadata]) -> tuple[GroupSubscr
 
 
 def encode_assignments(assigned: GroupAssignment) -> dict[str, bytes]:
-    """The assignments of all members, as bytes."""
     if assigned.placement is not None:
         return consumer_protocol.encode_assignments(assigned.placement)
     return {
@@ -593,36 +577,34 @@ class AssignmentManager:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         commits: CommitManager,
         protocol: RebalanceProtocol,
         may_call: WaitCondition,
     ) -> None:
         self.session = session
         self.commands = session.commands
-        self.subscription = watch
+        self.subscription = subscription
         self.commits = commits
         self.protocol = protocol
         #: Listeners run only while the application is inside poll, or says good-bye.
         self.may_call_listener = may_call
         self.owned: tuple[TopicPartition, ...] = ()
-        #: The deadline of what is waited for has passed.
+        #: The deadline of the current wait has passed.
         self.deadline_passed = False
         self._listener_call_id: int | None = None
         self._error: Exception | None = None
 
     @property
     def unsubscribed_partitions(self) -> tuple[TopicPartition, ...]:
-        """Owned, but no longer subscribed to: it must not be joined with."""
+        """Owned partitions of topics that are no longer subscribed."""
         topics = set(self.subscription.topics)
         return tuple(one for one in self.owned if one.topic not in topics)
 
     # Procedures
 
     def prepare_join(self) -> Procedure:
-        """Before each join: commits, then revokes what the rebalance protocol does not allow
-        to keep.
-        """
+        """Commits, then revokes what the rebalance protocol does not allow to keep."""
         eager = self.protocol is RebalanceProtocol.EAGER
         yield from self._commit_before_revocation(
             self.owned if eager else (), self._commit_deadline()
@@ -640,9 +622,7 @@ class AssignmentManager:
             )
 
     def complete_join(self, joiner: Joiner) -> Procedure:
-        """After each SyncGroup: revokes removed partitions, then takes the new assignment and
-        calls the listener.
-        """
+        """Revokes removed partitions, then takes the new assignment and calls the listener."""
         data, joiner.received_assignment = joiner.received_assignment, None
         assert data is not None
         self.session.is_join_prepared = False
@@ -653,7 +633,9 @@ class AssignmentManager:
             return
         new = tuple(sorted(given.partitions))
         if not self.subscription.allows_assignment(new):
-            self.session.request_rejoin("the subscription changed while joining")
+            self.session.request_rejoin(
+                "received assignment does not match the current subscription"
+            )
             return
         me = self.session.identity
         held = set(self.owned)
@@ -676,7 +658,7 @@ class AssignmentManager:
         taken = tuple(one for one in self.owned if one not in kept)
         if not taken:
             return
-        self.session.request_rejoin("partitions were taken away")
+        self.session.request_rejoin("need to revoke partitions and re-join")
         me = self.session.identity
         yield from self._commit_before_revocation(taken, self._commit_deadline())
         yield self.may_call_listener
@@ -684,7 +666,6 @@ class AssignmentManager:
             yield from self._release_partitions(ListenerMethod.REVOKED, taken)
 
     def lose_partitions(self) -> Procedure:
-        """Drops all partitions as lost."""
         yield self.may_call_listener
         yield from self._release_partitions(ListenerMethod.LOST, self.owned)
 
@@ -727,7 +708,7 @@ class AssignmentManager:
                 break
             session.back_off()
             yield self._may_retry
-        self.commits.time_out_commits(commit)  # else it would be refused for what comes next
+        self.commits.time_out_commits(commit)  # else the revocation would make it fail
         self.commands.stop_timer(MemberTimer.DEADLINE)
 
     def _is_over(self, commit: PendingCommit) -> bool:
@@ -737,13 +718,13 @@ class AssignmentManager:
         return not self.session.is_backing_off or self.deadline_passed
 
     def _commit_deadline(self) -> int:
-        """A member that has not joined again within this time is dropped from the group."""
+        """The coordinator removes a member that has not joined again by then."""
         return self.commands.now + self.session.config.max_poll_interval
 
     def _release_partitions(
         self, call: ListenerMethod, partitions: tuple[TopicPartition, ...]
     ) -> Procedure:
-        """The listener hears of it while the partitions are still the member's."""
+        """Calls the listener while the member still owns the partitions."""
         yield from self._call_listener(call, partitions)
         gone = set(partitions)
         if gone:
@@ -780,15 +761,14 @@ class AssignmentManager:
             failed.__cause__ = error
             self._keep_first_error(failed)
 
-    # The listener's answer
+    # The listener
 
     @property
     def is_calling(self) -> bool:
-        """The application's listener is at work."""
         return self._listener_call_id is not None
 
     def handle_listener_returned(self, call_id: int, error: Exception | None) -> bool:
-        """The listener is done; False if it is not the call that is waited for."""
+        """Returns False if the member does not wait for this call."""
         if call_id != self._listener_call_id:
             return False
         self._listener_call_id = None
@@ -797,11 +777,11 @@ class AssignmentManager:
         return True
 
     def _keep_first_error(self, error: Exception) -> None:
-        """The first error of a procedure is told when it is complete."""
+        """The first error of a procedure is raised at its end."""
         self._error = self._error or error
 
     def take_error(self) -> Exception | None:
-        """What went wrong in the procedure that is complete now."""
+        """Returns the error of the procedure that ended, if any."""
         error, self._error = self._error, None
         return error
 
@@ -815,7 +795,7 @@ def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
 
 
 def _format_added(given: Sequence[TopicPartition], added: Sequence[TopicPartition]) -> str:
-    """Said where something was kept."""
+    """Names the new partitions if the member kept others."""
     if len(added) == len(given):
         return ""
     return (

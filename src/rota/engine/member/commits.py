@@ -27,6 +27,7 @@ from rota.engine.member.state import (
     MemberIdentity,
     MemberSession,
     MemberState,
+    describe_refusal,
     format_code,
     make_fatal_error,
 )
@@ -61,7 +62,7 @@ COORDINATOR_LOST_CODES = frozenset(
 
 
 class CommitKind(enum.Enum):
-    """Who waits for a commit."""
+    """The type of a commit; it decides who gets the result."""
 
     SYNC = "synchronous"
     ASYNC = "asynchronous"
@@ -71,7 +72,7 @@ class CommitKind(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """A commit, from the call until it is done."""
+    """A commit, from the call to its result."""
 
     #: Its place among those that were asked for.
     sequence_number: int
@@ -79,7 +80,7 @@ class PendingCommit:
     offsets: PartitionOffsets
     commit_id: int = 0
     deadline: int = 0
-    #: The request under way.
+    #: The request in flight.
     request_id: int | None = None
     retry_at: int | None = None
     failures: int = 0
@@ -88,7 +89,6 @@ class PendingCommit:
 
     @property
     def is_retriable(self) -> bool:
-        """It failed, and may be tried again."""
         return isinstance(self.error, RetriableCommitFailed)
 
 
@@ -98,12 +98,12 @@ class CommitManager:
     def __init__(
         self,
         session: MemberSession,
-        watch: SubscriptionTracker,
+        subscription: SubscriptionTracker,
         consumed: Callable[[], PartitionOffsets],
     ) -> None:
         self.session = session
         self.commands = session.commands
-        self.subscription = watch
+        self.subscription = subscription
         self.get_consumed_offsets = consumed
         #: The interval is over; the next poll commits.
         self.is_auto_commit_due = False
@@ -117,14 +117,13 @@ class CommitManager:
     # Asking
 
     def start_requested_commit(self, asked: CommitRequested) -> None:
-        """The application commits."""
         self.run_callbacks()
         offsets = self.get_consumed_offsets() if asked.offsets is None else asked.offsets
         kind = CommitKind.ASYNC if asked.deadline is None else CommitKind.SYNC
         self._start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
-        """The interval is over, and the application polls."""
+        """Commits in a poll after ``auto.commit.interval.ms``."""
         self.is_auto_commit_due = False
         self._start_auto_commit_timer(self.session.config.auto_commit_interval)
         offsets = self.get_consumed_offsets()
@@ -132,32 +131,31 @@ class CommitManager:
             self._start_commit(CommitKind.AUTOMATIC, offsets)
 
     def commit_before_revocation(self, offsets: PartitionOffsets) -> PendingCommit:
-        """Commits what is about to be revoked; the caller watches what comes of it."""
+        """Commits before a revocation; the caller checks the result."""
         return self._start_commit(CommitKind.REVOCATION, offsets)
 
     def restart_auto_commit(self) -> None:
-        """The automatic commit comes an interval from now."""
+        """The next automatic commit comes an interval from now."""
         self.is_auto_commit_due = False
         if self.session.config.auto_commit:
             self._start_auto_commit_timer(self.session.config.auto_commit_interval)
 
     @property
     def is_idle(self) -> bool:
-        """No commit is under way."""
         return not self._active and not self._waiting_for_earlier
 
     @property
     def wants_coordinator(self) -> bool:
-        """A commit waits for the coordinator to be found."""
+        """Whether a commit waits until the coordinator is found."""
         return any(one.request_id is None and one.retry_at is None for one in self._active)
 
     @property
     def has_callbacks(self) -> bool:
-        """Callbacks wait for the application to come by."""
+        """Whether callbacks wait for the application's next call."""
         return bool(self._pending_callbacks)
 
     def run_callbacks(self) -> None:
-        """The application is here: callbacks of what is completed run now."""
+        """Runs the callbacks of completed commits, inside a call of the application."""
         for done in self._pending_callbacks:
             self.commands.add(RunCommitCallback(done.commit_id, done.offsets, done.error))
         self._pending_callbacks.clear()
@@ -201,7 +199,7 @@ class CommitManager:
         )
 
     def send_unsent_commits(self) -> None:
-        """The coordinator is found: what waited for it goes out."""
+        """Sends commits that waited until the coordinator was found."""
         for commit in list(self._active):
             if commit.request_id is None and commit.retry_at is None:
                 self._try_to_send(commit)
@@ -225,24 +223,19 @@ class CommitManager:
     # Answers
 
     def handle_response(
-        self, number: int, reply: OffsetCommitResult, sender: MemberIdentity
+        self, number: int, response: OffsetCommitResult, sender: MemberIdentity
     ) -> None:
-        """A commit is answered."""
         commit = self._find_by_request(number)
         if commit is not None:
-            commit.request_id = None
-            codes = reply.codes
+            codes = response.codes
             if commit.kind is CommitKind.REVOCATION:
                 codes = self._without_deleted(codes)
-            self._finish_commit(commit, self._find_error(codes, sender))
-            self._set_timer()
+            self.end_request(number, self._find_error(codes, sender))
 
     def _without_deleted(
         self, codes: Mapping[TopicPartition, Code]
     ) -> Mapping[TopicPartition, Code]:
-        """Before a revocation, what is gone with its topic is not waited for: nobody else needs
-        its offset. (Java tries until ``max.poll.interval.ms`` is over, and stands still.)
-        """
+        """Ignores deleted topics. (Java retries until ``max.poll.interval.ms`` is over.)"""
         gone = [at for at, code in codes.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
         if gone:
             names = list_first_names([str(at) for at in sorted(gone)])
@@ -251,16 +244,12 @@ class CommitManager:
         return {at: code for at, code in codes.items() if at not in set(gone)}
 
     def handle_no_response(self, number: int) -> None:
-        """A commit will not be answered; it may be stored nevertheless."""
-        commit = self._find_by_request(number)
-        if commit is not None:
-            commit.request_id = None
-            text = self._add_group_prefix("the coordinator did not answer")
-            self._finish_commit(commit, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
-            self._set_timer()
+        """The commit may be stored nevertheless."""
+        text = self._add_group_prefix("the coordinator did not answer")
+        self.end_request(number, RetriableCommitFailed(text, Code.REQUEST_TIMED_OUT))
 
-    def handle_request_refused(self, number: int, error: Exception) -> None:
-        """A commit cannot be sent, now or later."""
+    def end_request(self, number: int, error: Exception | None) -> None:
+        """Ends the commit that sent this request, or schedules a retry."""
         commit = self._find_by_request(number)
         if commit is not None:
             commit.request_id = None
@@ -303,7 +292,9 @@ class CommitManager:
                 return Fenced(str(session.fenced), code)
             case Code.REBALANCE_IN_PROGRESS:
                 if same and session.state is MemberState.STABLE:
-                    session.request_rejoin("a commit met a rebalance")
+                    session.request_rejoin(
+                        "offset commit failed since group is already rebalancing"
+                    )
                 return RebalanceInProgress(f"{said}: poll, then commit again", code)
             case Code.FENCED_INSTANCE_ID | Code.UNKNOWN_MEMBER_ID | Code.ILLEGAL_GENERATION:
                 return self._make_outdated_error(why, code, sender)
@@ -319,24 +310,20 @@ class CommitManager:
         session, said = self.session, self._add_group_prefix(why)
         if session.state is MemberState.JOINING:
             return RebalanceInProgress(f"{said}: poll, then commit again", code)
-        if (
-            sender == session.identity
-            and sender != NO_IDENTITY
-            and session.state is MemberState.STABLE
-        ):
-            session.reset_generation(why, keep_id=code == Code.ILLEGAL_GENERATION)
+        same = sender == session.identity and sender != NO_IDENTITY
+        if same and session.state is MemberState.STABLE:
+            keep = code == Code.ILLEGAL_GENERATION
+            session.reset_generation(describe_refusal("OFFSET_COMMIT", code), keep_id=keep)
+            return CommitFailed(self._add_group_prefix(session.explain_loss()), code)
         if session.identity.generation > sender.generation >= 0:
             return CommitFailed(
                 f"{said}: it was sent as of generation {sender.generation}, and this member is in "
                 f"generation {session.identity.generation} by now",
                 code,
             )
-        if session.loss is None:  # sent as nobody, for a group that has members
+        if session.loss is None:  # sent without a member id, to a group with members
             return CommitFailed(f"{said}: the group has members, and this is none of them", code)
-        explained = session.explain_loss()
-        if why in explained:  # this very commit brought it to light
-            return CommitFailed(self._add_group_prefix(explained), code)
-        return CommitFailed(f"{said}: {explained}", code)
+        return CommitFailed(f"{said}: {session.explain_loss()}", code)
 
     # Ends
 
@@ -375,7 +362,7 @@ class CommitManager:
         commit.error = error
 
     def handle_sync_commit_timer(self) -> None:
-        """A synchronous commit is to be tried again, or its time is over."""
+        """Retries synchronous commits, or ends them at their deadline."""
         now = self.commands.now
         for commit in [one for one in self._active if one.kind is CommitKind.SYNC]:
             if commit.deadline <= now:
@@ -385,7 +372,7 @@ class CommitManager:
         self._set_timer()
 
     def finish_all_commits(self) -> None:
-        """The application goes, and what is not done by now has failed."""
+        """Ends all commits when the consumer closes."""
         self.time_out_commits(*self._active)
         for commit in self._waiting_for_earlier:
             commit.deadline = self.commands.now
@@ -393,14 +380,13 @@ class CommitManager:
         self.run_callbacks()
 
     def time_out_commits(self, *commits: PendingCommit) -> None:
-        """The time for these is over."""
         for commit in commits:
             if not commit.is_done:
                 self._finish_commit(commit, self._make_timeout_error(commit))
         self._set_timer()
 
     def time_out_unsent_commits(self) -> None:
-        """The time is over, and the coordinator has not been found."""
+        """Ends commits for which the coordinator was not found in time."""
         self.time_out_commits(*(one for one in self._active if one.request_id is None))
 
     def _make_timeout_error(self, commit: PendingCommit) -> TimedOut:
@@ -422,17 +408,15 @@ class CommitManager:
         return f"group {self.session.config.group!r}: "
 
     def _add_group_prefix(self, text: str) -> str:
-        """For the application, which may have more consumers than one."""
+        """An application may have several consumers."""
         return self._group_prefix + text
 
     def _remove_group_prefix(self, error: Exception) -> str:
-        """For a place that names the group by itself."""
+        """For notes: the log names the group itself."""
         return str(error).removeprefix(self._group_prefix)
 
     def finish_sync_commits(self) -> None:
-        """Finishes synchronous commits whose earlier asynchronous commits are complete;
-        callbacks run first.
-        """
+        """Ends synchronous commits after all earlier asynchronous ones and their callbacks."""
         if self.session.fenced is not None:
             self.send_unsent_commits()  # that is, they are refused
         for commit in list(self._waiting_for_earlier):
@@ -461,7 +445,6 @@ class CommitManager:
         return min(times, default=None)
 
     def check_invariants(self) -> None:
-        """What must be true after every event."""
         timers = self.commands.timers
         assert timers.get(MemberTimer.SYNC_COMMIT) == self._next_due(), (
             "commits without their timer"

@@ -18,7 +18,7 @@ from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 
 
 class MemberTimer(enum.Enum):
-    """A member's timers; to start one that runs is to move it."""
+    """A member's timers. Starting a timer that runs moves it."""
 
     #: Time for the next heartbeat.
     HEARTBEAT = "heartbeat"
@@ -42,9 +42,7 @@ class MemberTimer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The application subscribes to these topics, or to all topics whose whole name matches a
-    pattern.
-    """
+    """The application subscribes to topics, or to all topics that match a pattern."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -57,8 +55,6 @@ class Unsubscribed:
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdated:
-    """New metadata of the topics."""
-
     cluster: Cluster
 
 
@@ -83,13 +79,13 @@ class CoordinatorNotFound:
 
     #: Why it will not be found the next time either: credentials, permissions. None: it may be.
     error: Exception | None = None
-    #: What is known of a trouble that may pass, such as which address did not answer.
+    #: A temporary problem, such as an address that does not respond.
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """The reply to a :class:`Send`."""
+    """The response to a :class:`SendRequest`."""
 
     request_id: int
     response: GroupResponse
@@ -115,20 +111,18 @@ class MemberTimerFired:
 
 @dataclass(frozen=True, slots=True)
 class ListenerReturned:
-    """A :class:`CallListener` is done."""
-
     call_id: int
     error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentComputed:
-    """A :class:`MakeAssignment` is done."""
+    """The result of a :class:`ComputeAssignment`."""
 
     assignment_id: int
     #: For each member.
     assignments: Mapping[str, bytes] = field(default_factory=dict)
-    #: What a person should know of it.
+    #: Notes for the log.
     notes: tuple[str, ...] = ()
     #: Why there is none.
     error: Exception | None = None
@@ -159,7 +153,7 @@ class RejoinRequested:
 class CloseRequested:
     """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
 
-    #: Until when to try to commit, to leave and to hear of it; None: each once.
+    #: The deadline for the commit and for LeaveGroup; None: one try each, without a wait.
     deadline: int | None = None
 
 
@@ -205,7 +199,7 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartMemberTimer:
-    """Send :class:`TimerFired` at this time; the same timer, if it runs, is moved."""
+    """Send :class:`MemberTimerFired` at this time; a running timer is moved."""
 
     timer: MemberTimer
     due_at: int
@@ -219,8 +213,6 @@ class StopMemberTimer:
 
 
 class ListenerMethod(enum.Enum):
-    """A listener's methods."""
-
     REVOKED = "on_partitions_revoked"
     ASSIGNED = "on_partitions_assigned"
     LOST = "on_partitions_lost"
@@ -247,7 +239,7 @@ class ComputeAssignment:
     assignor: Assignor
     cluster: Cluster
     group: GroupSubscription
-    #: What is to be told beside the strategy's own notes.
+    #: Notes for the log, beside the strategy's own.
     notes: tuple[str, ...] = ()
 
 
@@ -289,8 +281,6 @@ class RunCommitCallback:
 
 @dataclass(frozen=True, slots=True)
 class CallInterceptors:
-    """Call the interceptors with these committed offsets."""
-
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
 
@@ -318,11 +308,14 @@ class RaiseError:
 
 @dataclass(frozen=True, slots=True)
 class MemberNote:
-    """For the log."""
-
     text: str
     #: Somebody should look at it.
     is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PollTimeoutNote(MemberNote):
+    """The application has not polled for ``max.poll.interval.ms``, so the member left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +343,7 @@ MemberCommand: TypeAlias = (
 
 
 class CommandBuffer:
-    """Collects the commands of one event, numbers requests and calls, and knows the running
-    timers.
-    """
+    """Collects the commands of one event, and knows the running timers."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -362,7 +353,6 @@ class CommandBuffer:
         self._last_number = 0
 
     def start_event(self, now_ms: int) -> None:
-        """Starts an event at this time."""
         self.now = now_ms
 
     def take_commands(self) -> list[MemberCommand]:
@@ -371,33 +361,26 @@ class CommandBuffer:
         return commands
 
     def add(self, *commands: MemberCommand) -> None:
-        """Adds commands."""
         self._commands.extend(commands)
 
     def next_id(self) -> int:
-        """Returns a new number."""
         self._last_number += 1
         return self._last_number
 
     def send_request(self, request: GroupRequest) -> int:
-        """Sends a request and returns its number."""
         number = self.next_id()
         self.add(SendRequest(number, request))
         return number
 
     def start_timer(self, timer: MemberTimer, at: int) -> None:
-        """Starts a timer, or moves it."""
         if self.timers.get(timer) != at:
             self.timers[timer] = at
             self.add(StartMemberTimer(timer, at))
 
     def stop_timer(self, timer: MemberTimer) -> None:
-        """Stops a timer, if it runs."""
         if self.timers.pop(timer, None) is not None:
             self.add(StopMemberTimer(timer))
 
     def take_fired_timer(self, timer: MemberTimer) -> int | None:
-        """Removes a timer that fired. Returns when it was due, or None if it does not run any
-        more.
-        """
+        """Removes a timer that fired. Returns when it was due, or None if it was stopped."""
         return self.timers.pop(timer, None)

@@ -10,32 +10,9 @@ from typing import assert_never
 
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import check_unique_names, common_protocol
+from rota.engine.member import events
 from rota.engine.member.classic import AssignmentManager, Joiner, Procedure, WaitCondition
 from rota.engine.member.commits import CommitManager
-from rota.engine.member.events import (
-    AssignmentComputed,
-    CloseRequested,
-    CommandBuffer,
-    CommitRequested,
-    CoordinatorFound,
-    CoordinatorNotFound,
-    FinishClose,
-    ListenerReturned,
-    MemberCommand,
-    MemberEvent,
-    MemberNote,
-    MemberTimer,
-    MemberTimerFired,
-    MetadataUpdated,
-    PollBegan,
-    PollEnded,
-    RaiseError,
-    RejoinRequested,
-    RequestFailed,
-    ResponseReceived,
-    Subscribed,
-    Unsubscribed,
-)
 from rota.engine.member.state import (
     GENERATION_STATES,
     INACTIVE_STATES,
@@ -91,7 +68,7 @@ class MemberStateMachine:
                     f"{assignor!r} is no rota.Assignor: see rota.engine.assignors.registry"
                 )
         check_unique_names(assignors)
-        self._commands = CommandBuffer()
+        self._commands = events.CommandBuffer()
         self._session = MemberSession(config, self._commands, self._report_error, spread)
         self._subscription = SubscriptionTracker(
             self._commands, config.rack, matches_internal=not config.exclude_internal
@@ -108,23 +85,21 @@ class MemberStateMachine:
         )
         self._in_poll = False
         self._unsubscribing = False
-        self._closing: CloseRequested | None = None
+        self._closing: events.CloseRequested | None = None
         self._is_finished = False
         #: The procedure that runs, and what it waits for.
         self._procedure: Procedure | None = None
         self._waits_for: WaitCondition = self._may_call_listener
-        #: What the application has to be told, by one poll each.
+        #: Errors to raise, one in each poll.
         self._errors: deque[Exception] = deque()
         self._has_raised = False
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands."""
         return self._session.state
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave, or an empty one."""
         return self._session.identity.member_id
 
     @property
@@ -134,24 +109,20 @@ class MemberStateMachine:
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What the member has been told to read."""
         return self._assignment_manager.owned
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What the member subscribes to; those that its pattern matches."""
         return self._subscription.topics
 
     @property
     def is_unsubscribing(self) -> bool:
-        """The application has unsubscribed, and not all that follows from it is done."""
+        """Whether the application has unsubscribed, and the member has not left yet."""
         return self._unsubscribing
 
     @property
     def is_idle(self) -> bool:
-        """Whether a poll that begins or ends now would change nothing but the deadline of the
-        next poll.
-        """
+        """Whether a poll now would change nothing but the deadline of the next poll."""
         session, joiner, commits = self._session, self._joiner, self._commits
         if self._procedure is not None or self._unsubscribing or self._closing is not None:
             return False
@@ -164,8 +135,7 @@ class MemberStateMachine:
             settled and session.rejoin_reason is None and self._subscription.rejoin_reason is None
         )
 
-    def handle(self, event: MemberEvent, now_ms: int) -> list[MemberCommand]:
-        """What is to be done about an event."""
+    def handle(self, event: events.MemberEvent, now_ms: int) -> list[events.MemberCommand]:
         self._commands.start_event(now_ms)
         if not self._is_finished:
             self._handle_event(event)
@@ -174,66 +144,66 @@ class MemberStateMachine:
 
     # Events
 
-    def _handle_event(self, event: MemberEvent) -> None:  # noqa: C901, PLR0912 (one line for each event)
+    def _handle_event(self, event: events.MemberEvent) -> None:  # noqa: C901, PLR0912 (one line for each event)
         match event:
-            case ResponseReceived(request_id, reply):
-                self._response_router.route_response(request_id, reply)
-            case MemberTimerFired(timer):
+            case events.ResponseReceived(request_id, response):
+                self._response_router.route_response(request_id, response)
+            case events.MemberTimerFired(timer):
                 self._handle_timer(timer)
-            case RequestFailed(request_id, error, why):
+            case events.RequestFailed(request_id, error, why):
                 self._session.coordinator_problem = why or self._session.coordinator_problem
                 self._response_router.route_failure(request_id, error)
-            case PollBegan():
+            case events.PollBegan():
                 self._begin_poll()
-            case PollEnded():
+            case events.PollEnded():
                 self._end_poll()
-            case ListenerReturned(call_id, error):
+            case events.ListenerReturned(call_id, error):
                 self._listener_returned(call_id, error)
-            case AssignmentComputed():
+            case events.AssignmentComputed():
                 self._joiner.handle_assignment_computed(event)
-            case CoordinatorFound():
+            case events.CoordinatorFound():
                 self._session.set_coordinator_found()
                 self._commits.send_unsent_commits()
-            case CoordinatorNotFound(error, why):
+            case events.CoordinatorNotFound(error, why):
                 self._session.coordinator_problem = why or self._session.coordinator_problem
                 self._handle_coordinator_not_found(error)
-            case MetadataUpdated(cluster):
+            case events.MetadataUpdated(cluster):
                 self._subscription.update_metadata(cluster)
                 self._joiner.request_assignment_if_ready()
-            case Subscribed():
+            case events.Subscribed():
                 self._subscribe(event)
-            case Unsubscribed():
+            case events.Unsubscribed():
                 self._unsubscribe()
-            case CommitRequested():
+            case events.CommitRequested():
                 self._commits.start_requested_commit(event)
-            case RejoinRequested(reason):
+            case events.RejoinRequested(reason):
                 if self.state is MemberState.STABLE:
                     self._session.request_rejoin(reason)
-            case CloseRequested():
+            case events.CloseRequested():
                 self._close(event)
             case _:
                 raise InputError(f"not an event of a member: {event!r}")
 
-    def _handle_timer(self, timer: MemberTimer) -> None:
+    def _handle_timer(self, timer: events.MemberTimer) -> None:
         due = self._commands.take_fired_timer(timer)
         if due is None:
             return
         match timer:
-            case MemberTimer.HEARTBEAT:
+            case events.MemberTimer.HEARTBEAT:
                 self._session.send_heartbeat(due)
-            case MemberTimer.SESSION:
+            case events.MemberTimer.SESSION:
                 self._session.handle_session_timeout()
-            case MemberTimer.POLL:
+            case events.MemberTimer.POLL:
                 self._handle_poll_timeout()
-            case MemberTimer.COMMIT:
+            case events.MemberTimer.COMMIT:
                 self._commits.is_auto_commit_due = True
-            case MemberTimer.SYNC_COMMIT:
+            case events.MemberTimer.SYNC_COMMIT:
                 self._commits.handle_sync_commit_timer()
-            case MemberTimer.DEADLINE:
+            case events.MemberTimer.DEADLINE:
                 self._assignment_manager.deadline_passed = True
-            case MemberTimer.ASSIGN:
+            case events.MemberTimer.ASSIGN:
                 self._joiner.handle_strategy_timeout()
-            case MemberTimer.RETRY:
+            case events.MemberTimer.RETRY:
                 pass  # what waited for it goes on by itself
             case _:
                 assert_never(timer)
@@ -243,7 +213,7 @@ class MemberStateMachine:
         self._has_raised = False
         self._session.liveness.enter_poll(self._commands.now)
         if not self._assignment_manager.is_calling:
-            self._commands.stop_timer(MemberTimer.POLL)
+            self._commands.stop_timer(events.MemberTimer.POLL)
         self._commits.run_callbacks()
 
     def _end_poll(self) -> None:
@@ -251,24 +221,26 @@ class MemberStateMachine:
         self._session.liveness.leave_poll(self._commands.now)
         self._start_poll_timer()
         self._joiner.is_halted = False
-        if not self._errors:  # it has been told
+        if not self._errors:  # the poll has raised it
             self._session.fatal_error = None
 
     def _start_poll_timer(self) -> None:
         if self._subscription.is_subscribed and self.state not in INACTIVE_STATES:
             at = self._commands.now + self._session.config.max_poll_interval
-            self._commands.start_timer(MemberTimer.POLL, at)
+            self._commands.start_timer(events.MemberTimer.POLL, at)
 
     def _handle_poll_timeout(self) -> None:
-        """A dynamic member leaves, a static one falls silent: its session will end by itself."""
+        """A dynamic member leaves; the session of a static member expires by itself."""
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             self._session.liveness.polled_late = True
-            self._session.leave_group("the application has not polled in time")
-            self._commands.add(MemberNote(self._session.explain_loss(), is_warning=True))
+            self._session.leave_group("consumer poll timeout has expired.")
+            self._commands.add(
+                events.PollTimeoutNote(self._session.explain_loss(), is_warning=True)
+            )
 
     def _listener_returned(self, call_id: int, error: Exception | None) -> None:
         if self._assignment_manager.handle_listener_returned(call_id, error):
-            self._commands.stop_timer(MemberTimer.POLL)
+            self._commands.stop_timer(events.MemberTimer.POLL)
             if self._in_poll:
                 self._session.liveness.enter_poll(self._commands.now)
             else:
@@ -281,7 +253,7 @@ class MemberStateMachine:
         if error is not None and self._subscription.is_subscribed:
             self._session.set_fatal_error(error)
 
-    def _subscribe(self, event: Subscribed) -> None:
+    def _subscribe(self, event: events.Subscribed) -> None:
         if not event.topics and event.pattern is None:
             self._unsubscribe()
         elif self.state not in INACTIVE_STATES and self._closing is None:
@@ -293,7 +265,7 @@ class MemberStateMachine:
             self._unsubscribing = True
             self._cancel_procedure()
 
-    def _close(self, event: CloseRequested) -> None:
+    def _close(self, event: events.CloseRequested) -> None:
         if self._closing is None:
             self._closing = event
             self._commits.run_callbacks()
@@ -320,14 +292,13 @@ class MemberStateMachine:
                 self._report_error(error)
 
     def _cancel_procedure(self) -> None:
-        """What waits is given up; what has called the listener runs to its end."""
+        """Cancels the procedure, unless it has called the listener."""
         if self._procedure is not None and not self._assignment_manager.is_calling:
             self._procedure.close()
             self._procedure = None
-            self._commands.stop_timer(MemberTimer.DEADLINE)
+            self._commands.stop_timer(events.MemberTimer.DEADLINE)
 
     def _run_pending_work(self) -> None:
-        """Does all that can be done now."""
         while True:
             self._joiner.drop_outdated_work()
             self._response_router.fail_abandoned_requests()
@@ -352,7 +323,6 @@ class MemberStateMachine:
         return polls and self.state not in INACTIVE_STATES and self._closing is None
 
     def _start_due_procedure(self) -> bool:
-        """Begins what is due, if anything."""
         if self._is_finished:
             return False
         if self._closing is not None:
@@ -375,7 +345,9 @@ class MemberStateMachine:
     def _start_due_procedure_in_poll(self) -> bool:
         if self._joiner.received_assignment is not None:
             return self._start_procedure(self._assignment_manager.complete_join(self._joiner))
-        reason = self._session.rejoin_reason or self._subscription.rejoin_reason
+        reason = self._session.rejoin_reason
+        if reason is None:
+            reason = self._subscription.rejoin_reason
         if reason is not None:
             return self._join(reason)
         if self._commits.is_auto_commit_due and self.state is MemberState.STABLE:
@@ -397,34 +369,34 @@ class MemberStateMachine:
 
     def _unsubscribe_procedure(self) -> Procedure:
         yield from self._assignment_manager.prepare_leave(None)
-        self._session.leave_group("the application unsubscribed")
+        self._session.leave_group("the consumer unsubscribed from all topics")
         if self._unsubscribing:  # it may have subscribed to something else meanwhile
             self._subscription.unsubscribe()
         self._unsubscribing = False
-        self._commands.stop_timer(MemberTimer.POLL)
-        self._commands.stop_timer(MemberTimer.COMMIT)
+        self._commands.stop_timer(events.MemberTimer.POLL)
+        self._commands.stop_timer(events.MemberTimer.COMMIT)
         self._raise_procedure_error()
 
     def _close_procedure(self, until: int | None) -> Procedure:
-        session, handover = self._session, self._assignment_manager
+        session, assignments = self._session, self._assignment_manager
         if until is not None and self._commits.wants_coordinator:
-            # as a member still: what one who left commits is refused
-            handover.deadline_passed = False
-            self._commands.start_timer(MemberTimer.DEADLINE, until)
-            yield lambda: handover.deadline_passed or not self._commits.wants_coordinator
-        yield from handover.prepare_leave(until)
+            # before the member leaves: later, the coordinator refuses its commits
+            assignments.deadline_passed = False
+            self._commands.start_timer(events.MemberTimer.DEADLINE, until)
+            yield lambda: assignments.deadline_passed or not self._commits.wants_coordinator
+        yield from assignments.prepare_leave(until)
         if until is not None and until <= self._commands.now:
-            # not refused because it leaves: nobody was reached
+            # the reason is the coordinator, not that the member leaves
             self._commits.time_out_unsent_commits()
-        number = session.leave_group("the application closes", target=MemberState.LEFT)
+        number = session.leave_group("the consumer is being closed", target=MemberState.LEFT)
         if until is None:
             self._commits.fail_unsent_commits()
         else:
-            self._commands.start_timer(MemberTimer.DEADLINE, until)
+            self._commands.start_timer(events.MemberTimer.DEADLINE, until)
         self._commits.send_unsent_commits()
         yield (
             lambda: (
-                handover.deadline_passed
+                assignments.deadline_passed
                 or (number not in session.in_flight and self._commits.is_idle)
             )
         )
@@ -433,9 +405,9 @@ class MemberStateMachine:
             self._commands.stop_timer(timer)
         self._raise_procedure_error()
         self._commands.add(
-            *(MemberNote(f"not told before the close: {error}") for error in self._errors)
+            *(events.MemberNote(f"not told before the close: {error}") for error in self._errors)
         )
-        self._commands.add(FinishClose())
+        self._commands.add(events.FinishClose())
         self._is_finished = True
 
     # Errors
@@ -444,38 +416,41 @@ class MemberStateMachine:
         self._errors.append(error)
 
     def _raise_next_error(self) -> None:
-        """What a poll raises; one that is fenced raises it in every poll."""
+        """Raises one error in a poll. A fenced member raises Fenced in every poll."""
         if self.state is MemberState.FENCED and not self._errors:
             self._report_error(Fenced(str(self._session.fenced), Code.FENCED_INSTANCE_ID))
         if self._errors:
             self._has_raised = True
-            self._commands.add(RaiseError(self._errors.popleft()))
+            self._commands.add(events.RaiseError(self._errors.popleft()))
 
     def _raise_procedure_error(self) -> None:
-        """The application waits for the end of this procedure, not for a poll."""
+        """Raises from close or unsubscribe, which wait for the procedure."""
         error = self._assignment_manager.take_error()
         if error is not None:
-            self._commands.add(RaiseError(error))
+            self._commands.add(events.RaiseError(error))
 
     def check_invariants(self) -> None:
-        """What must be true after every event.
-
-        :raises AssertionError: something is not
-        """
-        session, handover, timers = self._session, self._assignment_manager, self._commands.timers
+        """Raises AssertionError if the member's parts contradict each other."""
+        session, assignments, timers = (
+            self._session,
+            self._assignment_manager,
+            self._commands.timers,
+        )
         session.check_invariants()
         self._joiner.check_invariants()
         self._commits.check_invariants()
-        calm = self._in_poll and not handover.is_calling
-        assert not (calm and MemberTimer.POLL in timers), "the poll deadline runs inside a poll"
-        assert not handover.is_calling or self._procedure is not None
-        assert MemberTimer.DEADLINE not in timers or self._procedure is not None
+        calm = self._in_poll and not assignments.is_calling
+        assert not (calm and events.MemberTimer.POLL in timers), (
+            "the poll deadline runs inside a poll"
+        )
+        assert not assignments.is_calling or self._procedure is not None
+        assert events.MemberTimer.DEADLINE not in timers or self._procedure is not None
         assert (self.state is MemberState.FENCED) <= (session.fenced is not None)
         assert self._is_finished <= (self.state is MemberState.LEFT and not timers)
-        assert len(set(handover.owned)) == len(handover.owned)
+        assert len(set(assignments.owned)) == len(assignments.owned)
         if self.state in GENERATION_STATES or self.state is MemberState.JOINING:
             joined = set(self._subscription.joined_topics or ())
-            stray = [one for one in handover.owned if one.topic not in joined]
+            stray = [one for one in assignments.owned if one.topic not in joined]
             assert not stray, f"owned, but not subscribed to: {stray}"
 
 
@@ -492,32 +467,31 @@ class ResponseRouter:
         self.joiner = joiner
         self.commits = commits
 
-    def route_response(self, number: int, reply: GroupResponse) -> None:
-        """A reply has come."""
+    def route_response(self, number: int, response: GroupResponse) -> None:
         found = self.session.in_flight.pop(number, None)
         if found is None:
             return
         counts = number == self.session.rebalance_request_id
-        match found.request, reply:
+        match found.request, response:
             case Heartbeat(), HeartbeatResult(code=code):
                 self.session.handle_heartbeat_response(code, found.sender)
             case OffsetCommit(), OffsetCommitResult():
-                self.commits.handle_response(number, reply, found.sender)
+                self.commits.handle_response(number, response, found.sender)
             case JoinGroup(), JoinGroupResult():
                 if counts:
-                    self.joiner.handle_join_response(reply)
+                    self.joiner.handle_join_response(response)
             case SyncGroup(), SyncGroupResult():
                 if counts:
-                    self.joiner.handle_sync_response(reply)
+                    self.joiner.handle_sync_response(response)
             case LeaveGroup(), LeaveGroupResult():
-                self._handle_leave_response(reply)
+                self._handle_leave_response(response)
             case DescribeGroups(), DescribeGroupsResult():
-                self.joiner.handle_describe_response(number, reply)
+                self.joiner.handle_describe_response(number, response)
             case _:
                 self._lose_coordinator(number, found, "an answer does not fit its request")
 
     def route_failure(self, number: int, error: Exception | None) -> None:
-        """No reply will come; with an error, to none like it."""
+        """No response will come. With an error, a retry would fail too."""
         found = self.session.in_flight.pop(number, None)
         if found is None:
             return
@@ -527,7 +501,7 @@ class ResponseRouter:
             self._refuse_request(number, found, error)
 
     def fail_abandoned_requests(self) -> None:
-        """The coordinator was lost: what was under way to it has failed."""
+        """Fails the requests that were in flight to a lost coordinator."""
         while self.session.abandoned_requests:
             self._fail_request(*self.session.abandoned_requests.pop(0))
 
@@ -547,19 +521,19 @@ class ResponseRouter:
             case DescribeGroups():
                 self.joiner.handle_describe_response(number, None)
             case _:
-                self.session.commands.add(MemberNote("leave not answered"))
+                self.session.commands.add(events.MemberNote("leave not answered"))
 
     def _refuse_request(self, number: int, found: SentRequest, error: Exception) -> None:
         match found.request:
             case JoinGroup() | SyncGroup() if number == self.session.rebalance_request_id:
                 self.joiner.handle_request_refused(error)
             case OffsetCommit():
-                self.commits.handle_request_refused(number, error)
+                self.commits.end_request(number, error)
             case _:
-                self.session.commands.add(MemberNote(str(error), is_warning=True))
+                self.session.commands.add(events.MemberNote(str(error), is_warning=True))
                 self._fail_request(number, found)
 
-    def _handle_leave_response(self, reply: LeaveGroupResult) -> None:
-        codes = {reply.code, *(member.code for member in reply.members)} - {Code.NONE}
+    def _handle_leave_response(self, response: LeaveGroupResult) -> None:
+        codes = {response.code, *(member.code for member in response.members)} - {Code.NONE}
         for code in sorted(codes):
-            self.session.commands.add(MemberNote(f"leave refused with {format_code(code)}"))
+            self.session.commands.add(events.MemberNote(f"leave refused with {format_code(code)}"))

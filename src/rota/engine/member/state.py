@@ -24,7 +24,8 @@ A response counts only if the member still waits for it, so late, repeated and r
 are ignored.
 
 ``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
-place that changes the state.
+place that changes the state. ``MEMBER_OUTCOMES`` says what each call, response and timer does in
+each state. A test drives a member into every cell, and docs/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -39,10 +40,14 @@ from rota.engine.model.config import MemberConfig
 from rota.engine.model.member import NO_GENERATION
 from rota.engine.model.request import (
     NO_MEMBER_ID,
+    DescribeGroups,
     GroupRequest,
     Heartbeat,
+    JoinGroup,
     LeaveGroup,
     LeavingMember,
+    OffsetCommit,
+    SyncGroup,
 )
 from rota.engine.model.text import format_seconds
 from rota.errors import (
@@ -57,8 +62,6 @@ from rota.errors import (
 
 
 class MemberState(enum.Enum):
-    """The state of a member."""
-
     UNJOINED = "unjoined"
     JOINING = "joining"
     SYNCING = "syncing"
@@ -67,39 +70,159 @@ class MemberState(enum.Enum):
     LEFT = "left"
 
 
-#: Every legal move, and what makes it.
+_UNJOINED, _JOINING, _SYNCING, _STABLE, _FENCED, _LEFT = MemberState
+
 MEMBER_TRANSITIONS: Mapping[tuple[MemberState, MemberState], str] = {
-    (MemberState.UNJOINED, MemberState.JOINING): "a join is sent",
-    (MemberState.UNJOINED, MemberState.LEFT): "the application closes",
-    (MemberState.JOINING, MemberState.SYNCING): "the join is answered, the sync is due",
-    (
-        MemberState.JOINING,
-        MemberState.UNJOINED,
-    ): "the member is unknown, polls too late or unsubscribes",
-    (MemberState.JOINING, MemberState.FENCED): "the static id has been taken",
-    (MemberState.JOINING, MemberState.LEFT): "the application closes",
-    (MemberState.SYNCING, MemberState.STABLE): "the sync is answered with an assignment",
-    (
-        MemberState.SYNCING,
-        MemberState.JOINING,
-    ): "another rebalance began, or the sync failed: a join is sent",
-    (MemberState.SYNCING, MemberState.UNJOINED): (
+    (_UNJOINED, _JOINING): "JoinGroup is sent",
+    (_UNJOINED, _LEFT): "the application closes",
+    (_JOINING, _SYNCING): "JoinGroup succeeds",
+    (_JOINING, _UNJOINED): "the member is unknown, polls too late or unsubscribes",
+    (_JOINING, _FENCED): "another process uses the static id",
+    (_JOINING, _LEFT): "the application closes",
+    (_SYNCING, _STABLE): "SyncGroup succeeds",
+    (_SYNCING, _JOINING): "another rebalance began, or SyncGroup failed: JoinGroup is sent",
+    (_SYNCING, _UNJOINED): (
         "the member or its generation is unknown, its strategy failed or is late, it polls too "
         "late or unsubscribes"
     ),
-    (MemberState.SYNCING, MemberState.FENCED): "the static id has been taken",
-    (MemberState.SYNCING, MemberState.LEFT): "the application closes",
-    (MemberState.STABLE, MemberState.JOINING): "a rebalance began: a join is sent",
-    (MemberState.STABLE, MemberState.UNJOINED): (
+    (_SYNCING, _FENCED): "another process uses the static id",
+    (_SYNCING, _LEFT): "the application closes",
+    (_STABLE, _JOINING): "a rebalance began: JoinGroup is sent",
+    (_STABLE, _UNJOINED): (
         "the member or its generation is unknown, its assignment cannot be read, it polls too late "
         "or unsubscribes"
     ),
-    (MemberState.STABLE, MemberState.FENCED): "the static id has been taken",
-    (MemberState.STABLE, MemberState.LEFT): "the application closes",
-    (MemberState.FENCED, MemberState.LEFT): "the application closes",
+    (_STABLE, _FENCED): "another process uses the static id",
+    (_STABLE, _LEFT): "the application closes",
+    (_FENCED, _LEFT): "the application closes",
 }
 
-#: The states of one who belongs to a generation, and says so by heartbeats.
+
+class MemberTrigger(enum.Enum):
+    """A call, response or timer, as a row of ``MEMBER_OUTCOMES``."""
+
+    POLL = "the application polls"
+    POLL_REJOIN = "the application polls, and a rejoin is due"
+    COMMIT = "the application commits and waits"
+    ENFORCE_REBALANCE = "the application calls enforce_rebalance"
+    UNSUBSCRIBE = "the application unsubscribes"
+    CLOSE = "the application closes the consumer"
+    JOIN_FOLLOWER = "JoinGroup response, the member follows"
+    JOIN_LEADER = "JoinGroup response, the member leads"
+    JOIN_ID = "JoinGroup response MEMBER_ID_REQUIRED"
+    JOIN_UNKNOWN = "JoinGroup response UNKNOWN_MEMBER_ID"
+    JOIN_REBALANCING = "JoinGroup response REBALANCE_IN_PROGRESS"
+    JOIN_UNAVAILABLE = "JoinGroup response NOT_COORDINATOR"
+    JOIN_INCONSISTENT = "JoinGroup response INCONSISTENT_GROUP_PROTOCOL"
+    JOIN_FENCED = "JoinGroup response FENCED_INSTANCE_ID"
+    JOIN_FATAL = "JoinGroup response with any other code"
+    SYNC_ASSIGNED = "SyncGroup response with an assignment"
+    SYNC_UNKNOWN = "SyncGroup response UNKNOWN_MEMBER_ID"
+    SYNC_ILLEGAL = "SyncGroup response ILLEGAL_GENERATION"
+    SYNC_REBALANCING = "SyncGroup response REBALANCE_IN_PROGRESS"
+    SYNC_UNAVAILABLE = "SyncGroup response NOT_COORDINATOR"
+    SYNC_FENCED = "SyncGroup response FENCED_INSTANCE_ID"
+    SYNC_FATAL = "SyncGroup response with any other code"
+    HEARTBEAT_OK = "Heartbeat response"
+    HEARTBEAT_REBALANCING = "Heartbeat response REBALANCE_IN_PROGRESS"
+    HEARTBEAT_UNKNOWN = "Heartbeat response UNKNOWN_MEMBER_ID"
+    HEARTBEAT_ILLEGAL = "Heartbeat response ILLEGAL_GENERATION"
+    HEARTBEAT_FENCED = "Heartbeat response FENCED_INSTANCE_ID"
+    COMMIT_REBALANCING = "OffsetCommit response REBALANCE_IN_PROGRESS"
+    COMMIT_UNKNOWN = "OffsetCommit response UNKNOWN_MEMBER_ID"
+    COMMIT_FENCED = "OffsetCommit response FENCED_INSTANCE_ID"
+    NO_RESPONSE = "the connection to the coordinator breaks"
+    STRATEGY_FAILED = "the leader's strategy raises an error"
+    STRATEGY_TIMEOUT = "the leader's strategy takes longer than max.poll.interval.ms"
+    HEARTBEAT_TIMER = "heartbeat.interval.ms is over"
+    SESSION_TIMER = "no heartbeat was answered for session.timeout.ms"
+    POLL_TIMER = "the application has not polled for max.poll.interval.ms"
+
+
+class MemberOutcome(NamedTuple):
+    #: None if the state stays.
+    next_state: MemberState | None = None
+    #: The request that is sent.
+    request: type[GroupRequest] | None = None
+    #: The error that the application gets from its call.
+    error: type[RotaError] | None = None
+    effect: str = ""
+    #: The next poll sends JoinGroup.
+    rejoins: bool = False
+
+
+def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
+    on, cell = MemberTrigger, MemberOutcome
+    no = cell()
+    join = cell(_JOINING, JoinGroup)
+    lead = cell(_SYNCING, SyncGroup, effect="runs the strategy first")
+    rejoin = cell(rejoins=True)
+    retry = cell(effect="backs off", rejoins=True)
+    find = cell(effect="finds the coordinator again")
+    lost = cell(_UNJOINED, effect="its partitions are lost", rejoins=True)
+    fence = cell(_FENCED)
+    raises = cell(effect="the next poll raises the error")
+    raises_fenced = cell(error=Fenced)
+    rebalancing = cell(error=RebalanceInProgress)
+    leaves = cell(_UNJOINED, LeaveGroup)
+    leaves_late = cell(_UNJOINED, LeaveGroup, effect="a static member sends nothing", rejoins=True)
+    fails = cell(_UNJOINED, LeaveGroup, effect="the next poll raises the error")
+    closes = cell(_LEFT, LeaveGroup, effect="a static member sends nothing")
+    ends = cell(_LEFT)
+    beat = cell(request=Heartbeat)
+    alive = cell(effect="restarts the session timer")
+    not_joined = cell(error=CommitFailed)
+    commit = cell(request=OffsetCommit)
+    follow = cell(_SYNCING, SyncGroup)
+    assigned = cell(_STABLE, effect="the next poll assigns the partitions")
+    rows = {
+        on.POLL: (join, no, no, no, raises_fenced, no),
+        on.POLL_REJOIN: (join, cell(request=JoinGroup), join, join, raises_fenced, no),
+        on.COMMIT: (not_joined, rebalancing, rebalancing, commit, raises_fenced, no),
+        on.ENFORCE_REBALANCE: (no, no, no, rejoin, no, no),
+        on.UNSUBSCRIBE: (no, leaves, leaves, leaves, no, no),
+        on.CLOSE: (ends, closes, closes, closes, ends, no),
+        on.JOIN_FOLLOWER: (no, follow, no, no, no, no),
+        on.JOIN_LEADER: (no, lead, no, no, no, no),
+        on.JOIN_ID: (no, rejoin, no, no, no, no),
+        on.JOIN_UNKNOWN: (no, lost, no, no, no, no),
+        on.JOIN_REBALANCING: (no, rejoin, no, no, no, no),
+        on.JOIN_UNAVAILABLE: (no, retry, no, no, no, no),
+        on.JOIN_INCONSISTENT: (no, cell(request=DescribeGroups), no, no, no, no),
+        on.JOIN_FENCED: (no, fence, no, no, no, no),
+        on.JOIN_FATAL: (no, raises, no, no, no, no),
+        on.SYNC_ASSIGNED: (no, no, assigned, no, no, no),
+        on.SYNC_UNKNOWN: (no, no, lost, no, no, no),
+        on.SYNC_ILLEGAL: (no, no, lost, no, no, no),
+        on.SYNC_REBALANCING: (no, no, rejoin, no, no, no),
+        on.SYNC_UNAVAILABLE: (no, no, retry, no, no, no),
+        on.SYNC_FENCED: (no, no, fence, no, no, no),
+        on.SYNC_FATAL: (no, no, raises, no, no, no),
+        on.HEARTBEAT_OK: (no, no, alive, alive, no, no),
+        on.HEARTBEAT_REBALANCING: (no, no, alive, rejoin, no, no),
+        on.HEARTBEAT_UNKNOWN: (no, no, lost, lost, no, no),
+        on.HEARTBEAT_ILLEGAL: (no, no, lost, lost, no, no),
+        on.HEARTBEAT_FENCED: (no, fence, fence, fence, no, no),
+        on.COMMIT_REBALANCING: (no, no, no, rejoin, no, no),
+        on.COMMIT_UNKNOWN: (no, no, no, lost, no, no),
+        on.COMMIT_FENCED: (no, fence, no, fence, no, no),
+        on.NO_RESPONSE: (no, retry, retry, find, no, no),
+        on.STRATEGY_FAILED: (no, no, fails, no, no, no),
+        on.STRATEGY_TIMEOUT: (no, no, fails, no, no, no),
+        on.HEARTBEAT_TIMER: (no, no, beat, beat, no, no),
+        on.SESSION_TIMER: (no, no, find, find, no, no),
+        on.POLL_TIMER: (no, leaves_late, leaves_late, leaves_late, no, no),
+    }
+    return {
+        (state, trigger): outcome
+        for trigger, row in rows.items()
+        for state, outcome in zip(MemberState, row, strict=True)
+    }
+
+
+MEMBER_OUTCOMES = _make_outcomes()
+
+#: The states in which the member belongs to a generation and sends heartbeats.
 GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
 
 #: The states in which nothing more is asked of the group.
@@ -107,13 +230,18 @@ INACTIVE_STATES = frozenset({MemberState.FENCED, MemberState.LEFT})
 
 CODE_NAMES = {int(code): code.name for code in Code}
 
-#: Answers of one who is not the coordinator, or not any more: another must be found.
+#: The broker is not the coordinator, or no longer: find it again.
 NO_COORDINATOR_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 
 
 def format_code(code: int) -> str:
     """Formats a code as ``25 UNKNOWN_MEMBER_ID``; an unknown code as its number alone."""
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
+
+
+def describe_refusal(api: str, code: int) -> str:
+    """Returns Java's reason for a rejoin after an error code, with Kafka's name of the API."""
+    return f"encountered {CODE_NAMES.get(code, code)} from {api} response"
 
 
 def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
@@ -150,30 +278,26 @@ class Liveness:
     late_poll_gap: int = field(default=0, init=False)
 
     def enter_poll(self, now: int) -> None:
-        """The application polls."""
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
             self.late_poll_gap = now - self.poll_ended_at
         self.poll_ended_at = None
 
     def leave_poll(self, now: int) -> None:
-        """The application works on what it got."""
         self.poll_ended_at = now
 
     def reset_for_generation(self, now: int) -> None:
-        """A new generation: what was missed before does not count any more."""
+        """Forgets deadlines that were missed in earlier generations."""
         self.last_response_at = now
         self.polled_late = False
         self.late_poll_gap = 0
 
     def time_since_poll(self, now: int) -> int:
-        """How long the application has not polled, or had not when it was late."""
+        """How long the application has not polled, or had not polled when it was late."""
         return self.late_poll_gap or (0 if self.poll_ended_at is None else now - self.poll_ended_at)
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationLoss:
-    """How a member lost its generation."""
-
     reason: str
     generation: int
     #: How long no heartbeat had been answered.
@@ -183,43 +307,33 @@ class GenerationLoss:
 
 
 def explain_generation_loss(
-    loss: GenerationLoss | None, presence: Liveness, config: MemberConfig, now: int
+    loss: GenerationLoss | None, liveness: Liveness, config: MemberConfig, now: int
 ) -> str:
-    """Explains why the member does not belong to a generation: which deadline it missed, and
-    what to set.
-    """
+    """Explains which deadline the member missed, and which setting helps."""
     if loss is None:
         return "this member has not joined the group: poll first"
-    if presence.polled_late:
-        return _explain_late_poll(presence.time_since_poll(now), config.max_poll_interval)
+    if liveness.polled_late:
+        allowed, absence = config.max_poll_interval, liveness.time_since_poll(now)
+        return (
+            f"the application has not polled for {format_seconds(absence)}, "
+            f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
+            f"{allowed} allows, so the member left the group. Set max.poll.interval.ms higher, or "
+            "max.poll.records lower for less work between two polls"
+        )
     if loss.left:
         return f"this member has left the group: {loss.reason}"
     was = f"generation {loss.generation} of this member is over ({loss.reason})"
-    # the broker counts from when it heard of the member, which is a bit before the answer came
+    # the broker counts from when it received the heartbeat, a bit before the response arrived
     if loss.silent_for + config.heartbeat_interval >= config.session_timeout:
-        return f"{was}: {_explain_missed_heartbeats(loss.silent_for, config.session_timeout)}"
+        return (
+            f"{was}: no heartbeat was answered for {format_seconds(loss.silent_for)}, and after "
+            f"session.timeout.ms = {config.session_timeout} the coordinator gives a member up. Did "
+            "the process or the network stand still for so long? Then set session.timeout.ms higher"
+        )
     return (
         f"{was}, though a heartbeat was answered {format_seconds(loss.silent_for)} before: neither "
         "session.timeout.ms nor max.poll.interval.ms was missed. The member was removed by "
         "an administrator, or the coordinator has lost its group"
-    )
-
-
-def _explain_late_poll(absence: int, allowed: int) -> str:
-    return (
-        f"the application has not polled for {format_seconds(absence)}, "
-        f"{format_seconds(max(absence - allowed, 0))} longer than max.poll.interval.ms = "
-        f"{allowed} allows,"
-        " so the member left the group. Set max.poll.interval.ms higher, or max.poll.records lower"
-        " for less work between two polls"
-    )
-
-
-def _explain_missed_heartbeats(silence: int, allowed: int) -> str:
-    return (
-        f"no heartbeat was answered for {format_seconds(silence)}, and after session.timeout.ms = "
-        f"{allowed} the coordinator gives a member up. Did the process or the network stand still "
-        "for so long? Then set session.timeout.ms higher"
     )
 
 
@@ -248,14 +362,12 @@ class SentRequest:
 
 
 class MemberSession:
-    """A member's session with its coordinator: state, identity, coordinator lookup and
-    heartbeats.
-    """
+    """A member's state and identity, its coordinator lookup and its heartbeats."""
 
     def __init__(
         self,
         config: MemberConfig,
-        outbox: CommandBuffer,
+        commands: CommandBuffer,
         report: Callable[[Exception], None],
         spread: Callable[[int], int] = int,
     ) -> None:
@@ -264,18 +376,20 @@ class MemberSession:
         self.add_jitter = spread
         #: Tells the application, from its poll.
         self.report_error = report
-        self.commands = outbox
+        self.commands = commands
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
-        #: Requests under way; an answer to any other is ignored.
+        #: Requests in flight; a response to any other request is ignored.
         self.in_flight: dict[int, SentRequest] = {}
-        #: Requests that were under way when the coordinator went; their senders are told.
+        #: Requests that were in flight when the coordinator was lost.
         self.abandoned_requests: list[tuple[int, SentRequest]] = []
-        #: The join or sync under way that counts.
+        #: The JoinGroup or SyncGroup whose response counts.
         self.rebalance_request_id: int | None = None
-        #: Why a join is due; None if none is.
-        self.rejoin_reason: str | None = "the member is new"
+        #: Why a join is due; None if none is due, empty for a new member. JoinGroup and LeaveGroup
+        #: carry the reasons that Java's consumer sends (KIP-800), so that a broker's log reads the
+        #: same for both.
+        self.rejoin_reason: str | None = ""
         #: What has to be done once before a join is done.
         self.is_join_prepared = False
         self.fenced: Fenced | None = None
@@ -294,7 +408,6 @@ class MemberSession:
     # State and identity
 
     def transition_to(self, target: MemberState) -> None:
-        """The one place where the state changes."""
         if target is self.state:
             return
         assert (self.state, target) in MEMBER_TRANSITIONS, f"no move from {self.state} to {target}"
@@ -306,11 +419,9 @@ class MemberSession:
             self._start_heartbeats()
 
     def request_rejoin(self, reason: str) -> None:
-        """The next poll joins again."""
         self.rejoin_reason = reason
 
     def enter_generation(self, identity: MemberIdentity) -> None:
-        """Enters the generation that the coordinator assigned."""
         self.identity = identity
         self.loss = None
         self.liveness.reset_for_generation(self.commands.now)
@@ -409,7 +520,6 @@ class MemberSession:
         )
 
     def explain_loss(self) -> str:
-        """Why the member is of no generation, and what to do about it."""
         return explain_generation_loss(self.loss, self.liveness, self.config, self.commands.now)
 
     # Requests
@@ -422,7 +532,7 @@ class MemberSession:
         return number
 
     def back_off(self) -> None:
-        """Nothing is tried again before the retry timer fires."""
+        """No retry is sent before the retry timer fires."""
         if self.is_backing_off:
             return
         delay = self.retry_delay(self._failures)
@@ -430,31 +540,29 @@ class MemberSession:
         self.commands.start_timer(MemberTimer.RETRY, self.commands.now + delay)
 
     def retry_delay(self, failures: int) -> int:
-        """How long to wait after so many failures."""
         longest = self.config.retry_backoff_max
         planned = min(self.config.retry_backoff * 2 ** min(failures, 30), longest)
         return min(self.add_jitter(planned), longest)
 
     @property
     def is_backing_off(self) -> bool:
-        """Something failed, and it is not time to try again."""
+        """Whether a retry waits for the retry timer."""
         return MemberTimer.RETRY in self.commands.timers
 
     def reset_backoff(self) -> None:
-        """Resets the backoff after a success."""
         self._failures = 0
 
     # The coordinator
 
     def find_coordinator(self) -> None:
-        """Looks for the coordinator, unless it is known or being looked for."""
+        """Starts a coordinator lookup, unless one runs or the coordinator is known."""
         waits = self.is_backing_off or self.fatal_error is not None
         if not (self.coordinator_known or self._finding or waits):
             self._finding = True
             self.commands.add(FindCoordinator())
 
     def set_coordinator_found(self) -> None:
-        """The coordinator is there: a heartbeat that could not be sent is sent at once."""
+        """Sends a heartbeat at once if one could not be sent."""
         if not self._finding:
             return
         self._finding = False
@@ -466,9 +574,7 @@ class MemberSession:
                 self.send_heartbeat(self.commands.now)
 
     def set_coordinator_not_found(self) -> bool:
-        """Backs off after the coordinator was not found. Returns False if no lookup was in
-        progress.
-        """
+        """Backs off. Returns False if no lookup was in progress."""
         was_finding = self._finding
         if was_finding:
             self._finding = False
@@ -476,7 +582,7 @@ class MemberSession:
         return was_finding
 
     def set_fatal_error(self, error: Exception) -> None:
-        """The coordinator, or the way to it, is refused; the application is told once a poll."""
+        """Reports an error of the coordinator lookup, once in each poll."""
         if self.fatal_error is None:
             self.fatal_error = error
             self.report_error(error)
@@ -515,7 +621,6 @@ class MemberSession:
         self.commands.start_timer(MemberTimer.HEARTBEAT, next_due)
 
     def handle_heartbeat_response(self, code: int, sender: MemberIdentity) -> None:
-        """Handles a Heartbeat response."""
         same = sender == self.identity and self.state not in INACTIVE_STATES
         match code:
             case Code.NONE:
@@ -524,18 +629,16 @@ class MemberSession:
                 # the member stays, and goes on with heartbeats until the next poll joins
                 self._record_heartbeat_response()
                 if same and self.state is MemberState.STABLE:
-                    self.request_rejoin("the group rebalances")
+                    self.request_rejoin("group is already rebalancing")
             case Code.FENCED_INSTANCE_ID if same:
                 self.fence("heartbeat refused")
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID if same:
-                # while joining, the answer to the join will say how things stand
+                # while joining, the JoinGroup response decides
                 if self.state in GENERATION_STATES:
                     keep = code == Code.ILLEGAL_GENERATION
-                    self.reset_generation(
-                        f"heartbeat refused with {format_code(code)}", keep_id=keep
-                    )
+                    self.reset_generation(describe_refusal("HEARTBEAT", code), keep_id=keep)
             case Code.ILLEGAL_GENERATION | Code.UNKNOWN_MEMBER_ID | Code.FENCED_INSTANCE_ID:
-                pass  # meant for who the member was
+                pass  # for an earlier identity of the member
             case _:
                 why = f"heartbeat refused with {format_code(code)}"
                 if code in NO_COORDINATOR_CODES:
@@ -547,14 +650,13 @@ class MemberSession:
                 self.retry_heartbeat()
 
     def retry_heartbeat(self) -> None:
-        """Tries again sooner than the interval says."""
+        """Sends the next heartbeat sooner than the interval."""
         if self.state in GENERATION_STATES and not self._heartbeat_due:
             delay = self.retry_delay(self._heartbeat_failures)
             self._heartbeat_failures += 1
             self.commands.start_timer(MemberTimer.HEARTBEAT, self.commands.now + delay)
 
     def handle_session_timeout(self) -> None:
-        """No heartbeat was answered for a whole session."""
         self.lose_coordinator("no heartbeat was answered for a session")
 
     def _record_heartbeat_response(self) -> None:
@@ -583,7 +685,7 @@ class MemberSession:
         self.commands.stop_timer(MemberTimer.SESSION)
 
     def check_invariants(self) -> None:
-        """What must be true of every session after every event."""
+        """Raises AssertionError if the session contradicts itself."""
         timers, state = self.commands.timers, self.state
         beats = MemberTimer.HEARTBEAT in timers or self._heartbeat_due
         assert beats == (state in GENERATION_STATES), "heartbeats do not fit the state"

@@ -31,9 +31,9 @@ class SubscriptionTracker:
     """
 
     def __init__(
-        self, outbox: CommandBuffer, rack: str | None, *, matches_internal: bool = False
+        self, commands: CommandBuffer, rack: str | None, *, matches_internal: bool = False
     ) -> None:
-        self.commands = outbox
+        self.commands = commands
         self.rack = rack
         self.matches_internal = matches_internal
         self.cluster = Cluster({})
@@ -54,7 +54,7 @@ class SubscriptionTracker:
     # Subscription
 
     def subscribe(self, topics: Iterable[str], pattern: str | None) -> None:
-        """Wants these topics, or those that match, from now on."""
+        """Subscribes to topics, or to all topics that match a pattern."""
         if pattern is not None:
             self._pattern = compile_pattern(pattern)
             self.topics = self._find_matching_topics()
@@ -69,7 +69,6 @@ class SubscriptionTracker:
         self.request_metadata()
 
     def unsubscribe(self) -> None:
-        """Wants nothing from now on."""
         self._pattern = None
         self.topics = ()
         self.joined_topics = None
@@ -79,13 +78,10 @@ class SubscriptionTracker:
 
     @property
     def has_pattern(self) -> bool:
-        """The topics are those that match a pattern."""
         return self._pattern is not None
 
     def allows_assignment(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the assigned topics are still subscribed and were part of the join, or
-        match the pattern.
-        """
+        """Whether the assigned topics are subscribed, and were when the member joined."""
         topics = {partition.topic for partition in partitions}
         if self._pattern is None:
             return topics <= set(self.topics).intersection(self.joined_topics or ())
@@ -103,15 +99,12 @@ class SubscriptionTracker:
         return self.is_metadata_fresh or not self.has_pattern
 
     def record_join(self) -> None:
-        """A join names the topics as they are now."""
         self._is_refreshed = False
         self.joined_topics = self.topics
         self._is_reason_current = False
 
     def add_assigned_topics(self, partitions: Iterable[TopicPartition]) -> None:
-        """Adds assigned topics that match the pattern but that this member's metadata did not
-        have yet.
-        """
+        """Adds assigned topics that match the pattern and are not in the metadata yet."""
         assert self.joined_topics is not None
         new = {partition.topic for partition in partitions} - set(self.joined_topics)
         if new and self._pattern is not None:
@@ -132,7 +125,7 @@ class SubscriptionTracker:
     # Metadata
 
     def request_metadata(self) -> None:
-        """Asks for the metadata of all topics that matter."""
+        """Requests the metadata of all topics of the subscription and of the group."""
         self.is_metadata_fresh = False
         self._requested_topics = self._group_topics.union(self.topics)
         self.commands.add(
@@ -140,7 +133,6 @@ class SubscriptionTracker:
         )
 
     def update_metadata(self, cluster: Cluster) -> None:
-        """The metadata is this now."""
         self.cluster = cluster
         self._is_reason_current = False
         self.is_metadata_fresh = True
@@ -150,19 +142,19 @@ class SubscriptionTracker:
     # The leader's watch
 
     def start_leading(self, group_topics: Iterable[str]) -> None:
-        """The member leads: what any member subscribes to matters, and must be known."""
+        """The leader needs the metadata of all topics that any member subscribes to."""
         self._group_topics = frozenset(group_topics)
         self._is_reason_current = False
         if not self.has_pattern and not self._group_topics <= self._requested_topics:
             self.request_metadata()
 
     def record_assignment(self) -> None:
-        """The assignment was made, or kept, for the metadata as it is now."""
+        """Remembers the metadata that the assignment was computed from."""
         self._assignment_snapshot = self._snapshot()
         self._is_reason_current = False
 
     def stop_leading(self) -> None:
-        """The member leads no more, so the watch over others' topics ends."""
+        """Forgets the topics of other members."""
         self._group_topics = frozenset()
         self._assignment_snapshot = None
         self._is_reason_current = False
@@ -177,9 +169,9 @@ class SubscriptionTracker:
 
     def _find_rejoin_reason(self) -> str | None:
         if self.joined_topics is not None and self.joined_topics != self.topics:
-            return "the subscription changed"
+            return "subscription has changed"
         if self._assignment_snapshot is not None and self._assignment_snapshot != self._snapshot():
-            return "the topics' metadata changed"
+            return "cached metadata has changed"
         return None
 
     def _snapshot(self) -> MetadataSnapshot:
@@ -193,7 +185,7 @@ class SubscriptionTracker:
 
 
 def _check_topic_names(topics: Iterable[str]) -> None:
-    """Now, where the application hears of it: a join would be too late."""
+    """Raises in the call of subscribe: a JoinGroup would be too late."""
     for topic in topics:
         problem = find_string_problem(topic)
         if problem is not None:

@@ -24,15 +24,11 @@ class ConsumerGroupMetadataEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataTombstone:
-    """The tombstone of a consumer group."""
-
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRacks:
-    """The racks of a partition's replicas."""
-
     partition: int
     racks: tuple[str, ...]
 
@@ -49,9 +45,7 @@ class PartitionMetadataTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadataEntry:
-    """The topics that a consumer group reads. Since Kafka 4.1 a hash in
-    :class:`ConsumerGroupMetadataEntry` replaces this entry.
-    """
+    """The topics of a group. Since Kafka 4.1 ConsumerGroupMetadataEntry has a hash of them."""
 
     group: str
     topics: tuple[PartitionMetadataTopic, ...]
@@ -59,8 +53,6 @@ class PartitionMetadataEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadataTombstone:
-    """The tombstone of a consumer group's topics."""
-
     group: str
 
 
@@ -87,14 +79,12 @@ class MemberMetadataEntry:
     rebalance_timeout: int
     #: The server's strategy that the member asks for.
     assignor: str | None
-    #: Only for one that still speaks the classic protocol.
+    #: Only for a member that uses the classic protocol.
     classic: ClassicMemberMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadataTombstone:
-    """The tombstone of a consumer group's member."""
-
     group: str
     member_id: str
 
@@ -111,24 +101,18 @@ class TargetAssignmentMetadataEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentMetadataTombstone:
-    """The tombstone of a target assignment."""
-
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentTopic:
-    """The partitions of one topic in a member's target assignment."""
-
     topic_id: bytes
     partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentMemberEntry:
-    """A member's target assignment: what it will own after all members have revoked what they
-    must.
-    """
+    """What a member will own once all members have revoked what they must."""
 
     group: str
     member_id: str
@@ -137,16 +121,12 @@ class TargetAssignmentMemberEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentMemberTombstone:
-    """The tombstone of a member's target assignment."""
-
     group: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignmentTopic:
-    """The partitions of one topic in a member's current assignment."""
-
     topic_id: bytes
     partitions: tuple[int, ...]
     #: The epoch in which each was given; none where it is not known (before Kafka 4.3).
@@ -159,9 +139,7 @@ STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentMemberAssignmentEntry:
-    """A member's current assignment, and what it must revoke. A static member that left has
-    the epoch -2.
-    """
+    """What a member owns and must revoke. A static member that left has epoch -2."""
 
     group: str
     member_id: str
@@ -174,16 +152,12 @@ class CurrentMemberAssignmentEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentMemberAssignmentTombstone:
-    """The tombstone of a member's current assignment."""
-
     group: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionEntry:
-    """The topics that match a regular expression."""
-
     group: str
     regex: str
     topics: tuple[str, ...]
@@ -194,8 +168,6 @@ class RegularExpressionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionTombstone:
-    """The tombstone of a regular expression."""
-
     group: str
     regex: str
 

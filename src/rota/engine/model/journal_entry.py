@@ -46,8 +46,6 @@ class OffsetCommitTombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataMember:
-    """A member in a :class:`GroupMetadataEntry`."""
-
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -60,9 +58,7 @@ class GroupMetadataMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataEntry:
-    """A generation of a classic group: its members, their subscriptions and assignments
-    (Kafka's GroupMetadata record).
-    """
+    """A generation of a classic group (Kafka's GroupMetadata record)."""
 
     group: str
     protocol_type: str
@@ -76,8 +72,6 @@ class GroupMetadataEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataTombstone:
-    """The tombstone of a classic group."""
-
     group: str
 
 
@@ -89,14 +83,10 @@ ClassicEntry: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnparsedEntry:
-    """A record of a type that Rota does not parse: share and streams groups, and types of newer
-    versions.
-
-    It keeps its bytes. Without a value it is a tombstone.
-    """
+    """A record that Rota does not parse (share and streams groups, newer types), as bytes."""
 
     type: int
-    #: Kafka's name of the type, "unknown" for one that has none yet.
+    #: Kafka's name of the type, or "unknown".
     name: str
     key: bytes
     value: bytes | None

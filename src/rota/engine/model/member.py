@@ -18,9 +18,7 @@ NO_GENERATION = -1
 
 
 class RebalanceProtocol(enum.IntEnum):
-    """Kafka's rebalance protocols. The highest one that all strategies of a member support is
-    used.
-    """
+    """A member uses the highest one that all its strategies support."""
 
     #: Everything is given up before the join.
     EAGER = 0
@@ -30,8 +28,6 @@ class RebalanceProtocol(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """The subscription that a member sends to the leader."""
-
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned: Partitions = NO_PARTITIONS
@@ -52,8 +48,6 @@ class OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions assigned to one member."""
-
     partitions: Partitions
     user_data: bytes | None = None
 
@@ -101,7 +95,6 @@ class Member:
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription that this member sends to the leader."""
         return Subscription(
             topics=self.topics,
             owned=self.owned,
@@ -156,7 +149,7 @@ class GroupSubscription(Mapping[str, Subscription]):
         return f"GroupSubscription({self._members!r})"
 
 
-#: In a column of owners: nobody.
+#: A partition without an owner, in a column of owners.
 UNASSIGNED = -1
 
 
@@ -172,19 +165,15 @@ class Placement:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The position of each member."""
         return {member: position for position, member in enumerate(self.members)}
 
     @cached_property
     def loads(self) -> npt.NDArray[np.int64]:
-        """The number of partitions of each member."""
         return np.bincount(self.owners[self.owners >= 0], minlength=len(self.members))
 
     @cached_property
     def numbers_by_member(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """All partition numbers, sorted by member, and the bounds between members. Unassigned
-        partitions come before the first bound.
-        """
+        """Partition numbers sorted by member, unassigned ones first, and each member's bounds."""
         # numpy's stable sort is a radix sort for 16-bit keys: ten times faster at a million rows
         small = len(self.members) < np.iinfo(np.int16).max
         keys = self.owners.astype(np.int16) if small else self.owners

@@ -16,14 +16,12 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 #: The protocol type of consumers.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-#: The member id of one who has none yet.
+#: The member id of a new member.
 NO_MEMBER_ID = ""
 
 
 class JoinGroupProtocol(NamedTuple):
-    """A strategy that a member supports, with the metadata that the member sends to the
-    leader under it.
-    """
+    """A strategy, with the metadata that the leader gets if this strategy is selected."""
 
     name: str
     metadata: bytes
@@ -31,8 +29,6 @@ class JoinGroupProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """JoinGroup: a member asks to be part of the next generation."""
-
     group: str
     member_id: str = NO_MEMBER_ID
     group_instance_id: str | None = None
@@ -45,15 +41,13 @@ class JoinGroup:
     reason: str | None = None
     #: v4 on: a new dynamic member is sent its id first, and joins with it.
     supports_member_id_required: bool = True
-    #: v9 on: a leader can be told to skip the assignment (KIP-814).
+    #: v9 on: the response can tell a leader to skip the assignment (KIP-814).
     supports_skip_assignment: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """SyncGroup: a member asks for its assignment. The leader sends the assignments of all
-    members.
-    """
+    """The leader sends the assignments of all members; each member gets its own."""
 
     group: str
     generation: int
@@ -66,8 +60,6 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """Heartbeat: a member reports that it is alive."""
-
     group: str
     generation: int
     member_id: str
@@ -85,17 +77,13 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """LeaveGroup: one or more members to remove."""
-
     group: str
     members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """OffsetCommit. Without generation and member id it comes from an admin, or from a
-    consumer that assigns its partitions itself.
-    """
+    """Without a generation it comes from an admin, or from a consumer without a group."""
 
     group: str
     generation: int = -1
@@ -111,7 +99,7 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetch:
-    """OffsetFetch of some partitions, or of all partitions of the group."""
+    """``partitions`` is None for all partitions of the group."""
 
     group: str
     partitions: tuple[TopicPartition, ...] | None = None
@@ -122,23 +110,17 @@ class OffsetFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDelete:
-    """OffsetDelete: partitions whose offsets to delete."""
-
     group: str
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroups:
-    """DeleteGroups: groups to delete with their offsets."""
-
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroups:
-    """DescribeGroups: groups to describe with their members."""
-
     groups: tuple[str, ...]
     #: v6 on: an unknown group is 69; before, a Dead one without error.
     supports_group_id_not_found: bool = True
@@ -146,8 +128,6 @@ class DescribeGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """ListGroups in some states, or in all."""
-
     states: tuple[str, ...] = ()
 
 

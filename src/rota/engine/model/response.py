@@ -27,7 +27,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JoinedMember:
     """A member in the list that the leader gets."""
 
@@ -52,8 +52,6 @@ class JoinGroupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResult:
-    """The member's assignment."""
-
     code: Code = Code.NONE
     protocol_type: str | None = None
     protocol: str | None = None
@@ -62,15 +60,11 @@ class SyncGroupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResult:
-    """NONE, or the reason why the member must act."""
-
     code: Code = Code.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMemberResult:
-    """The result for one member of a LeaveGroup."""
-
     member_id: str
     group_instance_id: str | None
     code: Code = Code.NONE
@@ -78,8 +72,6 @@ class LeavingMemberResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupResult:
-    """A code for the request, and a result for each member that it names."""
-
     code: Code = Code.NONE
     members: tuple[LeavingMemberResult, ...] = ()
 
@@ -93,8 +85,6 @@ class OffsetCommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResult:
-    """The committed offsets; None for partitions without one."""
-
     code: Code = Code.NONE
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
     #: The partitions that are refused, though the others are not.
@@ -103,16 +93,12 @@ class OffsetFetchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteResult:
-    """A code for the request, and one for each partition."""
-
     code: Code = Code.NONE
     codes: Mapping[TopicPartition, Code] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResult:
-    """A code for each group."""
-
     codes: Mapping[str, Code]
 
 
@@ -130,8 +116,6 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
-    """A group in DescribeGroups."""
-
     group: str
     code: Code = Code.NONE
     state: str = "Dead"
@@ -145,27 +129,21 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupsResult:
-    """The groups, in the order of the request."""
-
     groups: tuple[DescribedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """A group in ListGroups."""
-
     group: str
     protocol_type: str
-    #: Empty where the broker is too old to tell.
+    #: Empty if the broker is too old.
     state: str
-    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty where the broker does not tell.
+    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty if the broker is too old.
     group_type: str = "classic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsResult:
-    """The groups, sorted by name."""
-
     code: Code = Code.NONE
     groups: tuple[ListedGroup, ...] = ()
 

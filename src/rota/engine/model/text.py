@@ -5,10 +5,8 @@ Light on purpose: this module imports neither numpy nor any format.
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from rota.errors import InputError
 
@@ -100,22 +98,6 @@ def unify_collision_characters(name: str) -> str:
     equal collide.
     """
     return name.replace(".", "_")
-
-
-_DrawnState = TypeVar("_DrawnState", bound=enum.Enum)
-
-
-def draw_state_diagram(
-    moves: Mapping[tuple[_DrawnState, _DrawnState], str], first: _DrawnState
-) -> str:
-    """Returns a Mermaid state diagram of the transitions. States that nothing leads out of
-    are final.
-    """
-    lines = [f"{old.value} --> {new.value}: {why}" for (old, new), why in moves.items()]
-    left = {old for old, _ in moves}
-    ends = dict.fromkeys(new for _, new in moves if new not in left)
-    shown = [f"[*] --> {first.value}", *lines, *(f"{end.value} --> [*]" for end in ends)]
-    return "\n".join(["stateDiagram-v2", *(f"    {line}" for line in shown)])
 
 
 #: How many names a note or an error lists before it counts the rest.

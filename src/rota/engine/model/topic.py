@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,22 @@ MAX_PARTITIONS = 2**31 - 1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
     topic: str
     partition: int
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+ValueT = TypeVar("ValueT")
+
+
+def values_by_topic(values: Mapping[TopicPartition, ValueT]) -> dict[str, list[tuple[int, ValueT]]]:
+    """Groups the values of partitions by topic: partition numbers and values, in the same order."""
+    topics: dict[str, list[tuple[int, ValueT]]] = {}
+    for (topic, partition), value in values.items():
+        topics.setdefault(topic, []).append((partition, value))
+    return topics
 
 
 def _make_read_only_array(values: Sequence[int]) -> IntArray:
@@ -166,12 +175,10 @@ class PartitionNumbering:
 
     @property
     def size(self) -> int:
-        """The number of all partitions."""
         return int(self.starts[-1])
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The position of each topic."""
         return {topic: position for position, topic in enumerate(self.topics)}
 
     @cached_property
@@ -191,7 +198,6 @@ class PartitionNumbering:
         return self.starts[topic[exists]] + numbers[exists]
 
     def partition_at(self, number: int) -> TopicPartition:
-        """The partition with this number."""
         topic = int(np.searchsorted(self.starts, number, side="right")) - 1
         return TopicPartition(self.topics[topic], int(number - self.starts[topic]))
 

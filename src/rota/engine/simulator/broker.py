@@ -18,7 +18,6 @@ from rota.engine.coordinator.events import (
     AppendFailed,
     AppendSucceeded,
     CoordinatorCommand,
-    GroupNote,
     GroupTimerFired,
     GroupTimerKey,
     GroupTimerKind,
@@ -31,6 +30,7 @@ from rota.engine.coordinator.events import (
     StopGroupTimer,
     TopicsDeleted,
 )
+from rota.engine.coordinator.notes import GroupNote
 from rota.engine.model.config import GroupConfig
 from rota.engine.model.journal_entry import ClassicEntry, OffsetCommitEntry
 from rota.engine.model.request import GroupRequest, Heartbeat, JoinGroup, OffsetCommit
@@ -210,8 +210,7 @@ class SimulatedBroker:
                 case AppendEntries():
                     self._append(command)
                 case GroupNote():
-                    detail = (command.kind.value, command.generation, command.text)
-                    self._state.add_record(TraceEventType.NOTE, command.group, detail)
+                    self._state.add_record(TraceEventType.NOTE, command.group, command)
                 case _:
                     assert_never(command)
 

@@ -420,7 +420,7 @@ class SimulatedProcess:
                 )
                 state.scheduler.add(state.now, self._give_up)
             case MemberNote():
-                state.add_record(TraceEventType.SAID, self.name, command.text)
+                state.add_record(TraceEventType.SAID, self.name, command)
             case FinishClose():
                 state.add_record(TraceEventType.GONE, self.name)
                 self._end()

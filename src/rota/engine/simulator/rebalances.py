@@ -12,33 +12,36 @@ assignment, and for each member to take its assignment.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rota.engine.coordinator.events import Happened
+from rota.engine.coordinator.notes import (
+    GenerationStarted,
+    GroupEmptied,
+    GroupNote,
+    GroupStabilized,
+    JoinTimedOut,
+    MemberLeft,
+    MembersLeft,
+    RebalanceReason,
+    RebalanceStarted,
+    SessionExpired,
+    SyncTimedOut,
+    describe_reason,
+    rename_members,
+)
 from rota.engine.history.facts import Generation, JournalRecord, Rebalance, RebalanceCost
 from rota.engine.history.generations import member_key, read_generations
 from rota.engine.history.rebalances import compute_cost, find_rebalances, is_round_due
 from rota.engine.history.snapshot import ProblemCache
-from rota.engine.member.events import ListenerMethod
+from rota.engine.member.events import ListenerMethod, PollTimeoutNote
 from rota.engine.model.journal_entry import GroupMetadataEntry
 from rota.engine.model.request import JoinGroup
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 
 #: Members learn of a rebalance from their next heartbeat; longer waits are reported.
 LONG_WAIT = 10_000
-LEAVE_PREFIX = "members leave: "
-#: How the coordinator words it.
-SILENT_SUFFIX = " is silent"
-#: How a member notes that its poll interval is over.
-NOT_POLLED_PREFIX = "the application has not polled"
-POLLED_LATE = "it has not polled in time"
-#: Every member id that a coordinator makes ends in a UUID.
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-UUID_LENGTH = 36
-
 NO_COST = RebalanceCost(
     moved=0, moved_min=0, orphaned=0, stopped=0, idle_members=0, most=0, least=0
 )
@@ -62,8 +65,10 @@ class SimulatedRebalance:
     end: int
     #: False if it was still running when the simulation ended.
     finished: bool
-    #: The coordinator's reason; members by the names of their processes.
-    reason: str
+    #: Why it began; members by the names of their processes.
+    cause: RebalanceReason
+    #: The member left, or fell silent, because its application did not poll in time.
+    polled_late: bool
     #: How often the coordinator asked the members to join.
     attempts: int
     waits: tuple[RebalanceWait, ...]
@@ -72,6 +77,15 @@ class SimulatedRebalance:
     cost: RebalanceCost
     #: The number of partitions of each process afterwards.
     loads: Mapping[str, int]
+
+    @property
+    def reason(self) -> str:
+        """Why it began, in a few words."""
+        if not self.polled_late:
+            return describe_reason(self.cause)
+        if isinstance(self.cause, MembersLeft):
+            return f"member {', '.join(self.cause.members)} polled too late"
+        return f"{describe_reason(self.cause)}: it has not polled in time"
 
     @property
     def generations(self) -> tuple[int, ...]:
@@ -98,7 +112,8 @@ class _JoinAttempt:
     """From one request to join until the next."""
 
     start: int
-    reason: str
+    cause: RebalanceReason
+    polled_late: bool
     #: Members that have not joined yet.
     missing: dict[str, None]
     #: When its current phase began: join, sync, or assignment.
@@ -144,8 +159,6 @@ class _AttemptReader:
         self.names: dict[str, str] = {}
         self._positions = positions
         self._offset = -1
-        #: Member ids by the UUIDs that they end in.
-        self._ids: dict[str, str] = {}
         self._running: set[str] = set()
         #: The processes of the generation that was written last.
         self._members: list[str] = []
@@ -160,16 +173,14 @@ class _AttemptReader:
             case TraceEventType.STARTED:
                 self._running.add(record.subject)
             case TraceEventType.IDENTITY:
-                member_id = str(record.detail)
-                self.names[member_id] = record.subject
-                self._ids[member_id[-UUID_LENGTH:]] = member_id
+                self.names[str(record.detail)] = record.subject
             case TraceEventType.JOURNAL:
                 self._read_entry(record.detail)
             case TraceEventType.NOTE:
                 self._read_note(record)
             case TraceEventType.LISTENER:
                 self._read_listener_call(record)
-            case TraceEventType.SAID if str(record.detail).startswith(NOT_POLLED_PREFIX):
+            case TraceEventType.SAID if isinstance(record.detail, PollTimeoutNote):
                 self._late.add(record.subject)
             case TraceEventType.ASKED if isinstance(record.detail, JoinGroup):
                 self._late.discard(record.subject)
@@ -192,57 +203,53 @@ class _AttemptReader:
             if self._offset in self._positions:
                 self.attempts[-1].position = self._positions[self._offset]
 
-    def _read_note(self, record: TraceRecord) -> None:
-        assert isinstance(record.detail, tuple)
-        what, _, text = record.detail
-        now = record.at
-        match Happened(what):
-            case Happened.PREPARING:
-                reason, missing = self._explain(text), dict.fromkeys(sorted(self._members))
-                self.attempts.append(_JoinAttempt(now, reason, missing, now))
+    def _read_note(self, record: TraceRecord) -> None:  # noqa: C901 (a case for each)
+        note, now = record.detail, record.at
+        assert isinstance(note, GroupNote)
+        match note.change:
+            case RebalanceStarted(reason):
+                missing = dict.fromkeys(sorted(self._members))
+                attempt = _JoinAttempt(now, reason, self._is_late(reason), missing, now)
+                self.attempts.append(attempt)
                 self._stable = False
-            case Happened.JOINED:
+            case GenerationStarted():
                 if self.attempts:
                     self.attempts[-1].end_join(now)
-            case Happened.STABLE:
+            case GroupStabilized():
                 if self.attempts:
                     self.attempts[-1].end_phase(now, (), "came late")
                 self._stable = True
                 # a static member that is down is in the group, but takes no assignment
                 self._awaited = self._running.intersection(self._members)
                 self._end_if_complete(now)
-            case Happened.EMPTIED:
+            case GroupEmptied():
                 self._stable = True
                 self._awaited.clear()
                 self._end_if_complete(now)
-            case Happened.LEFT | Happened.SILENT | Happened.ABSENT as how:
-                self._remove_members(now, how, text)
+            case MemberLeft(member_id):
+                self._remove_members(now, (member_id,), "left")
+            case SessionExpired(member_id):
+                self._remove_members(now, (member_id,), "was silent")
+            case JoinTimedOut(member_ids):
+                self._remove_members(now, member_ids, "did not join in time")
+            case SyncTimedOut(member_ids):
+                self._remove_members(now, member_ids, "did not sync in time")
             case _:
                 pass
 
-    def _explain(self, reason: str) -> str:
-        """Adds to a reason that the member polled too late. Such a member leaves like one
-        that closes or, if it is static, falls silent like one that crashed: the coordinator
-        cannot tell the difference.
+    def _is_late(self, reason: RebalanceReason) -> bool:
+        """Returns whether the member polled too late. Such a member leaves like one that closes
+        or, if it is static, falls silent like one that crashed: the coordinator cannot tell the
+        difference.
         """
-        text, mark, state = reason.rpartition(" (group was ")
-        for said in (
-            text.removeprefix(LEAVE_PREFIX),
-            text.removeprefix("member ").removesuffix(SILENT_SUFFIX),
-        ):
-            if self.names.get(said) in self._late:
-                return f"{text}; its reason: {POLLED_LATE}{mark}{state}"
-        return reason
+        match reason:
+            case MembersLeft((member_id,)) | SessionExpired(member_id):
+                return self.names.get(member_id) in self._late
+            case _:
+                return False
 
-    def _remove_members(self, now: int, how: Happened, text: str) -> None:
-        why = "was silent"
-        if how is Happened.LEFT:
-            text, why = text.partition("; its reason: ")[0], "left"
-        elif how is Happened.SILENT:
-            text = text.partition(" for ")[0]
-        else:
-            why, _, text = text.partition(": ")
-        names = tuple(self.names.get(one, one) for one in text.split(", "))
+    def _remove_members(self, now: int, member_ids: tuple[str, ...], why: str) -> None:
+        names = tuple(self.names.get(one, one) for one in member_ids)
         if self._late.issuperset(names):
             why = "polled too late"
         if self.attempts:
@@ -263,13 +270,6 @@ class _AttemptReader:
             attempt = self.attempts[-1]
             if attempt.end is None:
                 attempt.end = now
-
-    def replace_ids(self, text: str) -> str:
-        """Replaces member ids, which are long, by the names of their processes."""
-        for end in _UUID.findall(text):
-            member_id = self._ids.get(end, end)
-            text = text.replace(member_id, self.names.get(member_id, member_id))
-        return text
 
 
 def find_simulated_rebalances(
@@ -311,7 +311,8 @@ def find_simulated_rebalances(
                 start=attempts[0].start,
                 end=until if ended is None else ended,
                 finished=ended is not None or until != end,
-                reason=reader.replace_ids(attempts[0].reason),
+                cause=rename_members(attempts[0].cause, reader.names),
+                polled_late=attempts[0].polled_late,
                 attempts=len(attempts),
                 waits=tuple(wait for attempt in attempts for wait in attempt.waits),
                 step=step,

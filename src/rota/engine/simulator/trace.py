@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from rota.engine.coordinator.events import Happened
-from rota.engine.coordinator.kafka_log import GroupLog
-from rota.engine.model.journal_entry import GroupMetadataEntry
-from rota.engine.model.response import JoinGroupResult
-
-# The log lines are worded as those of Kafka 4.3, so that a reader of a broker's log reads them too.
-# The members stand for Java's consumers, so their reasons are Java's.
+from rota.engine.coordinator.kafka_log import format_note
+from rota.engine.coordinator.notes import GroupNote
 
 
 class SimulatedLogLine(NamedTuple):
@@ -22,49 +17,13 @@ class SimulatedLogLine(NamedTuple):
 
 
 def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
-    """Returns the broker's log lines about all groups of a world, in order."""
-    groups: dict[str, GroupLog] = {}
-    found: list[SimulatedLogLine] = []
-    asked: dict[str, str] = {}
-    for record in trace:
-        group: str | None = None
-        match record.type:
-            case TraceEventType.STARTED:
-                continue
-            case TraceEventType.ASKED:
-                asked[record.subject] = getattr(record.detail, "group", "")
-                continue
-            case TraceEventType.ANSWERED:
-                group = asked.get(record.subject)
-            case TraceEventType.NOTE | TraceEventType.JOURNAL:
-                group = record.subject
-            case TraceEventType.COORDINATOR:
-                if record.detail == "loaded":
-                    for name, known in groups.items():
-                        found.append(SimulatedLogLine(record.at, name, known.log_loaded()))
-                continue
-            case _:
-                continue
-        if group is not None:
-            known = groups.setdefault(group, GroupLog(group))
-            found += [
-                SimulatedLogLine(record.at, group, text) for text in _log_record(known, record)
-            ]
-    return found
-
-
-def _log_record(group: GroupLog, record: TraceRecord) -> Iterator[str]:
-    match record.type:
-        case TraceEventType.NOTE:
-            assert isinstance(record.detail, tuple)
-            what, generation, text = record.detail
-            yield from group.log_note(Happened(what), generation, text)
-        case TraceEventType.JOURNAL if isinstance(record.detail, GroupMetadataEntry):
-            group.saved(record.detail)
-        case TraceEventType.ANSWERED if isinstance(record.detail, JoinGroupResult):
-            yield from group.log_join_reply(record.detail)
-        case _:
-            pass
+    """Returns what a broker of Kafka 4.3 would have logged about all groups, in order."""
+    return [
+        SimulatedLogLine(record.at, record.subject, text)
+        for record in trace
+        if isinstance(record.detail, GroupNote)
+        for text in format_note(record.detail)
+    ]
 
 
 class TraceEventType(enum.StrEnum):
