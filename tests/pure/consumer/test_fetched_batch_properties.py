@@ -126,8 +126,8 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
 
 
 def decoded(head: BatchHeader, body: bytes) -> list[BatchRecord]:
-    data = decompress(head.codec, body) if head.count else b""
-    return RecordReader(data).read_records(head.count, head.base_offset, head.base_timestamp)
+    data = decompress(head.codec, body) if head.record_count else b""
+    return RecordReader(data).read_records(head.record_count, head.base_offset, head.base_timestamp)
 
 
 def consumer_record(head: BatchHeader, record: BatchRecord) -> ConsumerRecord:

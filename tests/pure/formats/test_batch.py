@@ -72,7 +72,7 @@ def test_a_head_says_what_the_batch_is() -> None:
     )
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, 2, 40)
     assert (header.transactional, header.control, header.delete_horizon) == (True, False, None)
-    assert (header.leader_epoch, header.count) == (3, 2)
+    assert (header.leader_epoch, header.record_count) == (3, 2)
 
 
 def test_a_delete_horizon_takes_the_place_of_the_base_timestamp() -> None:

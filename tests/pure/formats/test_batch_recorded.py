@@ -168,10 +168,10 @@ def test_columns_are_what_the_reader_of_single_batches_reads() -> None:
             if header.codec == CompressionType.NONE:
                 body = RecordReader(data, position + 61, position + size)
                 base = header.base_offset, header.base_timestamp
-                for record in body.read_records(header.count, *base):
+                for record in body.read_records(header.record_count, *base):
                     assert next(found) == record
             else:
-                for _ in range(header.count):
+                for _ in range(header.record_count):
                     next(found)
         assert list(found) == []
 

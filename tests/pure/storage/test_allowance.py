@@ -14,7 +14,6 @@ from rota.broker.storage.file_records import (
     BUDGET_RATIO,
     RECORD_COST_BYTES,
     DecodeBudget,
-    RawBatchHeader,
 )
 from rota.engine.formats.record_batch import (
     ATTRIBUTES_OFFSET,
@@ -22,6 +21,7 @@ from rota.engine.formats.record_batch import (
     CRC_OFFSET,
     HEADER,
     LOG_OVERHEAD,
+    BatchHeader,
     BatchRecord,
     CompressionType,
     compress,
@@ -61,8 +61,8 @@ def many(count: int) -> bytes:
     return packed(encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * count, count)
 
 
-def head_of(batch: bytes) -> RawBatchHeader:
-    return RawBatchHeader._make(HEADER.unpack_from(batch))
+def head_of(batch: bytes) -> BatchHeader:
+    return BatchHeader._make(HEADER.unpack_from(batch))
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_a_producers_last_batch_stays_without_its_records() -> None:
     compacted(log)
     assert [each[0] for each in shown(log)] == [2, 3, 4]
     kept = read_batch_header(log.read(0, 1 << 20))
-    assert (kept.base_offset, kept.last_offset, kept.count) == (0, 1, 0)
+    assert (kept.base_offset, kept.last_offset, kept.record_count) == (0, 1, 0)
     assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (ANN, 3, 40)
     assert kept.max_timestamp == NOW + 1
     known = opened(log.disk).producers.get(ANN)  # type: ignore[arg-type]

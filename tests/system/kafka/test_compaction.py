@@ -141,7 +141,7 @@ def batches(folder: Path) -> list[tuple[Any, ...]]:
             )
             found.append(
                 (
-                    *(head.base_offset, head.last_offset, head.count, hex(head.attributes)),
+                    *(head.base_offset, head.last_offset, head.record_count, hex(head.attributes)),
                     *(head.producer_id, head.producer_epoch, head.base_sequence),
                     *(head.max_timestamp, head.leader_epoch, inside),
                 )

@@ -35,7 +35,7 @@ from rota.broker.storage.file_records import (
     CorruptBatchError,
     DecodeBudget,
     StoredBatch,
-    read_batch_header,
+    read_header_at,
 )
 from rota.broker.storage.index import AbortedTransaction, IndexBuilder
 from rota.broker.storage.log import Log
@@ -123,7 +123,7 @@ def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    head = read_batch_header(segment.disk, segment.log_path, 0)
+    head = read_header_at(segment.disk, segment.log_path, 0)
     return -1 if head is None else head.max_timestamp
 
 
@@ -383,7 +383,7 @@ class CleanedTransactions:
             left = producer in self._committed
             self._committed.discard(producer)
             return not left
-        return head.count == 0
+        return head.record_count == 0
 
     def _advance_to(self, offset: int) -> None:
         while self._upcoming_aborted and self._upcoming_aborted[0][0] <= offset:
@@ -486,7 +486,7 @@ class RecordFilter:
         if horizon is None and any(portion.value_size[row] < 0 for row in rows):
             kept = _select_records(portion, rows)
             return _encode_batch(head, kept, self._now + self._delete_retention)
-        if len(rows) == head.count:
+        if len(rows) == head.record_count:
             return RetainedBatch(data, head.last_offset, head.max_timestamp)
         newest = int(portion.columns.timestamp[rows].max())
         body = _copy_records(portion, rows)
@@ -499,7 +499,7 @@ class RecordFilter:
         head = portion.headers[number]
         useless = self._transactions.on_control_batch_read(head, portion.marker[number])
         horizon = head.delete_horizon
-        if not head.count or (useless and horizon is not None and horizon <= self._now):
+        if not head.record_count or (useless and horizon is not None and horizon <= self._now):
             return self._retain_empty_batch(head)
         if useless and horizon is None:
             rows = list(range(portion.first_row[number], portion.first_row[number + 1]))
@@ -649,7 +649,7 @@ def _make_batch_group(
     counts = columns.batches.count.cumsum().tolist()
     return BatchGroup(
         batches=batches,
-        headers=[each.header.as_header for each in batches],
+        headers=[each.header for each in batches],
         columns=columns,
         data=columns.buffer.data,
         first_row=[0, *counts],

@@ -56,44 +56,11 @@ class CorruptBatchError(Exception):
         self.position = position
 
 
-class RawBatchHeader(NamedTuple):
-    """A batch's header as a plain tuple, which is cheap to make."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    checksum: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        """All bytes of the batch."""
-        return LOG_OVERHEAD + self.length
-
-    @property
-    def last_offset(self) -> int:
-        """The last offset that is the batch's."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def as_header(self) -> BatchHeader:
-        """The same as a :class:`Header`, with all its properties."""
-        return BatchHeader(**dict(zip(BatchHeader.__dataclass_fields__, self, strict=True)))
-
-
 class StoredBatch(NamedTuple):
     """A valid batch in a file."""
 
     position: int
-    header: RawBatchHeader
+    header: BatchHeader
     data: memoryview
 
 
@@ -121,7 +88,7 @@ class BatchFile:
 
     def check_batch(
         self, view: memoryview, at: int, origin: int, floor: int | None
-    ) -> RawBatchHeader | None:
+    ) -> BatchHeader | None:
         """Returns the header of the batch at a position of a window; None if it is cut there.
 
         :param origin: where the window begins in the file
@@ -134,7 +101,7 @@ class BatchFile:
                     self.path, origin + at, f"a batch is cut, {self.size - origin - at} bytes left"
                 )
             return None
-        head = RawBatchHeader._make(HEADER.unpack_from(view, at))
+        head = BatchHeader._make(HEADER.unpack_from(view, at))
         end = at + LOG_OVERHEAD + head.length
         if head.magic != MAGIC or head.length < SHORTEST_BATCH_LENGTH or origin + end > self.size:
             raise CorruptBatchError(
@@ -148,7 +115,7 @@ class BatchFile:
         self.check_offsets(head, origin + at, floor)
         return head
 
-    def check_offsets(self, head: RawBatchHeader, position: int, floor: int | None) -> None:
+    def check_offsets(self, head: BatchHeader, position: int, floor: int | None) -> None:
         """Checks that offsets rise and that the leader epoch is right; no checksum covers either.
 
         :raises CorruptBatchError: one of them is wrong
@@ -174,7 +141,7 @@ class BatchFile:
                 text = f"leader epoch {head.leader_epoch}, it was {expected}"
                 raise CorruptBatchError(self.path, position, text)
 
-    def check_large_batch(self, position: int, head: RawBatchHeader) -> None:
+    def check_large_batch(self, position: int, head: BatchHeader) -> None:
         """Compares the checksum of a batch that is larger than a window, piece by piece.
 
         :raises Damage: it is wrong
@@ -197,7 +164,7 @@ class BatchFile:
         found = self.disk.read(self.path, position, BASE_OFFSET_SIZE)
         return int.from_bytes(found, signed=True) if len(found) == BASE_OFFSET_SIZE else None
 
-    def _describe_bad_header(self, head: RawBatchHeader, position: int) -> str:
+    def _describe_bad_header(self, head: BatchHeader, position: int) -> str:
         if head.magic != MAGIC:
             return describe_magic(head.magic)
         left = self.size - position
@@ -257,10 +224,10 @@ def scan_max_timestamp(frame: BatchFile, begin: int, window: int = 1 << 18) -> i
     return found if at == size else None
 
 
-def read_batch_header(disk: Disk, path: str, position: int) -> RawBatchHeader | None:
+def read_header_at(disk: Disk, path: str, position: int) -> BatchHeader | None:
     """Reads the header at a position, unchecked; None if the file ends before."""
     data = disk.read(path, position, HEADER.size)
-    return RawBatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER.size else None
+    return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER.size else None
 
 
 def _read_large_batch(frame: BatchFile, at: int, view: Bytes, floor: int | None) -> StoredBatch:
@@ -269,13 +236,13 @@ def _read_large_batch(frame: BatchFile, at: int, view: Bytes, floor: int | None)
         raise CorruptBatchError(
             frame.path, at, f"the file ends {frame.size - at - len(view)} bytes early"
         )
-    head = RawBatchHeader._make(HEADER.unpack_from(view))
+    head = BatchHeader._make(HEADER.unpack_from(view))
     frame.check_large_batch(at, head)
     frame.check_offsets(head, at, floor)
     return StoredBatch(at, head, memoryview(frame.disk.read(frame.path, at, head.size)))
 
 
-def _describe_mismatch(head: RawBatchHeader, made: int) -> str:
+def _describe_mismatch(head: BatchHeader, made: int) -> str:
     return f"checksum {made:08x}, the batch says {head.checksum:08x}"
 
 
@@ -301,7 +268,7 @@ class DecodeBudget:
         """The part of the budget that was used."""
         return self._initial - self.remaining
 
-    def decode_batch(self, batch: Bytes, head: RawBatchHeader) -> RecordColumns:
+    def decode_batch(self, batch: Bytes, head: BatchHeader) -> RecordColumns:
         """Decodes one batch whose checksum was verified; the result has the records or the problem.
 
         :raises Refused: decoding would exceed the budget

@@ -21,11 +21,11 @@ from typing import TypeAlias
 from rota.broker.storage import checkpoint, index, log_segment, producer_state, recovery, validation
 from rota.broker.storage.checkpoint import LeaderEpochs
 from rota.broker.storage.disk import Disk
-from rota.broker.storage.file_records import CorruptBatchError, DecodeBudget, RawBatchHeader
+from rota.broker.storage.file_records import CorruptBatchError, DecodeBudget
 from rota.broker.storage.log_segment import LogSegment, SegmentRead
 from rota.broker.storage.producer_state import ProducerStateManager
 from rota.engine.formats.buffer import Bytes
-from rota.engine.formats.record_batch import HEADER, BatchRecord, encode_batch
+from rota.engine.formats.record_batch import HEADER, BatchHeader, BatchRecord, encode_batch
 from rota.engine.model.config import DAY, TopicConfig
 from rota.errors import Code, DiskError, Refused
 
@@ -255,7 +255,7 @@ class Log:
         end = self.segments[-1].end_offset
         by_append_time = self.config.timestamp_type == "LogAppendTime"
         if head.producer_id >= 0:
-            known = self.producers.check_batch(head._replace(base_offset=end).as_header)
+            known = self.producers.check_batch(head._replace(base_offset=end))
             if known is not None:
                 return LogAppendInfo(
                     known.first_offset, known.timestamp, self.log_start_offset, True
@@ -281,7 +281,7 @@ class Log:
                 f"{self.folder}: a batch of {len(batch)} bytes, max.message.bytes is "
                 f"{self.config.max_message_bytes}",
             )
-        self._append_batch(batch, RawBatchHeader._make(HEADER.unpack_from(batch)), now)
+        self._append_batch(batch, BatchHeader._make(HEADER.unpack_from(batch)), now)
         return LogAppendInfo(end, -1, self.log_start_offset)
 
     def _make_files(self, now: int) -> None:
@@ -320,7 +320,7 @@ class Log:
         if self.offline is not None:
             raise Refused(Code.KAFKA_STORAGE_ERROR, f"{self.folder}: {self.offline}")
 
-    def _append_batch(self, batch: bytes | bytearray, head: RawBatchHeader, now: int) -> None:
+    def _append_batch(self, batch: bytes | bytearray, head: BatchHeader, now: int) -> None:
         if self._topic_id_without_files is not None:
             self._make_files(now)
         segment = self.segments[-1]
@@ -337,12 +337,12 @@ class Log:
             raise
         segment.on_batch_appended(head, now)
         if head.producer_id >= 0:
-            self.producers.add_batch(head.as_header)
+            self.producers.add_batch(head)
         self.producers.end_offset = next_offset
         if self._unflushed_since is None and self.recovery_point < next_offset:
             self._unflushed_since = now
 
-    def _is_full(self, segment: LogSegment, size: int, head: RawBatchHeader, now: int) -> bool:
+    def _is_full(self, segment: LogSegment, size: int, head: BatchHeader, now: int) -> bool:
         config = self.config
         most = self._segment_bytes or config.segment_bytes
         if not segment.has_room(size, head.last_offset, most, config.segment_index_bytes):

@@ -20,9 +20,8 @@ from rota.broker.storage.file_records import (
     BatchFile,
     CorruptBatchError,
     DecodeBudget,
-    RawBatchHeader,
     StoredBatch,
-    read_batch_header,
+    read_header_at,
     scan_batches,
 )
 from rota.broker.storage.file_records import scan_max_timestamp as newest_head
@@ -35,7 +34,7 @@ from rota.broker.storage.index import (
     IndexFile,
 )
 from rota.engine.formats.buffer import Bytes
-from rota.engine.formats.record_batch import HEADER, TIMESTAMP_TYPE_MASK
+from rota.engine.formats.record_batch import HEADER, TIMESTAMP_TYPE_MASK, BatchHeader
 
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
 
@@ -136,12 +135,12 @@ class LogSegment:
         self.indexes_checked = True
         self.created_at = self.last_written_at = now
 
-    def append(self, batch: bytes | bytearray, head: RawBatchHeader, now: int = 0) -> None:
+    def append(self, batch: bytes | bytearray, head: BatchHeader, now: int = 0) -> None:
         """Writes a batch whose offsets are set."""
         self.disk.append(self.log_path, batch)
         self.on_batch_appended(head, now)
 
-    def on_batch_appended(self, head: RawBatchHeader, now: int) -> None:
+    def on_batch_appended(self, head: BatchHeader, now: int) -> None:
         """Updates indexes and offsets after a batch was appended to the file."""
         indexer = self.indexer
         assert indexer is not None, f"{self.log_path} is full"
@@ -161,7 +160,7 @@ class LogSegment:
         if not self.size:
             return 0
         if self.first_timestamp is None:
-            head = read_batch_header(self.disk, self.log_path, 0)
+            head = read_header_at(self.disk, self.log_path, 0)
             self.first_timestamp = -1 if head is None else head.max_timestamp
         return (
             timestamp - self.first_timestamp if self.first_timestamp >= 0 else now - self.created_at
@@ -270,7 +269,7 @@ class LogSegment:
 
     def _read_first_batch(self, frame: BatchFile, view: memoryview, position: int) -> bytes:
         """A first batch that is larger than what was asked for."""
-        head = RawBatchHeader._make(HEADER.unpack_from(view))
+        head = BatchHeader._make(HEADER.unpack_from(view))
         if head.size > SCAN_WINDOW_BYTES:  # a wrong length must not cost memory
             frame.check_large_batch(position, head)
         data = self.disk.read(self.log_path, position, head.size)
@@ -336,7 +335,7 @@ def _position_of_entry(segment: LogSegment, row: int) -> BatchPosition | None:
     if row < 0:
         return BatchPosition(0, segment.base_offset)
     relative, position = segment.offset_index[row]
-    head = read_batch_header(segment.disk, segment.log_path, position) if position >= 0 else None
+    head = read_header_at(segment.disk, segment.log_path, position) if position >= 0 else None
     if head is None or head.last_offset != segment.base_offset + relative:
         return None
     return BatchPosition(position, None)
@@ -400,7 +399,7 @@ def _find_indexed_batch(segment: LogSegment, when: int, relative: int) -> BatchP
     place = find_offset(segment, last_offset)
     if place is None:
         return None
-    head = read_batch_header(segment.disk, segment.log_path, place.position)
+    head = read_header_at(segment.disk, segment.log_path, place.position)
     if head is None or (head.max_timestamp, head.last_offset) != (when, last_offset):
         return None
     return place
@@ -475,7 +474,7 @@ def _check_samples(
         if sample is None:
             return None
         place = sample
-        head = read_batch_header(segment.disk, segment.log_path, place.position)
+        head = read_header_at(segment.disk, segment.log_path, place.position)
         if head is None or head.max_timestamp > when:
             return None
     return place
@@ -514,7 +513,7 @@ def check_indexes(segment: LogSegment) -> None:
             and not len(segment.time_index)
             and len(segment.offset_index)
         ):
-            first: RawBatchHeader | None = read_batch_header(segment.disk, segment.log_path, 0)
+            first: BatchHeader | None = read_header_at(segment.disk, segment.log_path, 0)
             problem = "empty" if first is not None and first.max_timestamp >= 0 else None
     if problem is not None:
         rebuild_indexes(segment, f"{what}: {problem}")

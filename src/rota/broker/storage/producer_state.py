@@ -425,7 +425,7 @@ def replay_batch(
             ended = read_marker(batch.data)
         except FormatError as error:
             report(f"offset {head.base_offset}: {error}; passed over")
-    return producers.add_batch(head.as_header, ended)
+    return producers.add_batch(head, ended)
 
 
 def aborted_transactions(segments: Sequence[LogSegment], row: int) -> list[AbortedTransaction]:

@@ -20,13 +20,13 @@ from rota.broker.storage.disk import Disk
 from rota.broker.storage.file_records import (
     BatchFile,
     CorruptBatchError,
-    RawBatchHeader,
-    read_batch_header,
+    read_header_at,
     scan_batches,
 )
 from rota.broker.storage.index import DEFAULT_INDEX_INTERVAL, AbortedTransaction, IndexBuilder
 from rota.broker.storage.log_segment import MAX_RELATIVE_OFFSET, LogSegment, segment_path
 from rota.broker.storage.producer_state import ProducerStateManager
+from rota.engine.formats.record_batch import BatchHeader
 from rota.engine.model.config import DAY
 
 
@@ -236,7 +236,7 @@ class _LogLoader:
         position = 0
         if len(segment.offset_index):
             relative, position = segment.offset_index[-1]
-            head = read_batch_header(self._disk, segment.log_path, position)
+            head = read_header_at(self._disk, segment.log_path, position)
             if head is None or head.last_offset != segment.base_offset + relative:
                 return f"{segment.offset_index.path}: its last entry is not what the log has"
         newest, at = segment.time_index[-1] if len(segment.time_index) else (-1, 0)
@@ -414,7 +414,7 @@ def _epochs_match_log(epochs: LeaderEpochs, segments: Sequence[LogSegment]) -> b
     for known, start in epochs.entries:
         for segment in segments[max(bisect_right(bases, start) - 1, 0) :]:
             if start <= segment.base_offset:
-                head = read_batch_header(segment.disk, segment.log_path, 0)
+                head = read_header_at(segment.disk, segment.log_path, 0)
             else:
                 head = next(_scan_headers(segment, start), None)
             if head is not None:
@@ -459,7 +459,7 @@ def _rebuild_epochs(
     return found
 
 
-def _scan_headers(segment: LogSegment, start: int) -> Iterator[RawBatchHeader]:
+def _scan_headers(segment: LogSegment, start: int) -> Iterator[BatchHeader]:
     """Of the batches that reach an offset or go beyond it, up to the first that is damaged."""
     frame = BatchFile(segment.disk, segment.log_path, segment.size, None, None)
     with suppress(CorruptBatchError):  # of that, others tell

@@ -7,7 +7,7 @@ stored as the producer made it.
 
 from __future__ import annotations
 
-from rota.broker.storage.file_records import DecodeBudget, RawBatchHeader
+from rota.broker.storage.file_records import DecodeBudget
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import (
     ATTRIBUTES_OFFSET,
@@ -19,6 +19,7 @@ from rota.engine.formats.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     TIMESTAMP_TYPE_MASK,
+    BatchHeader,
     CompressionType,
     describe_magic,
     load_crc32c,
@@ -37,7 +38,7 @@ MAX_RECORD_ERRORS = 1_000
 
 def validate_batch(
     batch: Bytes, config: TopicConfig, now: int, allowance: DecodeBudget
-) -> RawBatchHeader:
+) -> BatchHeader:
     """The head of a batch as a producer sent it.
 
     :param allowance: for looking at its records, where that must be
@@ -47,7 +48,7 @@ def validate_batch(
         raise Refused(
             Code.CORRUPT_MESSAGE, f"a batch has {HEADER.size} bytes at least, this has {len(batch)}"
         )
-    head = RawBatchHeader._make(HEADER.unpack_from(batch))
+    head = BatchHeader._make(HEADER.unpack_from(batch))
     if head.magic != MAGIC:
         raise Refused(Code.INVALID_RECORD, describe_magic(head.magic))
     _check_size(head, len(batch), config)
@@ -64,8 +65,8 @@ def validate_batch(
 
 
 def assign_offset(
-    batch: Bytes, head: RawBatchHeader, offset: int, epoch: int, append_time: int | None
-) -> tuple[bytearray, RawBatchHeader]:
+    batch: Bytes, head: BatchHeader, offset: int, epoch: int, append_time: int | None
+) -> tuple[bytearray, BatchHeader]:
     """A batch as it is stored: with its offset and epoch, and the time if the broker's counts."""
     head = head._replace(base_offset=offset, leader_epoch=epoch)
     stored = bytearray(batch)
@@ -80,7 +81,7 @@ def assign_offset(
     return stored, head
 
 
-def _check_size(head: RawBatchHeader, size: int, config: TopicConfig) -> None:
+def _check_size(head: BatchHeader, size: int, config: TopicConfig) -> None:
     if head.length != size - LOG_OVERHEAD:
         if head.length > size - LOG_OVERHEAD:
             code, text = Code.CORRUPT_MESSAGE, f"cut: {size} bytes of {head.size}"
@@ -99,7 +100,7 @@ def _check_size(head: RawBatchHeader, size: int, config: TopicConfig) -> None:
         )
 
 
-def _check_header(head: RawBatchHeader, size: int) -> None:
+def _check_header(head: BatchHeader, size: int) -> None:
     codec = head.attributes & COMPRESSION_CODEC_MASK
     problem = None
     if codec not in KNOWN_CODECS:
@@ -121,7 +122,7 @@ def _check_header(head: RawBatchHeader, size: int) -> None:
 
 
 def _check_timestamps(
-    batch: Bytes, head: RawBatchHeader, config: TopicConfig, now: int, allowance: DecodeBudget
+    batch: Bytes, head: BatchHeader, config: TopicConfig, now: int, allowance: DecodeBudget
 ) -> None:
     if head.attributes & TIMESTAMP_TYPE_MASK:
         raise Refused(Code.INVALID_TIMESTAMP, "a producer may not set the time of the append")
@@ -143,7 +144,7 @@ def _check_timestamps(
             )
 
 
-def _check_keys(batch: Bytes, head: RawBatchHeader, allowance: DecodeBudget) -> None:
+def _check_keys(batch: Bytes, head: BatchHeader, allowance: DecodeBudget) -> None:
     columns = allowance.decode_batch(batch, head)
     if columns.problems:
         raise Refused(Code.CORRUPT_MESSAGE, columns.problems[0].text)

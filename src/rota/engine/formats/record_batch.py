@@ -112,9 +112,8 @@ class ControlRecordType(enum.IntEnum):
     COMMIT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
-    """A batch's head."""
+class BatchHeader(NamedTuple):
+    """The header of a batch: its 13 fields as they are stored, in the order of :data:`HEADER`."""
 
     base_offset: int
     length: int
@@ -128,7 +127,7 @@ class BatchHeader:
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def size(self) -> int:
@@ -174,8 +173,7 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     if not 0 <= position <= len(data) - HEADER.size:
         left = max(len(data) - position, 0)
         raise FormatError(f"batch at byte {position}: {HEADER.size} bytes needed, {left} left")
-    names = BatchHeader.__dataclass_fields__
-    header = BatchHeader(**dict(zip(names, HEADER.unpack_from(data, position), strict=True)))
+    header = BatchHeader._make(HEADER.unpack_from(data, position))
     if header.magic != MAGIC:
         raise FormatError(f"batch at byte {position}: {describe_magic(header.magic)}")
     return header
@@ -548,13 +546,22 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
         | (CONTROL_FLAG_MASK if control else 0)
         | (DELETE_HORIZON_FLAG_MASK if delete_horizon is not None else 0)
     )
-    length = HEADER.size - LOG_OVERHEAD + len(body)
-    fields = (
-        *(first, length, leader_epoch, MAGIC, 0, attributes, last - first, base_timestamp),
-        *(last_time if append_time is None else append_time, producer_id, producer_epoch),
-        *(base_sequence, len(kept)),
+    header = BatchHeader(
+        base_offset=first,
+        length=HEADER.size - LOG_OVERHEAD + len(body),
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        checksum=0,
+        attributes=attributes,
+        last_offset_delta=last - first,
+        base_timestamp=base_timestamp,
+        max_timestamp=last_time if append_time is None else append_time,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(kept),
     )
-    return _add_checksum(fields, body)
+    return _add_checksum(header, body)
 
 
 def reencode_batch(head: BatchHeader, body: bytes, *, count: int, newest: int) -> bytes:
@@ -566,21 +573,21 @@ def reencode_batch(head: BatchHeader, body: bytes, *, count: int, newest: int) -
     codec = CompressionType(head.codec)
     if codec is not CompressionType.NONE:
         body = compress(codec, body)
-    fields = (
-        *(head.base_offset, HEADER.size - LOG_OVERHEAD + len(body), head.leader_epoch, MAGIC, 0),
-        *(head.attributes, head.last_offset_delta, head.base_timestamp),
-        *(head.max_timestamp if head.append_time else newest, head.producer_id),
-        *(head.producer_epoch, head.base_sequence, count),
+    header = head._replace(
+        length=HEADER.size - LOG_OVERHEAD + len(body),
+        max_timestamp=head.max_timestamp if head.append_time else newest,
+        record_count=count,
     )
-    return _add_checksum(fields, body)
+    return _add_checksum(header, body)
 
 
-def _add_checksum(fields: tuple[int, ...], body: bytes) -> bytes:
-    """Head and body with their checksum."""
+def _add_checksum(header: BatchHeader, body: bytes) -> bytes:
     try:
-        batch = bytearray(HEADER.pack(*fields))
+        batch = bytearray(HEADER.pack(*header))
     except struct.error as error:
-        raise FormatError(f"batch at offset {fields[0]}: a field does not fit: {error}") from None
+        raise FormatError(
+            f"batch at offset {header.base_offset}: a field does not fit: {error}"
+        ) from None
     batch += body
     CRC_FIELD.pack_into(batch, CRC_OFFSET, compute_crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
     return bytes(batch)
