@@ -39,7 +39,8 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
         segment.create()
         for position, size in find_batches(data):
             head = BatchHeader._make(HEADER.unpack_from(data, position))
-            segment.append(data[position : position + size], head)
+            segment.disk.append(segment.log_path, data[position : position + size])
+            segment.on_batch_appended(head, 0)
         segment.save_indexes()
         for kind in ("log", "index", "timeindex"):
             written = (tmp_path / f"{Path(stem).name}.{kind}").read_bytes()

@@ -32,6 +32,7 @@ from tests.pure.formats.test_batch_properties import (
     timestamps,
 )
 from tests.support.examples import examples
+from tests.support.transactions import encode_end_transaction_marker
 
 SOURCE = TopicPartition("orders", 3)
 PRODUCERS = st.integers(0, 1)
@@ -62,7 +63,7 @@ def logs(draw: st.DrawFn) -> Log:
             if kind is ControlRecordType.ABORT:
                 aborted.append((producer, first))
             out.append(
-                record_batch.encode_end_transaction_marker(
+                encode_end_transaction_marker(
                     kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
                 )
             )

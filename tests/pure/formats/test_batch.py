@@ -19,6 +19,7 @@ from rota.engine.formats.record_batch import (
 )
 from rota.engine.formats.record_batch_scan import _BatchSearch
 from rota.errors import FormatError, InputError
+from tests.support.transactions import encode_end_transaction_marker
 
 NOW = 1_790_000_000_000
 ONE = BatchRecord(7, NOW, b"key", b"value")
@@ -263,7 +264,7 @@ def test_the_brokers_time_counts_where_it_is_asked_for() -> None:
 
 def test_markers_end_transactions() -> None:
     ends = [
-        record_batch.encode_end_transaction_marker(
+        encode_end_transaction_marker(
             kind, offset=number, timestamp=NOW, producer_id=5, producer_epoch=1, coordinator_epoch=9
         )
         for number, kind in enumerate((ControlRecordType.COMMIT, ControlRecordType.ABORT))

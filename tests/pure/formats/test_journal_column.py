@@ -30,6 +30,7 @@ from tests.support.journal_entries import (
     offsets,
     text,
 )
+from tests.support.transactions import encode_end_transaction_marker
 
 Record = tuple[bytes, bytes | None]
 
@@ -160,7 +161,7 @@ def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None
 def test_records_of_batches_are_read_and_markers_are_not(
     case: list[Record], codec: record_batch.CompressionType
 ) -> None:
-    marker = record_batch.encode_end_transaction_marker(
+    marker = encode_end_transaction_marker(
         record_batch.ControlRecordType.COMMIT,
         offset=0,
         timestamp=0,

@@ -121,19 +121,6 @@ def test_flush_messages_counts_records(most: int, flushed: list[int]) -> None:
     assert points == flushed
 
 
-def test_flush_ms_counts_from_the_first_record_that_is_not_flushed() -> None:
-    disk = FaultyDisk()
-    log = create(disk, config=TopicConfig(flush_interval=1_000))
-    log.flush_if_due(NOW)
-    log.append(BATCH, NOW)
-    log.append(BATCH, NOW + 900)
-    log.flush_if_due(NOW + 999)
-    assert log.recovery_point == 0
-    log.flush_if_due(NOW + 1_000)
-    assert log.recovery_point == 4
-    assert values(reopen(disk.crash(least=True))) == values(log)
-
-
 def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
     """The machine may have dropped what it could not write, and say next time that all is well."""
     disk, told = FaultyDisk(), Told()
