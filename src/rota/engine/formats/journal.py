@@ -352,25 +352,3 @@ def _are_utf8(data: bytes, starts: Int64Array, sizes: Int64Array) -> BoolArray:
             except UnicodeDecodeError:
                 good[row] = False
     return good
-
-
-def read_commit_row(entries: EntryColumns, at: int) -> OffsetCommitEntry | OffsetCommitTombstone:
-    """Returns a row of ``entries.commits`` as an entry."""
-    commits, data = entries.commits, entries.buffer.data
-    group = entries.groups[int(commits.group[at])]
-    topic = entries.topics[int(commits.topic[at])]
-    partition = int(commits.partition[at])
-    if commits.tombstone[at]:
-        return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
-    metadata, topic_id = int(commits.metadata_start[at]), int(commits.topic_id_start[at])
-    return OffsetCommitEntry(
-        group=group,
-        topic=topic,
-        partition=partition,
-        offset=int(commits.offset[at]),
-        leader_epoch=int(commits.leader_epoch[at]),
-        metadata=data[metadata : metadata + int(commits.metadata_size[at])].decode(),
-        commit_timestamp=int(commits.commit_timestamp[at]),
-        expire_timestamp=int(commits.expire_timestamp[at]),
-        topic_id=None if topic_id < 0 else data[topic_id : topic_id + UUID_SIZE],
-    )

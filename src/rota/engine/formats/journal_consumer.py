@@ -184,7 +184,7 @@ CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOC
     ClassicMemberMetadata
 )
 
-#: What a missing tag means. Null is not that, and Kafka writes it.
+#: The value of a missing tagged field; Kafka writes null as null.
 NO_CLASSIC = ClassicMemberMetadata(session_timeout=0, protocols=())
 
 TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).as_field_type(
@@ -203,7 +203,7 @@ class RecordType:
     number: int
     saved: type[ConsumerGroupEntry]
     forgotten: type[ConsumerGroupEntry]
-    #: The fields of its key, all of them text.
+    #: The fields of the key, all strings.
     key: tuple[str, ...]
     value: Structure
 
@@ -243,13 +243,7 @@ RECORD_TYPES = (
                 "rebalance_timeout": INT32,
                 "assignor": NULLABLE_TEXT,
             },
-            {
-                0: TaggedField(
-                    "classic",
-                    nullable_struct(CLASSIC),
-                    ClassicMemberMetadata(session_timeout=0, protocols=()),
-                )
-            },
+            {0: TaggedField("classic", nullable_struct(CLASSIC), NO_CLASSIC)},
         ),
     ),
     RecordType(

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import (
@@ -188,26 +190,14 @@ WORD_BITS = 64
 FEW_RECORDS_WITH_HEADERS = 48
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFields:
-    """One row per record."""
-
-    timestamp_delta: Int64Array
-    offset_delta: Int64Array
-    key_start: Int64Array
-    key_size: Int64Array
-    value_start: Int64Array
-    value_size: Int64Array
-    headers_start: Int64Array
-    headers: Int64Array
-    #: The record does not follow the format; the row's other fields mean nothing.
-    bad: BoolArray
-
-    def select(self, rows: BoolArray) -> RecordFields:
-        return RecordFields(**{name: getattr(self, name)[rows] for name in RECORD_FIELD_NAMES})
-
-
-RECORD_FIELD_NAMES = tuple(each.name for each in fields(RecordFields))
+#: Columns of record fields: deltas of timestamp and offset, ``key_start``, ``key_size``,
+#: ``value_start``, ``value_size``, ``headers_start``, ``headers`` (the count), and ``bad``: the
+#: record is malformed, and the row's other fields are invalid.
+RecordFields: TypeAlias = dict[str, npt.NDArray[Any]]
+RECORD_FIELDS = (
+    *("timestamp_delta", "offset_delta", "key_start", "key_size", "value_start", "value_size"),
+    *("headers_start", "headers", "bad"),
+)
 
 
 def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
@@ -217,7 +207,7 @@ def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array)
     """
     if len(starts) <= RECORDS_PER_CHUNK:
         return _read_chunk(buffer, starts, ends)
-    parts = [
+    chunks = [
         _read_chunk(
             buffer,
             starts[begin : begin + RECORDS_PER_CHUNK],
@@ -225,9 +215,7 @@ def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array)
         )
         for begin in range(0, len(starts), RECORDS_PER_CHUNK)
     ]
-    return RecordFields(
-        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in RECORD_FIELD_NAMES}
-    )
+    return {name: np.concatenate([each[name] for each in chunks]) for name in chunks[0]}
 
 
 def _read_chunk(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
@@ -238,9 +226,9 @@ def _read_chunk(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> Rec
     rows = np.flatnonzero(odd)
     if len(rows):
         known, at[rows] = _read_any_records(buffer, starts[rows], ends[rows])
-        for name in RECORD_FIELD_NAMES:
-            getattr(found, name)[rows] = getattr(known, name)
-    bad, headers = found.bad, found.headers
+        for name, column in known.items():
+            found[name][rows] = column
+    bad, headers = found["bad"], found["headers"]
     bad |= starts >= ends
     if headers.any():
         bad |= (headers < 0) | (headers > ends - at)
@@ -281,18 +269,9 @@ def _read_common_records(
     odd |= (headers & 0x81) != 0
     headers >>= 1
     at += 1
-    found = RecordFields(
-        timestamp_delta=timestamp_delta,
-        offset_delta=offset_delta,
-        key_start=key_start,
-        key_size=key_size,
-        value_start=value_start,
-        value_size=value_size,
-        headers_start=at.copy(),
-        headers=headers,
-        bad=np.zeros(len(starts), dtype=np.bool_),
-    )
-    return found, at, odd
+    bad = np.zeros(len(starts), dtype=np.bool_)
+    fields = (timestamp_delta, offset_delta, key_start, key_size, value_start, value_size)
+    return dict(zip(RECORD_FIELDS, (*fields, at.copy(), headers, bad), strict=True)), at, odd
 
 
 def _read_any_records(
@@ -305,18 +284,8 @@ def _read_any_records(
     key_start, key_size, at = _read_sized_bytes(buffer, np.minimum(at, ends), bad)
     value_start, value_size, at = _read_sized_bytes(buffer, np.minimum(at, ends), bad)
     headers, at = _read_varints(buffer, np.minimum(at, ends), bad)
-    found = RecordFields(
-        timestamp_delta=timestamp_delta,
-        offset_delta=offset_delta,
-        key_start=key_start,
-        key_size=key_size,
-        value_start=value_start,
-        value_size=value_size,
-        headers_start=at,
-        headers=headers,
-        bad=bad,
-    )
-    return found, at
+    fields = (timestamp_delta, offset_delta, key_start, key_size, value_start, value_size)
+    return dict(zip(RECORD_FIELDS, (*fields, at, headers, bad), strict=True)), at
 
 
 def _read_varints(
@@ -507,11 +476,11 @@ def decode_batches(  # noqa: PLR0913, limits of several kinds
     buffer = content.buffer
     starts, ends, batch, bad = find_records(buffer, content.start, content.limit, content.count)
     read = read_record_fields(buffer, starts, ends)
-    bad[batch[read.bad]] = True
+    bad[batch[read["bad"]]] = True
     if bad.any():
         keep = ~bad[batch]
         batch = (np.cumsum(~bad) - 1)[batch[keep]]
-        read = read.select(keep)
+        read = {name: column[keep] for name, column in read.items()}
         starts, ends = starts[keep], ends[keep]
         content.reject_bad_records(bad)
     return _build_columns(content, read, batch, (starts, ends), at)
@@ -530,7 +499,7 @@ def _build_columns(
     base_offset = heads["base_offset"].astype(np.int64)
     newest = heads["max_timestamp"].astype(np.int64)
     timestamp = np.repeat(heads["base_timestamp"].astype(np.int64), content.count)
-    timestamp += read.timestamp_delta
+    timestamp += read["timestamp_delta"]
     if append_time.any():
         timestamp = np.where(append_time[batch], newest[batch], timestamp)
     control = (attributes & CONTROL_FLAG_MASK) != 0
@@ -556,14 +525,9 @@ def _build_columns(
         buffer=content.buffer,
         start=span[0],
         end=span[1],
-        offset=np.repeat(base_offset, content.count) + read.offset_delta,
+        offset=np.repeat(base_offset, content.count) + read["offset_delta"],
         timestamp=timestamp,
-        key_start=read.key_start,
-        key_size=read.key_size,
-        value_start=read.value_start,
-        value_size=read.value_size,
-        headers_start=read.headers_start,
-        headers=read.headers,
+        **{name: read[name] for name in RECORD_FIELDS[2:-1]},
         batch=batch,
         batches=batches,
         problems=tuple([replace(each, position=each.position + at) for each in problems]),
@@ -578,8 +542,8 @@ def _read_markers(content: BatchContents, read: RecordFields, control: BoolArray
         return marker
     some = np.flatnonzero(control & (content.count > 0))
     first = (np.cumsum(content.count) - content.count)[some]
-    told = read.key_size[first] >= MARKER_KEY_SIZE
-    marker[some[told]] = content.buffer.int16[read.key_start[first[told]] + 2]
+    typed = read["key_size"][first] >= MARKER_KEY_SIZE
+    marker[some[typed]] = content.buffer.int16[read["key_start"][first[typed]] + 2]
     return marker
 
 
