@@ -729,7 +729,7 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
         make_server_context(tmp_path / "missing.pem", None)
     with pytest.raises(InputError, match=r"no\.pem: it has no certificate in PEM"):
         make_server_context(tmp_path / "no.pem", None)
-    with pytest.raises(InputError, match=r"cert\.pem: its key is missing: give its file"):
+    with pytest.raises(InputError, match=r"cert\.pem: the key is missing: pass its file"):
         make_server_context(tmp_path / "cert.pem", None)
     with pytest.raises(InputError, match="the first file has no certificate"):
         make_server_context(tmp_path / "other.pem", tmp_path / "cert.pem")

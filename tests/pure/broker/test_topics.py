@@ -429,7 +429,7 @@ def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
         lambda: log.read(0, 1000),
         lambda: find_log(node.topics.get("orders"), 1),  # type: ignore[arg-type]
     ):
-        with pytest.raises(Refused, match="of another topic") as error:
+        with pytest.raises(Refused, match="belongs to another topic") as error:
             act()
         assert refusal(error) is Code.KAFKA_STORAGE_ERROR
     node.append("orders", 0, b"g")

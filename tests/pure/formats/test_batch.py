@@ -435,8 +435,8 @@ def test_compressed_bytes_that_are_cut_or_broken_are_told(codec: CompressionType
 def test_a_batch_that_would_fill_the_memory_is_told(codec: CompressionType) -> None:
     bomb = record_batch.encode_batch([BatchRecord(0, NOW, b"k", bytes(3_000_000))], codec=codec)
     assert len(bomb) < 300_000
-    assert flaws(bomb + BATCH, most=2_000_000) == [(0, len(bomb), BatchProblemKind.SIZE)]
-    assert flaws(bomb + BATCH, most=4_000_000) == []
+    assert flaws(bomb + BATCH, max_batch_bytes=2_000_000) == [(0, len(bomb), BatchProblemKind.SIZE)]
+    assert flaws(bomb + BATCH, max_batch_bytes=4_000_000) == []
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
     with_topics(disk)
     for path in (CATALOG_FILE, CATALOG_COPY_FILE):
         disk.flip(path, 1000)
-    with pytest.raises(Unreachable, match=r"damaged in both copies .*start with --adopt"):
+    with pytest.raises(Unreachable, match=r"both copies .* are damaged .*start with --adopt"):
         opened(disk)
     for number in range(3):
         text = f"version: 0\ntopic_id: {uuid_to_text(ORDERS.id)}"
@@ -360,7 +360,7 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     known.put(4_711, ProducerStateEntry(epoch=0))
     disk.put("bills-0/00000000000000000009.snapshot", producer_state.pack_snapshot(known))
     before = disk.content(META_PROPERTIES_FILE)
-    with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
+    with pytest.raises(InputError, match="by Kafka: stop that Kafka, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
     assert folder.clean_shutdown
@@ -406,11 +406,15 @@ V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
 @pytest.mark.parametrize(
     ("path", "content", "problem"),
     [
-        ("bills-3/partition.metadata", named(ORDERS.id), r"partitions 2 of topic 'bills' are not"),
+        (
+            "bills-3/partition.metadata",
+            named(ORDERS.id),
+            r"partitions 2 of topic 'bills' are in another",
+        ),
         ("bills-1/partition.metadata", named(BILLS.id), "bills-0 and bills-1 belong to two topics"),
         ("new-0/00000000000000000000.log", b"", "no folder of topic 'new' has the topic's id"),
-        ("bills-0/00000000000000000007.log", V1, "message format 1, of Kafka before 0.11"),
-        ("bills-20240101/00000000000000000007.log", b"", "a topic has 10000 at most here"),
+        ("bills-0/00000000000000000007.log", V1, "message format 1 of Kafka before 0.11"),
+        ("bills-20240101/00000000000000000007.log", b"", "a topic may have 10000 at most"),
         (
             META_PROPERTIES_FILE,
             b"version=1\ncluster.id=abc\nnode.id=2\n",
@@ -419,7 +423,7 @@ V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
         (
             META_PROPERTIES_FILE,
             b"version=0\nbroker.id=1\ncluster.id=abc\n",
-            "none of a Kafka with KRaft",
+            "not from a Kafka with KRaft",
         ),
         (CLEAN_SHUTDOWN_FILE, None, "a Kafka that runs or was not stopped cleanly"),
     ],

@@ -64,7 +64,7 @@ def test_what_cannot_be_taken_back_ends_the_log_until_it_is_opened_anew() -> Non
         assert "t-0" in str(refused.value)
     with pytest.raises(Refused):
         log.append_records([(b"k", b"v")], NOW)
-    assert [line for line in told if "until it is opened anew" in line] == told != []
+    assert [line for line in told if "until it is reopened" in line] == told != []
     assert values(log) == [(0, b"a"), (1, b"b")]
     log.close()
     again = reopen(disk, told)

@@ -270,7 +270,7 @@ class LogSegment:
         """Reports a corrupt batch, once for each position."""
         if damage.position not in self._reported_positions:
             self._reported_positions.add(damage.position)
-            self.report(f"{damage}; the batch is not served")
+            self.report(f"{damage}; reads of this batch fail")
 
 
 #: The window of a lookup: the distance of a few index entries.

@@ -151,7 +151,7 @@ class LogLoader:
         segment, end = self.segments[-1], self.recovery_point
         if end <= segment.base_offset:
             return str(damage)
-        self.report(f"{damage}; the batch is not served, and the log continues at offset {end}")
+        self.report(f"{damage}; reads of this batch fail, and the log continues at offset {end}")
         segment.end_offset = end
         segment.close_for_writes()
         new = self._make_segment(end)
