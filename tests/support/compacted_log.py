@@ -58,10 +58,10 @@ def opened(disk: FaultyDisk, config: TopicConfig = COMPACTED, said: list[str] | 
 
 
 def compacted(
-    log: Log, now: int = NOW, *, point: int | None = None, most_keys: int = MAX_KEYS
+    log: Log, now: int = NOW, *, point: int | None = None, max_keys: int = MAX_KEYS
 ) -> int | None:
     """Runs a whole pass; gives the offset up to which it went."""
-    return ended(compact_log(log, inspect_log(log, point, now), now, most_keys=most_keys))
+    return ended(compact_log(log, inspect_log(log, point, now), now, max_keys=max_keys))
 
 
 def ended(work: CompactionSteps) -> int | None:

@@ -8,11 +8,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from rota.engine.formats import journal
+from rota.engine.formats.primitive import UUID_SIZE
 from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
 from rota.engine.model.journal_entry import (
     ClassicEntry,
     JournalEntry,
     OffsetCommitEntry,
+    OffsetCommitTombstone,
     UnparsedEntry,
 )
 
@@ -97,3 +99,27 @@ numbers = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 24]).map(lambda n: n.t
 bits = st.sampled_from([b"\0\0", b"\0\1", b"\0\4", b"\x7f\xff\xff\xff", b"\xff" * 4, b"\x80" * 5])
 nasty = st.lists(bits | st.binary(max_size=6), max_size=12).map(b"".join)
 noise = st.tuples(st.builds(lambda head, rest: head + rest, numbers, nasty), st.none() | nasty)
+
+
+def read_commit_row(
+    entries: journal.EntryColumns, at: int
+) -> OffsetCommitEntry | OffsetCommitTombstone:
+    """Returns a row of ``entries.commits`` as an entry."""
+    commits, data = entries.commits, entries.buffer.data
+    group = entries.groups[int(commits.group[at])]
+    topic = entries.topics[int(commits.topic[at])]
+    partition = int(commits.partition[at])
+    if commits.tombstone[at]:
+        return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
+    metadata, topic_id = int(commits.metadata_start[at]), int(commits.topic_id_start[at])
+    return OffsetCommitEntry(
+        group=group,
+        topic=topic,
+        partition=partition,
+        offset=int(commits.offset[at]),
+        leader_epoch=int(commits.leader_epoch[at]),
+        metadata=data[metadata : metadata + int(commits.metadata_size[at])].decode(),
+        commit_timestamp=int(commits.commit_timestamp[at]),
+        expire_timestamp=int(commits.expire_timestamp[at]),
+        topic_id=None if topic_id < 0 else data[topic_id : topic_id + UUID_SIZE],
+    )

@@ -17,8 +17,9 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.broker.storage.catalog import read_catalog_copies, uuid_to_text
+from rota.broker.storage.catalog import read_catalog_copies
 from rota.broker.storage.disk import RealDisk
+from rota.engine.formats.primitive import uuid_to_text
 from tests.support.java.launcher import CACHE, HERE, fetch, making, require
 from tests.support.missing_tool import once
 from tests.support.process import run_command

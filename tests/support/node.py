@@ -506,5 +506,5 @@ def _response_class(name: str) -> Any:
 
 def is_fault(line: str) -> bool:
     """Whether a log line says that a handler, a waiting call or an alarm has raised."""
-    pattern = r"(?:an alarm|a call that waited|[A-Z_]+ v\d+): \w+: "
+    pattern = r"(?:a timer failed|a waiting request failed|[A-Z_]+ v\d+): \w+: "
     return re.match(pattern, line) is not None

@@ -12,13 +12,13 @@ from rota.engine.formats.record_batch import (
     BatchRecord,
     ControlRecordType,
     encode_batch,
-    encode_end_transaction_marker,
 )
 from rota.engine.model.topic import TopicPartition
 from rota.spark import option
 from rota.spark.plan import OffsetRange
 from rota.spark.query import SourceOptions
 from rota.spark.task import CLIENT_POOL, read_ranges
+from tests.support.transactions import encode_end_transaction_marker
 
 NOW = 1_790_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

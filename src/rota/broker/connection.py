@@ -1,9 +1,9 @@
 """One client's connection: bytes in, frames to the node; responses out, as fast as the client
 reads.
 
-At most one request of a connection is with the node. Later requests wait, and the socket is not
-read meanwhile: so a connection occupies one request, one response and what one read brings. An idle
-connection has no buffer, task or timer.
+At most one request of a connection is in flight at the node. Later requests wait, and the socket is
+not read meanwhile: so a connection occupies one request, one response and the bytes of one read. An
+idle connection has no buffer, task or timer.
 
 :class:`RequestMemoryPool` limits the memory of unfinished requests over all connections. Whole
 requests are always served. When unfinished requests have used up the limit, only one of them is
@@ -22,71 +22,32 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rota.broker.events import ConnectionId
 from rota.engine.formats.buffer import Bytes
 from rota.errors import FormatError, InputError, Unreachable
 from rota.protocol.frames import GROWTH_FACTOR, RECEIVE_BUFFER_BYTES, FrameReader
 
-#: No request is larger before its client has logged in (``sasl.server.max.receive.size``).
+if TYPE_CHECKING:
+    from rota.broker.server import Server
+
+#: The largest request before its client has logged in (``sasl.server.max.receive.size``).
 MAX_REQUEST_BEFORE_LOGIN = 512 * 1024
 
-#: Seconds a client has to log in, where it must.
+#: Seconds to log in.
 LOGIN_TIMEOUT = 30.0
 
-#: So much of an answer is given to the socket at a time, so that little of it is copied.
+#: Bytes of a response that the transport gets at a time, so that it copies little.
 WRITE_CHUNK = 256 * 1024
 
-#: The next chunk follows when only so much of the last is left.
+#: The next chunk follows when this many bytes of the last are left.
 WRITE_LOW_WATER = 64 * 1024
 
-#: Seconds that an answer may take when its client sends no more.
+#: Seconds that a response may take after its client has closed its side.
 HALF_CLOSED_TIMEOUT = 5.0
-
 EMPTY_VIEW = memoryview(b"")
-
 TRANSPORT_KEEPS_VIEW = sys.version_info >= (3, 12)
-
-
-class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
-
-    loop: asyncio.AbstractEventLoop
-    #: Where the bytes of all connections arrive.
-    receive_buffer: bytearray
-    #: Where they are decrypted.
-    plaintext_buffer: bytearray
-    #: Bytes of the largest request.
-    max_request_bytes: int
-    tls_context: ssl.SSLContext | None
-    request_memory: RequestMemoryPool
-    #: Bytes of answers that are kept for clients to read, of all connections.
-    unsent_bytes: int
-
-    def connection_opened(self, connection: ServerConnection, host: str) -> bool:
-        """A client has connected; false if it may not stay."""
-
-    def frame_received(self, connection: ServerConnection, frame: Bytes) -> None:
-        """A whole frame is there."""
-
-    def is_authenticated(self, connection: ServerConnection) -> bool:
-        """Has this client logged in, if it must?"""
-
-    def must_wait(self, connection: ServerConnection) -> bool:
-        """Must its next request wait? If so, ``go_on_waiting`` is called later."""
-
-    def unsent_decreased(self) -> None:
-        """``unsent`` is less than before."""
-
-    def note_activity(self, connection: ServerConnection) -> None:
-        """Bytes have moved."""
-
-    def log_refusal(self, connection: ServerConnection, reason: str) -> None:
-        """What came in is no request; the connection is being closed."""
-
-    def connection_closed(self, connection: ServerConnection) -> None:
-        """The connection is gone."""
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -100,12 +61,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_handshake_timer",
         "_login_timer",
         "_must_wait",
-        "_owner",
+        "_next_frame_scheduled",
         "_read_paused",
         "_request_bytes",
+        "_server",
         "_tls",
         "_transport",
-        "_turn_scheduled",
         "_unwritten",
         "_write_paused",
         "id",
@@ -118,151 +79,138 @@ class ServerConnection(asyncio.BufferedProtocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, host: ConnectionOwner, number: ConnectionId) -> None:
-        self._owner = host
+    def __init__(self, server: Server, number: ConnectionId) -> None:
+        self._server = server
         self.id = number
         #: The client's address.
         self.peer = "?"
-        #: When bytes moved last; its host keeps it.
+        #: Loop time of the last read or write; set by the server.
         self.last_activity = 0.0
-        #: A request of it is with the node.
         self.request_in_flight = False
-        #: Bytes of that request.
         self._request_bytes = 0
-        #: Bytes of memory for its requests; its host's intake keeps it.
+        #: Memory for requests; set by the :class:`RequestMemoryPool`.
         self.reserved_bytes = 0
-        #: Bytes that have come in.
         self.received_bytes = 0
         self._frames = FrameReader(
-            min(host.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN), host.receive_buffer
+            min(server.max_request_bytes, MAX_REQUEST_BEFORE_LOGIN), server.receive_buffer
         )
-        self._tls = None if host.tls_context is None else TlsSession(host.tls_context)
+        self._tls = None if server.tls_context is None else TlsSession(server.tls_context)
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._login_timer: asyncio.TimerHandle | None = None
-        #: Requests may be as large as is set.
         self._authenticated = False
-        #: What the socket has not been given of the answer.
+        #: The part of the response that the transport did not get yet.
         self._unwritten = EMPTY_VIEW
-        #: Bytes of the answer; it is kept whole until the socket has all of it.
+        #: Size of the response; it is kept whole until the transport has all of it.
         self.unsent_bytes = 0
-        #: The client does not read its answers.
+        #: The client does not read its responses.
         self._write_paused = False
-        #: The socket is not read.
         self._read_paused = False
-        #: Others must read their answers first.
+        #: The next request waits until other clients have read their responses.
         self._must_wait = False
-        #: The next frame will be looked for in the loop's next round.
-        self._turn_scheduled = False
-        #: The client sends no more.
+        self._next_frame_scheduled = False
+        #: The client has closed its side.
         self._eof = False
         self._closing = False
 
-    # What the node wants
+    # Called by the server
 
     def send(self, data: Bytes) -> None:
-        """Sends an answer; the next frame may come."""
+        """Sends a response; the next request may follow."""
         self._unwritten = EMPTY_VIEW if self._closing else memoryview(data)
         self._write_chunks()
         if self._unwritten:
-            self._owner.note_activity(self)  # it was silent because it waited for this
+            self._server.note_activity(self)  # the client was silent because it waited for this
         self.request_done()
 
     def request_done(self) -> None:
-        """The request is done: the next frame is passed on in the loop's next round, so that
-        every client gets its turn.
-        """
+        """The next frame is passed on in the loop's next round, so that all clients are served."""
         self.request_in_flight = False
         self._request_bytes = 0
         if not self._authenticated:
             self._update_authenticated()
-        self._schedule_turn()
+        self.schedule_next_frame()
         self._update_reading()
 
-    def memory_available(self) -> None:
-        """There may be memory for more of the request."""
-        self._schedule_turn()
-
     def abort_slow_request(self, reason: str) -> None:
-        """Closes the connection, because its request does not progress."""
-        self._owner.log_refusal(self, reason)
+        self._server.log_refusal(self, reason)
         self.abort()
 
     def stop_waiting(self) -> None:
-        """Others have read their answers."""
         self._must_wait = False
-        self._schedule_turn()
+        self.schedule_next_frame()
 
     def close(self) -> None:
-        """Ends the connection when all that was sent has gone out."""
+        """Closes the connection after the responses were sent."""
         if not self._closing:
             self._closing = True
             self._write_chunks()
 
     def abort(self) -> None:
-        """Ends the connection now."""
+        """Closes the connection now."""
         self._closing = True
         self._transport.abort()
 
     @property
     def descriptor(self) -> int:
-        """Of its socket."""
         return int(self._transport.get_extra_info("socket").fileno())
 
-    # What the loop tells
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(WRITE_CHUNK, WRITE_LOW_WATER)
-        # asyncio does so only for sockets made with the protocol's number; else the second of two
-        # small answers waits 40 ms for the client to acknowledge the first
+        # asyncio sets this only for sockets made with the protocol's number; else the second of two
+        # small responses waits 40 ms for the client to acknowledge the first
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        if not self._owner.connection_opened(self, peer[0] if peer else ""):
+        if not self._server.connection_opened(self, peer[0] if peer else ""):
             self.abort()
             return
         self._update_authenticated()
         if not self._authenticated:
-            self._login_timer = self._owner.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
+            self._login_timer = self._server.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
         if self._tls is not None:
-            self._handshake_timer = self._owner.loop.call_later(
+            self._handshake_timer = self._server.loop.call_later(
                 TLS_HANDSHAKE_TIMEOUT, self._handshake_timed_out
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where bytes may arrive."""
-        room = (
-            self._frames.get_buffer()
-            if self._tls is None
-            else memoryview(self._owner.receive_buffer)
-        )
-        return room[:SMALL_READ] if self._owner.request_memory.is_exhausted else room
+        buffer = memoryview(self._server.receive_buffer)
+        if self._tls is None:
+            buffer = self._frames.get_buffer()
+        return buffer[:SMALL_READ] if self._server.request_memory.is_exhausted else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
-        self._owner.note_activity(self)
+        self._server.note_activity(self)
         if self._closing:
             return
         self.received_bytes += nbytes
         if self._tls is None:
             self._frames.buffer_updated(nbytes)
         else:
-            self._decrypt(self._tls, memoryview(self._owner.receive_buffer)[:nbytes])
-        if not self._turn_scheduled:
+            self._decrypt(self._tls, memoryview(self._server.receive_buffer)[:nbytes])
+        if not self._next_frame_scheduled:
             self._pass_next_frame()
         self._update_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it sent before is still answered, if that is soon: most
-        clients are gone, and a long poll would keep their connections for as long as they said.
+        """The request in flight is still answered, but only within a few seconds: most such clients
+        are gone, and a long poll would keep their connections open.
         """
         self._eof = True
         if self.request_in_flight:
-            self._owner.loop.call_later(HALF_CLOSED_TIMEOUT, self._abort_half_closed)
+            self._server.loop.call_later(HALF_CLOSED_TIMEOUT, self._abort_half_closed)
+        return self._is_blocked()
+
+    def _is_blocked(self) -> bool:
+        """Whether the next frame must wait."""
         return (
-            self.request_in_flight or self._write_paused or self._turn_scheduled or self._must_wait
+            self.request_in_flight
+            or self._write_paused
+            or self._next_frame_scheduled
+            or self._must_wait
         )
 
     def _abort_half_closed(self) -> None:
@@ -270,45 +218,43 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """The client has read. Goes on in a turn of its own: the loop is in the middle of writing,
-        and would tell of the connection's end twice if the client is gone by now. Until then it
-        counts as blocked: the next answer must not come before the rest of this one.
+        """Continues in the loop's next round: the loop is in the middle of writing, and would
+        report the connection's end twice if the client is gone by now. Until then writing stays
+        paused: the next response must not come before the rest of this one.
         """
-        self._owner.loop.call_soon(self._resume_write)
+        self._server.loop.call_soon(self._resume_write)
 
     def _resume_write(self) -> None:
         if self._transport.is_closing():
             return
         self._write_paused = False
-        self._owner.note_activity(self)
+        self._server.note_activity(self)
         self._write_chunks()
-        self._schedule_turn()
+        self.schedule_next_frame()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         self._closing = True
         self._unwritten = EMPTY_VIEW
         self._count_unsent()
         for timer in (self._handshake_timer, self._login_timer):
             if timer is not None:
                 timer.cancel()
-        self._owner.request_memory.reserve(self, 0, unfinished=False)
-        self._owner.connection_closed(self)
+        self._server.request_memory.reserve(self, 0, partial=False)
+        self._server.connection_closed(self)
 
-    def _schedule_turn(self) -> None:
-        """Asks for a turn, if there is something to do in it."""
-        if not self._turn_scheduled and (
+    def schedule_next_frame(self) -> None:
+        """Passes the next frame in the loop's next round, if there may be one."""
+        if not self._next_frame_scheduled and (
             self._frames.buffered_bytes or self._read_paused or self._eof
         ):
-            self._turn_scheduled = True
-            self._owner.loop.call_soon(self._take_turn)
+            self._next_frame_scheduled = True
+            self._server.loop.call_soon(self._on_next_frame_due)
 
-    def _take_turn(self) -> None:
-        self._turn_scheduled = False
+    def _on_next_frame_due(self) -> None:
+        self._next_frame_scheduled = False
         self._pass_next_frame()
         self._update_reading()
 
@@ -316,17 +262,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Reads the socket, unless received data must wait or there is no memory for more."""
         if self._closing:
             return
-        stuck = (
-            self.request_in_flight or self._write_paused or self._turn_scheduled or self._must_wait
-        )
-        deaf = stuck and self._frames.buffered_bytes > 0
-        taken = self._frames.allocated_bytes + self._request_bytes
-        if taken or self.reserved_bytes:
-            unfinished = self._frames.missing_bytes > 0 and not stuck
-            deaf |= not self._owner.request_memory.reserve(self, taken, unfinished=unfinished)
-        if deaf != self._read_paused and not self._eof:
-            self._read_paused = deaf
-            if deaf:
+        blocked = self._is_blocked()
+        pause = blocked and self._frames.buffered_bytes > 0
+        size = self._frames.allocated_bytes + self._request_bytes
+        if size or self.reserved_bytes:
+            partial = self._frames.missing_bytes > 0 and not blocked
+            pause |= not self._server.request_memory.reserve(self, size, partial=partial)
+        if pause != self._read_paused and not self._eof:
+            self._read_paused = pause
+            if pause:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
@@ -335,54 +279,54 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Passes the next frame to the node, if there is one and nothing holds it back."""
         if self.request_in_flight or self._write_paused or self._must_wait or self._closing:
             return
-        if self._frames.buffered_bytes and self._owner.must_wait(self):
+        if self._frames.buffered_bytes and self._server.must_wait(self):
             self._must_wait = True
             return
         try:
             frame = self._frames.next_frame()
         except FormatError as error:
-            self._refuse(str(error) if self._authenticated else f"{error}; nobody has logged in")
+            self._refuse(str(error) if self._authenticated else f"{error}; no user has logged in")
             return
         if frame is not None:
             self.request_in_flight = True
             self._request_bytes = len(frame)
-            self._owner.frame_received(self, frame)
+            self._server.frame_received(self, frame)
         elif self._eof:
             self.close()
 
     def _write_chunks(self) -> None:
-        """Gives the socket as much of the answer as it takes."""
+        """Gives the transport as much of the response as it takes."""
         while self._unwritten and not self._write_paused and not self._transport.is_closing():
             piece, self._unwritten = self._unwritten[:WRITE_CHUNK], self._unwritten[WRITE_CHUNK:]
             if self._tls is not None:
                 self._transport.write(self._tls.encrypt(piece))
             else:
-                # from Python 3.12 on it keeps what the socket does not take, not a copy of it
+                # from Python 3.12 on it keeps the view, not a copy of the bytes that must wait
                 self._transport.write(
                     bytes(piece) if TRANSPORT_KEEPS_VIEW and self.unsent_bytes else piece
                 )
         self._count_unsent()
         if self._unwritten:
             return
-        self._unwritten = EMPTY_VIEW  # an empty view would keep the whole answer alive
+        self._unwritten = EMPTY_VIEW  # an empty slice would keep the whole response alive
         if self._closing:
             if self._tls is not None and (last := self._tls.close_notify()):
                 self._transport.write(last)
             self._transport.close()
 
     def _count_unsent(self) -> None:
-        # a view of a part keeps the whole answer alive
+        # a slice keeps the whole response alive
         size = memoryview(self._unwritten.obj).nbytes if self._unwritten else 0
         before, self.unsent_bytes = self.unsent_bytes, size
         if before != self.unsent_bytes:
-            self._owner.unsent_bytes += self.unsent_bytes - before
+            self._server.unsent_bytes += self.unsent_bytes - before
             if self.unsent_bytes < before:
-                self._owner.unsent_decreased()
+                self._server.unsent_decreased()
 
     def _update_authenticated(self) -> None:
-        self._authenticated = self._owner.is_authenticated(self)
+        self._authenticated = self._server.is_authenticated(self)
         if self._authenticated:
-            self._frames.limit = self._owner.max_request_bytes
+            self._frames.limit = self._server.max_request_bytes
             if self._login_timer is not None:
                 self._login_timer.cancel()
                 self._login_timer = None
@@ -391,15 +335,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         reason = ""
         try:
             tls.feed(data)
-            while plain := tls.read_into(self._owner.plaintext_buffer):
+            while plain := tls.read_into(self._server.plaintext_buffer):
                 self._frames.feed(plain)
         except EOFError:
             self.eof_received()
-            self._schedule_turn()
+            self.schedule_next_frame()
         except FormatError as error:
             reason = str(error)
-        if answer := tls.take_handshake():
-            self._transport.write(answer)
+        if handshake := tls.take_handshake():
+            self._transport.write(handshake)
         if reason:
             self._refuse(reason)
         elif tls.handshake_done and self._handshake_timer is not None:
@@ -407,63 +351,41 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._handshake_timer = None
 
     def _login_timed_out(self) -> None:
-        if self.request_in_flight:  # the broker's answer is late, not the client
-            self._login_timer = self._owner.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
+        if self.request_in_flight:  # the broker is late, not the client
+            self._login_timer = self._server.loop.call_later(LOGIN_TIMEOUT, self._login_timed_out)
         else:
-            self._refuse(f"nobody has logged in within {LOGIN_TIMEOUT:g} seconds")
+            self._refuse(f"no user has logged in within {LOGIN_TIMEOUT:g} seconds")
 
     def _handshake_timed_out(self) -> None:
         self._refuse(f"no TLS handshake within {TLS_HANDSHAKE_TIMEOUT:g} seconds")
 
     def _refuse(self, reason: str) -> None:
         if not self._closing:
-            self._owner.log_refusal(self, reason)
+            self._server.log_refusal(self, reason)
             self.close()
 
 
-# What requests under way take of the memory, over all connections, and who may bring more.
-#
-# Whole requests are served however much there is: they leave at once. But where unfinished ones
-# have spent what there is for them, they are not read on, but for one at a time, so that there is
-# always one that gets done. Who then stands still, or who only dribbles, is closed.
-
-#: Bytes for requests under way, or for one of the largest.
+#: Bytes for requests that are being received, or for one of the largest size.
 MAX_REQUEST_MEMORY = 512 << 20
 
-#: No more is read at once while all is spent: enough for most requests to come whole.
+#: Bytes of a read while the memory is exhausted: enough for most requests.
 SMALL_READ = 16 * 1024
 
-#: Seconds in which a request must come on while others wait for the memory that it takes.
+#: Seconds in which a request must progress while others wait for its memory.
 STALLED_REQUEST_TIMEOUT = 5.0
 
-#: Seconds in which it must come on in any case; clients give up a request after as long.
+#: Seconds in which a request must progress in any case; clients give up after as long.
 SLOW_REQUEST_TIMEOUT = 30.0
 
-#: So many bytes in that time, or all of it: a slow line brings that, however long it takes.
+#: The least progress in that time; even a slow network brings it.
 MIN_PROGRESS_BYTES = 64 * 1024
-
-
-class RequestReader(Protocol):
-    """A connection, as far as it is read."""
-
-    id: ConnectionId
-    #: Bytes that are counted for it; kept here.
-    reserved_bytes: int
-    #: Bytes that have ever come in.
-    received_bytes: int
-
-    def memory_available(self) -> None:
-        """It may be that there is room."""
-
-    def abort_slow_request(self, reason: str) -> None:
-        """It is closed."""
 
 
 @dataclass(slots=True)
 class PartialRequest:
-    """Where somebody's unfinished request was."""
+    """The progress of a request that is being received."""
 
-    reader: RequestReader
+    connection: ServerConnection
     since: float
     received_bytes: int
 
@@ -473,74 +395,66 @@ class RequestMemoryPool:
     read.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
-        """:param limit: bytes of the largest request"""
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_request_bytes: int) -> None:
         self.reserved_bytes = 0
-        self.max_bytes = max(MAX_REQUEST_MEMORY, limit)
+        self.max_bytes = max(MAX_REQUEST_MEMORY, max_request_bytes)
         self._loop = loop
-        #: Those in the middle of a request.
         self._partial_requests: dict[ConnectionId, PartialRequest] = {}
-        #: Those of them that are not read.
-        self._paused: dict[ConnectionId, RequestReader] = {}
-        #: The one that is read though all is spent.
+        #: Connections with a partial request that are not read.
+        self._paused: dict[ConnectionId, ServerConnection] = {}
+        #: The only connection with a partial request that is read while memory is exhausted.
         self._preferred: ConnectionId | None = None
         self._check_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_exhausted(self) -> bool:
-        """There is no room for more."""
         return self.reserved_bytes > self.max_bytes
 
-    def reserve(self, reader: RequestReader, taken: int, *, unfinished: bool) -> bool:
-        """Records how much memory a connection's requests take; returns whether the connection may
-        be read.
+    def reserve(self, connection: ServerConnection, size: int, *, partial: bool) -> bool:
+        """Records the memory of a connection's requests; returns whether it may be read.
 
-        :param unfinished: it waits for the rest of a request
+        :param partial: the rest of a request has not arrived yet
         """
-        self.reserved_bytes += taken - reader.reserved_bytes
-        reader.reserved_bytes = taken
-        if not unfinished:
-            self._forget(reader.id)
+        self.reserved_bytes += size - connection.reserved_bytes
+        connection.reserved_bytes = size
+        if not partial:
+            if self._partial_requests.pop(connection.id, None) is not None:
+                self._paused.pop(connection.id, None)
+                if self._preferred == connection.id:
+                    self._preferred = None
             if self._paused:
                 self._resume_paused()
             return True
-        if reader.id not in self._partial_requests:
-            self._partial_requests[reader.id] = PartialRequest(
-                reader, self._loop.time(), reader.received_bytes
+        if connection.id not in self._partial_requests:
+            self._partial_requests[connection.id] = PartialRequest(
+                connection, self._loop.time(), connection.received_bytes
             )
             self._schedule_check()
         if self.is_exhausted:
             if self._preferred is None:
-                self._preferred = reader.id
-            if self._preferred != reader.id:
-                self._paused[reader.id] = reader
+                self._preferred = connection.id
+            if self._preferred != connection.id:
+                self._paused[connection.id] = connection
                 return False
-        self._paused.pop(reader.id, None)
+        self._paused.pop(connection.id, None)
         return True
 
     def close(self) -> None:
-        """Sets no timer any more."""
         if self._check_timer is not None:
             self._check_timer.cancel()
 
-    def _forget(self, who: ConnectionId) -> None:
-        if self._partial_requests.pop(who, None) is not None:
-            self._paused.pop(who, None)
-            if self._preferred == who:
-                self._preferred = None
-
     def _resume_paused(self) -> None:
         """Resumes as many paused connections as there is memory for one read each; at least one."""
-        room = self.max_bytes - self.reserved_bytes
-        while self._paused and (room > 0 or self._preferred is None):
-            who, reader = next(iter(self._paused.items()))
-            del self._paused[who]
-            mark = self._partial_requests[who]
-            mark.since, mark.received_bytes = self._loop.time(), reader.received_bytes
-            if room <= 0:
-                self._preferred = who
-            room -= max(GROWTH_FACTOR * reader.reserved_bytes, RECEIVE_BUFFER_BYTES)
-            reader.memory_available()
+        free = self.max_bytes - self.reserved_bytes
+        while self._paused and (free > 0 or self._preferred is None):
+            number, connection = next(iter(self._paused.items()))
+            del self._paused[number]
+            request = self._partial_requests[number]
+            request.since, request.received_bytes = self._loop.time(), connection.received_bytes
+            if free <= 0:
+                self._preferred = number
+            free -= max(GROWTH_FACTOR * connection.reserved_bytes, RECEIVE_BUFFER_BYTES)
+            connection.schedule_next_frame()
 
     def _schedule_check(self) -> None:
         if self._check_timer is None:
@@ -549,18 +463,17 @@ class RequestMemoryPool:
             )
 
     def _close_slow_requests(self) -> None:
-        """Closes who does not come on."""
         self._check_timer = None
         now = self._loop.time()
-        patience = STALLED_REQUEST_TIMEOUT if self._paused else SLOW_REQUEST_TIMEOUT
-        for who, mark in list(self._partial_requests.items()):
-            brought = mark.reader.received_bytes
-            if who in self._paused or brought - mark.received_bytes >= MIN_PROGRESS_BYTES:
-                mark.since, mark.received_bytes = now, brought
-            elif now - mark.since >= patience:
-                mark.reader.abort_slow_request(
-                    f"{brought - mark.received_bytes} bytes of a request came in "
-                    f"{now - mark.since:.0f} s"
+        timeout = STALLED_REQUEST_TIMEOUT if self._paused else SLOW_REQUEST_TIMEOUT
+        for number, request in list(self._partial_requests.items()):
+            received = request.connection.received_bytes
+            progress = received - request.received_bytes
+            if number in self._paused or progress >= MIN_PROGRESS_BYTES:
+                request.since, request.received_bytes = now, received
+            elif now - request.since >= timeout:
+                request.connection.abort_slow_request(
+                    f"only {progress} bytes of a request came in {now - request.since:.0f} s"
                 )
         if self._partial_requests:
             self._schedule_check()
@@ -568,14 +481,12 @@ class RequestMemoryPool:
 
 #: Seconds a client may take for its handshake, as Kafka's clients give a connection.
 TLS_HANDSHAKE_TIMEOUT = 10.0
-
-#: Where these begin in PEM.
 PEM_CERTIFICATE, PEM_KEY = b"-BEGIN CERTIFICATE-", b" KEY-----"
 
 _TLS_ERRORS = {
-    "HTTP_REQUEST": "an HTTP request came in where TLS is spoken",
-    "HTTPS_PROXY_REQUEST": "an HTTP request came in where TLS is spoken",
-    "WRONG_VERSION_NUMBER": "bytes without TLS came in where TLS is spoken "
+    "HTTP_REQUEST": "an HTTP request came in, but TLS was expected",
+    "HTTPS_PROXY_REQUEST": "an HTTP request came in, but TLS was expected",
+    "WRONG_VERSION_NUMBER": "bytes without TLS came in, but TLS was expected "
     "(is the client's security.protocol SSL or SASL_SSL?)",
     "UNSUPPORTED_PROTOCOL": "the client's version of TLS is too old",
     "NO_SHARED_CIPHER": "the client and the broker have no cipher in common",
@@ -593,13 +504,12 @@ class TlsSession:
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        #: The handshake is done.
         self.handshake_done = False
 
     def feed(self, data: Bytes) -> None:
-        """Takes what the client has sent.
+        """Takes received bytes.
 
-        :raises FormatError: it is not TLS, or not as agreed; what :meth:`take` gives still goes out
+        :raises FormatError: they are not valid TLS; send the bytes of :meth:`take_handshake` still
         """
         self._incoming.write(data)
         if not self.handshake_done:
@@ -611,13 +521,13 @@ class TlsSession:
                 raise FormatError(_explain_tls_error(error)) from error
             self.handshake_done = True
 
-    def read_into(self, room: bytearray) -> memoryview:
-        """Decrypts into a buffer, as much as it holds; empty if more must come in first.
+    def read_into(self, buffer: bytearray) -> memoryview:
+        """Decrypts into a buffer, as much as it holds; empty if more bytes must be fed first.
 
-        :raises FormatError: it is damaged
-        :raises EOFError: the client has said that it ends here, and all before that was read
+        :raises FormatError: the received bytes are not valid TLS
+        :raises EOFError: the client has closed the session, and all bytes before were read
         """
-        view, count = memoryview(room), 0
+        view, count = memoryview(buffer), 0
         while self.handshake_done and count < len(view):
             try:
                 more = int(self._object.read(len(view) - count, view[count:]))
@@ -633,14 +543,13 @@ class TlsSession:
         return view[:count]
 
     def encrypt(self, data: Bytes) -> bytes:
-        """What must go out, so that the client reads this."""
         left = memoryview(data)
         while left:
             left = left[self._object.write(left) :]
         return self._outgoing.read()
 
     def close_notify(self) -> bytes:
-        """Returns the last bytes to send, so that the client knows that nothing was cut off."""
+        """Returns the last bytes to send; they tell the client that no bytes were cut off."""
         if self.handshake_done:
             with suppress(ssl.SSLError):
                 self._object.unwrap()
@@ -652,10 +561,11 @@ class TlsSession:
 
 
 def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.SSLContext:
-    """For a broker with this certificate (PEM, with those that sign it); the key may be in it.
+    """Makes the TLS context of a broker.
 
+    :param certificate: PEM file with the certificate and those that sign it, and maybe the key
     :raises Unreachable: a file cannot be read
-    :raises InputError: it has no certificate or key, or they do not belong together
+    :raises InputError: the certificate or the key is missing, or they do not belong together
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -666,7 +576,7 @@ def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.
             except OSError as error:
                 raise Unreachable(f"{path}: {error.strerror}") from error
     try:
-        # a key behind a password would be asked for on the terminal, by whoever runs the tests
+        # without this, OpenSSL asks for a key's password on the terminal
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _KeyLocked as error:
         raise InputError(f"{key or certificate}: the key is locked with a password") from error
@@ -680,11 +590,10 @@ def make_server_context(certificate: str | Path, key: str | Path | None) -> ssl.
 
 
 def _explain_missing_pem(certificate: str | Path, key: str | Path | None) -> str:
-    """What is not where it was expected."""
     if PEM_CERTIFICATE not in Path(certificate).read_bytes():
         return "the first file has no certificate in PEM" if key else "it has no certificate in PEM"
     if PEM_KEY not in Path(key or certificate).read_bytes():
-        return "the second file has no key in PEM" if key else "its key is missing: give its file"
+        return "the second file has no key in PEM" if key else "the key is missing: pass its file"
     return "a certificate and its key in PEM were expected"
 
 

@@ -1,8 +1,7 @@
-"""What a handler is, and what it works with: the request in flight, the broker's parts, the ready
-queue.
+"""The interface of handlers: the request in flight, the context, the ready queue.
 
-A handler gets a :class:`HandlerContext` and an :class:`ServerRequest`, and answers at once or
-later. The broker offers exactly the APIs and versions that have a handler.
+A handler gets a :class:`HandlerContext` and a :class:`ServerRequest`, and answers at once or later.
+The broker supports exactly the APIs and versions that have a handler.
 
 Requests that waited (Fetch, ListOffsets) are resumed through the :class:`ReadyQueue`. One append
 can wake every client of a broker, and each response may have many megabytes. So the node resumes
@@ -33,18 +32,18 @@ class ClientSession:
 
     connection: ConnectionId
     host: str
-    #: As its last request said.
+    #: From the header of the last request.
     client_id: str = ""
-    #: Name and version of its library, if it told (ApiVersions 3 on).
+    #: Name and version of the client library, from ApiVersions 3 on.
     software: str = ""
-    #: Who has logged in.
+    #: Set by a login.
     user: str | None = None
-    #: A SASL exchange under way; :mod:`rota.broker.handlers.sasl` knows what it is.
+    #: The SASL exchange of :mod:`rota.broker.handlers.sasl`.
     login: object = None
-    #: Takes its frames in place of requests, while it logs in as clients did before Kafka 1.0: by
-    #: frames that are nothing but what SASL says. It gives the answer, or raises Refused.
+    #: Handles frames in place of requests during a login of clients before Kafka 1.0, whose frames
+    #: have no header. It returns the response, or raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
-    #: What the one call that waits wants done when the connection is closed.
+    #: Set by a request that waits.
     on_disconnect: Callable[[], None] | None = None
 
 
@@ -61,12 +60,12 @@ class ServerRequest(Generic[RequestT_co]):
     version: int
     client: ClientSession
     body: RequestT_co
-    #: When it came in.
+    #: When the request arrived.
     now: int
-    #: Bytes of its frame.
+    #: Bytes of the frame.
     size: int
     write_response: Callable[[Message | None], None] = field(repr=False)
-    #: Ends the connection instead of an answer, for a reason that is logged.
+    #: Closes the connection in place of a response; the reason is logged.
     drop_connection: Callable[[str], None] = field(repr=False)
     responded: bool = False
 
@@ -77,25 +76,18 @@ class ServerRequest(Generic[RequestT_co]):
             self.write_response(response)
 
 
-# Calls that waited and may be answered now, each in its turn.
-#
-# One append can wake every client of a broker, and each answer may have many megabytes. So they are
-# not answered at once: the node takes up some in each of its events, as long as the shell has room.
-
-#: When answers of one event have so many, those that waited come in the next.
+#: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
 
-#: So many that waited are looked at in one event, be their answers ever so small.
+#: Waiting requests that are resumed in one event.
 MAX_RESUMED_PER_EVENT = 100
 
-#: What is done when the turn has come: it answers, or waits on.
+#: Answers a waiting request, or lets it wait again.
 ResumeRequest: TypeAlias = Callable[[], None]
 
 
 class ReadyQueue:
-    """Requests that can be resumed, first come, first served; a request that is already
-    queued keeps its place.
-    """
+    """Requests that can be resumed, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[Hashable, tuple[ResumeRequest, bool]] = OrderedDict()
@@ -103,21 +95,19 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, name: Hashable, take: ResumeRequest, *, long: bool = False) -> None:
+    def add(self, name: Hashable, resume: ResumeRequest, *, long: bool = False) -> None:
         """Adds a request, unless it is in the queue.
 
         :param long: it takes so much work that no other request is resumed in the same event
         """
-        self._queue.setdefault(name, (take, long))
+        self._queue.setdefault(name, (resume, long))
 
     def remove(self, name: Hashable) -> None:
         """Removes a request, if it is in the queue."""
         self._queue.pop(name, None)
 
     def pop_next(self) -> tuple[ResumeRequest, bool]:
-        """Removes and returns the first request, and whether it is a long one. The queue must
-        not be empty.
-        """
+        """Removes and returns the first request, and whether it is a long one."""
         return self._queue.popitem(last=False)[1]
 
 
@@ -127,25 +117,23 @@ INFO, WARNING, ERROR = 20, 30, 40
 
 @dataclass(slots=True, kw_only=True)
 class HandlerContext:
-    """What handlers work with. The time comes with every request; nothing here has a clock."""
+    """The broker's parts that handlers use. The time comes with every request."""
 
     config: BrokerConfig
     topics: Topics
     groups: GroupCoordinatorService
     timers: Timers
-    #: Takes a level and a text.
+    #: Receives a level and a text.
     log: Callable[[int, str], None]
-    #: The host and port that clients are told.
+    #: The advertised host and port.
     address: tuple[str, int]
-    #: Calls that waited and may be answered.
     ready_queue: ReadyQueue = field(default_factory=ReadyQueue)
-    #: The APIs that clients are offered, with the lowest and highest version.
+    #: The lowest and highest version by API key.
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    #: Who may log in; None: nobody has to.
+    #: None: clients do not log in.
     users: Users | None = None
-    #: How to log in.
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
-    #: Gives printable text that nobody can guess; needed where there are users.
+    #: Returns unguessable printable text, for SASL; needed with users.
     new_nonce: Callable[[], str] | None = None
 
 
@@ -161,7 +149,7 @@ class Handler(Generic[RequestT]):
     #: Makes the response that has this error wherever the API's schema has a field for one; None
     #: if the request gets no response.
     error_response: Callable[[ServerRequest[RequestT], Code], Message | None]
-    #: The lowest version that clients see, if it is below the lowest one that is handled.
+    #: The lowest advertised version, if lower versions are handled too.
     advertised_from: int | None = None
 
     @property
@@ -169,7 +157,6 @@ class Handler(Generic[RequestT]):
         return self.request_class.API
 
     def supports_version(self, version: int) -> bool:
-        """True if requests of this version are handled."""
         return self.min_version <= version <= self.max_version
 
 

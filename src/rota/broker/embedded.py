@@ -141,7 +141,7 @@ class Broker(BrokerControl):
                 passwords=self._users,
                 mechanisms=self._mechanisms,
                 adopt=self._adopt,
-                lasting=self._folder is not None,
+                persistent=self._folder is not None,
             ),
             sockets,
             clock=self._system_clock,

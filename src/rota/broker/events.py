@@ -13,7 +13,7 @@ from typing import NewType, TypeAlias
 
 from rota.engine.formats.buffer import Bytes
 
-#: Given by the server, never twice.
+#: Assigned by the server, never twice.
 ConnectionId = NewType("ConnectionId", int)
 
 
@@ -35,16 +35,14 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The connection is gone; what it waited for need not be answered."""
+    """The connection is gone; its request needs no response."""
 
     connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """Time may have passed, or there may be room for more responses: fire due timers, resume
-    requests.
-    """
+    """Fire due timers, and resume waiting requests while there is room for responses."""
 
 
 NodeEvent: TypeAlias = ConnectionOpened | FrameReceived | ConnectionClosed | Wakeup
@@ -60,7 +58,7 @@ class WriteResponse:
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """The request gets no answer: read the next frame."""
+    """The request gets no response: read the next frame."""
 
     connection: ConnectionId
 
@@ -77,7 +75,7 @@ class CloseConnection:
 class WriteLogLine:
     """Write a line to the broker's log."""
 
-    #: As in :mod:`logging`: 20 is worth telling, 30 a warning, 40 an error.
+    #: As in :mod:`logging`.
     level: int
     text: str
 

@@ -24,21 +24,19 @@ class InjectedFault:
     """A fault for requests of an API, and the number of requests it applies to."""
 
     api: Api
-    #: So many requests more; None: all, until it is cancelled.
+    #: Number of requests; None: all until the fault is cleared.
     remaining: int | None
-    #: Only those of this client.
+    #: Only requests of this client.
     client_id: str | None
     #: Milliseconds.
     delay: int = 0
-    #: The error to answer with, without a look at the request.
+    #: The error of the response; the request is not handled.
     code: Code | None = None
-    #: The request is handled, and the connection is cut in place of an answer.
+    #: The request is handled, and the connection is closed in place of a response.
     drop_response: bool = False
-    #: A request has come for it.
     triggered: bool = False
 
     def matches(self, call: AnyRequest) -> bool:
-        """Is it meant for this request?"""
         return self.client_id is None or self.client_id == call.client.client_id
 
 
@@ -47,30 +45,29 @@ class FaultInjector:
     outcome.
     """
 
-    def __init__(self, alarms: Timers | None = None) -> None:
-        self._alarms = Timers() if alarms is None else alarms
+    def __init__(self, timers: Timers | None = None) -> None:
+        self._timers = Timers() if timers is None else timers
         self._delays: dict[Api, list[InjectedFault]] = {}
         self._outcomes: dict[Api, list[InjectedFault]] = {}
         self._count = 0
 
-    def inject(self, order: InjectedFault) -> None:
-        """Adds a fault."""
-        where = self._delays if order.delay else self._outcomes
-        where.setdefault(order.api, []).append(order)
+    def inject(self, fault: InjectedFault) -> None:
+        faults = self._delays if fault.delay else self._outcomes
+        faults.setdefault(fault.api, []).append(fault)
 
     def clear(self, api: Api | None = None) -> int:
-        """Removes the faults of an API, or all; requests that are already delayed stay so.
+        """Removes the faults of an API, or all; requests that are already delayed stay delayed.
         Returns the number of faults that never triggered.
         """
-        unmet = 0
-        for orders in (self._delays, self._outcomes):
-            for each in list(orders) if api is None else [api]:
-                unmet += sum(not order.triggered for order in orders.pop(each, ()))
-        return unmet
+        untriggered = 0
+        for faults in (self._delays, self._outcomes):
+            for each in list(faults) if api is None else [api]:
+                untriggered += sum(not fault.triggered for fault in faults.pop(each, ()))
+        return untriggered
 
-    def intercept(self, handler: AnyHandler, call: AnyRequest, answer: Callable[[], None]) -> bool:
-        """True if a fault takes the request over. It may be handled later, by calling
-        ``answer``.
+    def intercept(self, handler: AnyHandler, call: AnyRequest, handle: Callable[[], None]) -> bool:
+        """Returns whether a fault applies to the request, which may be handled later by calling
+        ``handle``.
         """
         if not self._delays and not self._outcomes:
             return False
@@ -79,101 +76,94 @@ class FaultInjector:
         if delay is None and outcome is None:
             return False
         if delay is None:
-            _apply_fault(outcome, handler, call, answer)
+            _apply_fault(outcome, handler, call, handle)
             return True
         self._count += 1
 
-        def ring(at: int) -> None:
+        def run(at: int) -> None:
             call.now = at
-            _apply_fault(outcome, handler, call, answer)
+            _apply_fault(outcome, handler, call, handle)
 
-        self._alarms.start(("fault", self._count), call.now + delay.delay, ring)
+        self._timers.start(("fault", self._count), call.now + delay.delay, run)
         return True
 
 
 def _take_first_match(
-    orders: dict[Api, list[InjectedFault]], call: AnyRequest
+    faults: dict[Api, list[InjectedFault]], call: AnyRequest
 ) -> InjectedFault | None:
-    for order in orders.get(call.api, ()):
-        if order.matches(call):
-            order.triggered = True
-            if order.remaining is not None:
-                order.remaining -= 1
-                if not order.remaining:
-                    orders[call.api].remove(order)
-                    if not orders[call.api]:
-                        del orders[call.api]
-            return order
+    for fault in faults.get(call.api, ()):
+        if fault.matches(call):
+            fault.triggered = True
+            if fault.remaining is not None:
+                fault.remaining -= 1
+                if not fault.remaining:
+                    faults[call.api].remove(fault)
+                    if not faults[call.api]:
+                        del faults[call.api]
+            return fault
     return None
 
 
 def _apply_fault(
-    order: InjectedFault | None, handler: AnyHandler, call: AnyRequest, answer: Callable[[], None]
+    fault: InjectedFault | None, handler: AnyHandler, call: AnyRequest, handle: Callable[[], None]
 ) -> None:
-    if order is not None and order.code is not None:
-        response = handler.error_response(call, order.code)
-        if response is None:  # acks=0: an end of the connection is all that a client can see
-            call.drop_connection(f"{api_name(call.api)} fails with {order.code.name}, on order")
+    name = api_name(call.api)
+    if fault is not None and fault.code is not None:
+        response = handler.error_response(call, fault.code)
+        if response is None:  # acks=0: a client can only see the end of the connection
+            call.drop_connection(f"injected fault: {name} fails with {fault.code.name}")
         else:
             call.respond(response)
         return
-    if order is not None and order.drop_response:
+    if fault is not None and fault.drop_response:
         call.write_response = lambda _: call.drop_connection(
-            f"the answer to {api_name(call.api)} is lost, on order"
+            f"injected fault: the response to {name} is dropped"
         )
-    answer()
+    handle()
 
 
 def api_name(api: Api) -> str:
-    """As Kafka writes it: ``JoinGroup``."""
+    """Returns Kafka's name, as ``JoinGroup``."""
     return "".join(part.capitalize() for part in api.name.split("_"))
 
 
 def find_api(name: str | int) -> Api:
-    """The API of this name (``JoinGroup``, ``join_group``) or key.
-
-    :raises InputError: there is none; the message has the nearest
-    """
+    """Finds an API by name (``JoinGroup``, ``join_group``) or key."""
     names = {each: api_name(each) for each in Api if each not in CLIENT_ONLY_APIS}
     found = _find_by_name(name, "API", names)
     if found is not None:
         return found
     if isinstance(name, int):
         known = ", ".join(f"{int(each)} {text}" for each, text in names.items())
-        raise InputError(f"API {name}: Rota's broker serves none of this number; it has {known}")
+        raise InputError(f"API {name}: Rota's broker has no API with this key; it has {known}")
     for other in schemas.list_schema_names():
         if other.endswith("Request") and _normalize_name(
             other.removesuffix("Request")
         ) == _normalize_name(name):
             raise InputError(f"API {name!r}: Rota's broker does not serve it")
-    raise InputError(
-        f"API {name!r}: there is none of this name{_suggest_nearest(name, names.values())}"
-    )
+    raise InputError(f"API {name!r}: no API has this name{_suggest_nearest(name, names.values())}")
 
 
 def find_error_code(name: str | int) -> Code:
-    """The error of this name (``NOT_COORDINATOR``, ``NotCoordinator``) or code.
-
-    :raises InputError: there is none; the message has the nearest
-    """
+    """Finds an error by name (``NOT_COORDINATOR``, ``NotCoordinator``) or code."""
     names = {each: each.name for each in Code}
     found = _find_by_name(name, "error", names)
     if found is Code.NONE:
-        raise InputError(f"error {name!r}: this one is no error")
+        raise InputError(f"error {name!r}: this code means success")
     if found is not None:
         return found
     if isinstance(name, int):
         raise InputError(
-            f"error {name}: Kafka has none of this number; they go from -1 to {max(names)}"
+            f"error {name}: Kafka has no such code; its codes go from -1 to {max(names)}"
         )
     raise InputError(
-        f"error {name!r}: there is none of this name{_suggest_nearest(name, names.values())}"
+        f"error {name!r}: no error has this name{_suggest_nearest(name, names.values())}"
     )
 
 
 def _find_by_name(name: str | int, what: str, names: dict[EnumT, str]) -> EnumT | None:
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise InputError(f"{what} {name!r}: give its name or its number")
+        raise InputError(f"{what} {name!r}: pass its name or its number")
     for each, text in names.items():
         if (
             each == name
@@ -189,7 +179,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _suggest_nearest(name: str, names: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 (for a mistake only)
+    import difflib  # noqa: PLC0415, for a mistake only
 
     known = {_normalize_name(each): each for each in names}
     near = difflib.get_close_matches(_normalize_name(name), known, 3, 0.5)

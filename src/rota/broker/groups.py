@@ -364,7 +364,7 @@ class GroupCoordinatorService:
             case StartGroupTimer(key, at):
                 fire = partial(self._fire_timer, shard, key)
                 patient = key.kind is GroupTimerKind.RETENTION
-                self._timers.start((shard.number, key), at, fire, patient=patient)
+                self._timers.start((shard.number, key), at, fire, lenient=patient)
             case StopGroupTimer(key):
                 self._timers.stop((shard.number, key))
             case AppendEntries(append_id):

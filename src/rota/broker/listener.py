@@ -10,21 +10,20 @@ import socket
 from rota.errors import InputError, Unreachable
 
 BIND_ATTEMPTS = 10
-
-ALL_INTERFACES = ("0.0.0.0", "::")  # noqa: S104 (it is looked for, not listened on)
+ALL_INTERFACES = ("0.0.0.0", "::")  # noqa: S104, compared only
 
 _BIND_ERRORS = {
-    errno.EADDRINUSE: "the port is taken: another process listens there",
+    errno.EADDRINUSE: "another process listens on this port",
     errno.EADDRNOTAVAIL: "this machine has no such address",
-    errno.EACCES: "listening there is not permitted (ports below 1024 are the system's)",
+    errno.EACCES: "permission denied (ports below 1024 are reserved for the system)",
 }
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets at every address of a host, all at one port; port 0 is any that is free.
+    """Binds sockets to every address of a host, all with one port; port 0 is any free port.
 
-    :raises InputError: the host or the port is none
-    :raises Unreachable: it is taken, or not ours
+    :raises InputError: the host or the port is invalid
+    :raises Unreachable: the port is in use, or the address is not this machine's
     """
     addresses = resolve_host(host, port)
     tries = BIND_ATTEMPTS if port == 0 else 1
@@ -41,7 +40,7 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """The addresses of a host, those of version 4 first."""
+    """Returns the addresses of a host, IPv4 first."""
     if not 0 <= port <= 65_535:
         raise InputError(f"port {port}: a port is a number from 0 to 65535")
     try:
@@ -56,7 +55,6 @@ def resolve_host(host: str, port: int = 0) -> list[tuple[socket.AddressFamily, t
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine connect to it?"""
     return all(
         ipaddress.ip_address(address.partition("%")[0]).is_loopback
         for _, (address, _) in resolve_host(host)
@@ -64,27 +62,21 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, *, guarded: bool, allow_anonymous: bool) -> None:
-    """Refuses to be reachable from other machines by whoever comes.
-
-    :raises InputError: it would be
-    """
+    """Raises InputError if other machines could connect without a login."""
     if not guarded and not allow_anonymous and not is_loopback(host):
         raise InputError(
-            f"{host or 'every address'} can be reached from other machines, and nobody has to log "
-            f"in: give users, or allow_anonymous=True"
+            f"{host or 'every address'} can be reached from other machines without a login: pass "
+            "users, or allow_anonymous=True"
         )
 
 
 def advertised_address(host: str, port: int) -> tuple[str, int]:
-    """What clients are told to connect to, unless it is set: a host they can look up."""
+    """Returns the default of ``advertised.listeners``: a host that clients can look up."""
     return (socket.gethostname() if host in {"", *ALL_INTERFACES} else host), port
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port``, as clients are told.
-
-    :raises InputError: it is not that
-    """
+    """Parses ``host:port``."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -94,30 +86,30 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an address of version 6."""
+    """Returns ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bind_all(addresses: list[tuple[socket.AddressFamily, tuple[str, int]]]) -> list[socket.socket]:
-    """The first decides on the port; an address that this machine does not have is passed over
-    where another one works (``localhost`` is often also ``::1`` where there is no IPv6).
+    """The first address decides on the port. A later address that this machine does not have is
+    skipped (``localhost`` is often also ``::1`` without IPv6).
     """
     sockets: list[socket.socket] = []
     for family, (address, port) in addresses:
-        one = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             if os.name == "posix":
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((address, sockets[0].getsockname()[1] if sockets else port))
-            one.listen()
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address, sockets[0].getsockname()[1] if sockets else port))
+            sock.listen()
         except OSError as error:
-            one.close()
+            sock.close()
             if not sockets or error.errno == errno.EADDRINUSE:
                 for each in sockets:
                     each.close()
                 raise
         else:
-            sockets.append(one)
+            sockets.append(sock)
     return sockets

@@ -1,10 +1,10 @@
 """The broker without its sockets: events in, commands out.
 
-A frame becomes an :class:`~rota.broker.dispatch.ServerRequest`. The handler of its API answers it
-at once or later, and the answer becomes a :class:`~rota.broker.events.WriteResponse`. What must
-happen later is a timer; :meth:`BrokerNode.next_timer` returns when the server must call again at
-the latest. While :attr:`~BrokerNode.has_ready` is true, the server calls again as soon as it has
-room for more responses.
+A frame becomes a :class:`~rota.broker.dispatch.ServerRequest`. The handler of its API answers it at
+once or later, and the response becomes a :class:`~rota.broker.events.WriteResponse`. Later work is
+a timer; :meth:`BrokerNode.next_timer` returns when the server must call again at the latest. While
+:attr:`~BrokerNode.has_ready` is true, the server calls again as soon as it has room for more
+responses.
 """
 
 from __future__ import annotations
@@ -43,34 +43,32 @@ from rota.errors import Code, FormatError, Refused
 from rota.protocol.codec import RequestHeader, read_request, read_request_header, write_response
 from rota.protocol.messages import Api, ApiVersionsRequest, Message
 
-#: What a client may ask before it has logged in, where it must.
+#: The APIs that need no login.
 ALLOWED_BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
-
 LOGIN_HINT = " (is the client's security.protocol SASL_PLAINTEXT or SASL_SSL?)"
-
 _LENGTH = struct.Struct(">i")
 
 
 class BrokerNode:
-    """Answers requests. It is called by one thread at a time."""
+    """Handles requests. It is called by one thread at a time."""
 
     def __init__(
         self,
-        parts: HandlerContext,
+        context: HandlerContext,
         handlers: Mapping[int, AnyHandler],
         *,
         faults: FaultInjector | None = None,
         login_needed: bool = False,
     ) -> None:
-        self.context = parts
+        self.context = context
         self.faults = FaultInjector() if faults is None else faults
         self._handlers = handlers
         self._login_needed = login_needed
         self._clients: dict[ConnectionId, ClientSession] = {}
         self._commands: list[NodeCommand] = []
-        #: Bytes of the answers among them.
+        #: Bytes of the responses among the commands.
         self._response_bytes = 0
-        parts.log = self._log
+        context.log = self._log
 
     def handle(
         self, event: NodeEvent, now: int, room: int = dispatch.MAX_RESPONSE_BYTES_PER_EVENT
@@ -101,52 +99,44 @@ class BrokerNode:
         return commands
 
     def _fire_timers(self, now: int) -> None:
-        """Fires each due timer by itself: one that fails must not end the broker or stop the
-        others.
-        """
+        """Fires due timers; one that fails must not end the broker or stop the others."""
         while True:
             try:
                 return self.context.timers.fire_due(now)
             except Exception as error:  # noqa: BLE001 as above
-                self._log(ERROR, f"an alarm: {type(error).__name__}: {error}")
+                self._log(ERROR, f"a timer failed: {type(error).__name__}: {error}")
 
     def _resume_ready(self, room: int) -> None:
-        turns = self.context.ready_queue
-        left = min(
-            dispatch.MAX_RESUMED_PER_EVENT, len(turns)
-        )  # who asks again within its turn is not among them
-        while turns and left and self._response_bytes < room:
-            take, long = turns.pop_next()
+        queue = self.context.ready_queue
+        left = min(dispatch.MAX_RESUMED_PER_EVENT, len(queue))  # not those queued meanwhile
+        while queue and left and self._response_bytes < room:
+            resume, long = queue.pop_next()
             left = 0 if long else left - 1
             try:
-                take()
+                resume()
             except Exception as error:  # noqa: BLE001 as above
-                self._log(ERROR, f"a call that waited: {type(error).__name__}: {error}")
+                self._log(ERROR, f"a waiting request failed: {type(error).__name__}: {error}")
 
     @property
     def has_ready(self) -> bool:
-        """True if a request that waited can be answered: call again when there is room."""
+        """Whether waiting requests can be resumed: call again when there is room."""
         return bool(self.context.ready_queue)
 
     def next_timer(self, slack: int = 0) -> int | None:
-        """Returns when the next timer is due; None: nothing happens before the next event.
-
-        :param slack: milliseconds that periodic timers may be late
-        """
+        """Returns when the next timer is due; see :meth:`~rota.broker.timers.Timers.next_due`."""
         return self.context.timers.next_due(slack)
 
     @property
     def clients(self) -> list[ClientSession]:
-        """Those that are connected, in the order they came."""
+        """The connected clients, in the order in which they connected."""
         return list(self._clients.values())
 
     def is_authenticated(self, connection: ConnectionId) -> bool:
-        """True if the client has logged in, or does not have to."""
+        """Whether the client has logged in, or does not have to."""
         client = self._clients.get(connection)
         return not self._login_needed or (client is not None and client.user is not None)
 
     def close_connection(self, connection: ConnectionId, reason: str) -> None:
-        """Ends a connection."""
         if self._remove_client(connection):
             self._commands.append(CloseConnection(connection, reason))
 
@@ -164,22 +154,19 @@ class BrokerNode:
             return self._handle_raw_frame(client, client.raw_frame_handler, frame, now)
         try:
             head = read_request_header(frame)
-            handler = self._find_handler(head)
-            if handler is None:
+            handler = self._handlers.get(head.api_key)
+            if handler is None or not handler.supports_version(head.api_version):
                 return self._refuse_version(client, head)
-            if (
-                self._login_needed
-                and client.user is None
-                and handler.api not in ALLOWED_BEFORE_LOGIN
-            ):
+            needs_login = self._login_needed and handler.api not in ALLOWED_BEFORE_LOGIN
+            if needs_login and client.user is None:
                 return self._drop_client(
-                    client, f"{api_name(handler.api)} before logging in{LOGIN_HINT}"
+                    client, f"{api_name(handler.api)} before a login{LOGIN_HINT}"
                 )
             client.client_id = head.client_id or ""
             request = read_request(handler.request_class, head.api_version, frame, head.size)
         except FormatError as error:
             return self._drop_client(
-                client, f"a frame of {len(frame)} bytes is no request: {error}"
+                client, f"a frame of {len(frame)} bytes is not a valid request: {error}"
             )
         call = ServerRequest(
             api=handler.api,
@@ -191,14 +178,17 @@ class BrokerNode:
             write_response=partial(self._write_response, client, handler.api, head),
             drop_connection=partial(self._drop_client, client),
         )
-        return self._dispatch(handler, call)
+        run_handler = partial(self._run_handler, handler, call)
+        if not self.faults.intercept(handler, call, run_handler):
+            run_handler()
+        return None
 
     def _handle_raw_frame(
-        self, client: ClientSession, take: Callable[[bytes], bytes], frame: Bytes, now: int
+        self, client: ClientSession, handle: Callable[[bytes], bytes], frame: Bytes, now: int
     ) -> None:
-        """A frame without a head, as part of a login; so is the answer."""
+        """Handles a frame of a login that has no header; neither has the response."""
         try:
-            reply = take(bytes(frame))
+            response = handle(bytes(frame))
         except Refused as error:
             reason, name = str(error), ("login", client.connection)
             client.on_disconnect = partial(self.context.timers.stop, name)
@@ -208,34 +198,24 @@ class BrokerNode:
                 lambda _: self._drop_client(client, reason),
             )
             return
-        self._commands.append(WriteResponse(client.connection, _LENGTH.pack(len(reply)) + reply))
-
-    def _dispatch(self, handler: AnyHandler, call: AnyRequest) -> None:
-        answer = partial(self._run_handler, handler, call)
-        if not self.faults.intercept(handler, call, answer):
-            answer()
+        data = _LENGTH.pack(len(response)) + response
+        self._commands.append(WriteResponse(client.connection, data))
 
     def _run_handler(self, handler: AnyHandler, call: AnyRequest) -> None:
         try:
             handler.handle(self.context, call)
-        except Exception as error:  # noqa: BLE001 a fault of one request must not end the broker
+        except Exception as error:  # noqa: BLE001 an error of one request must not end the broker
             self._log(ERROR, f"{call.api.name} v{call.version}: {type(error).__name__}: {error}")
             call.respond(handler.error_response(call, Code.UNKNOWN))
 
-    def _find_handler(self, head: RequestHeader) -> AnyHandler | None:
-        handler = self._handlers.get(head.api_key)
-        return (
-            handler if handler is not None and handler.supports_version(head.api_version) else None
-        )
-
     def _refuse_version(self, client: ClientSession, head: RequestHeader) -> None:
-        """ApiVersions is answered in version 0, which says what there is; else it is the end."""
+        """Answers ApiVersions in version 0, with the supported versions; else drops the client."""
         versions = self._handlers[Api.API_VERSIONS]
         if head.api_key != Api.API_VERSIONS:
             return self._drop_client(
-                client, f"API {head.api_key} version {head.api_version} is not offered"
+                client, f"API {head.api_key} version {head.api_version} is not supported"
             )
-        reply = partial(self._write_response, client, Api.API_VERSIONS, header_as_version_0(head))
+        version_0 = head._replace(api_version=0)
         call: AnyRequest = ServerRequest(
             api=Api.API_VERSIONS,
             version=0,
@@ -243,7 +223,7 @@ class BrokerNode:
             body=ApiVersionsRequest(),
             now=0,
             size=0,
-            write_response=reply,
+            write_response=partial(self._write_response, client, Api.API_VERSIONS, version_0),
             drop_connection=partial(self._drop_client, client),
         )
         return call.respond(versions.error_response(call, Code.UNSUPPORTED_VERSION))
@@ -259,8 +239,9 @@ class BrokerNode:
         else:
             try:
                 data = write_response(api, head.api_version, head.correlation_id, response)
-            except Exception as error:  # noqa: BLE001 it may be another client's doing
-                reason = f"the answer to {api.name} v{head.api_version} cannot be written: {error}"
+            except Exception as error:  # noqa: BLE001 another client's data may be the cause
+                name = f"{api.name} v{head.api_version}"
+                reason = f"the response to {name} cannot be encoded: {error}"
                 return self._drop_client(client, reason)
             self._commands.append(WriteResponse(connection, data))
             self._response_bytes += len(data)
@@ -269,8 +250,3 @@ class BrokerNode:
     def _drop_client(self, client: ClientSession, reason: str) -> None:
         self._log(WARNING, f"{client.host}: {reason}; the connection is closed")
         self.close_connection(client.connection, reason)
-
-
-def header_as_version_0(head: RequestHeader) -> RequestHeader:
-    """The same request, to be answered in version 0."""
-    return RequestHeader(head.api_key, 0, head.correlation_id, head.client_id, head.size)

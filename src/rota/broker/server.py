@@ -1,7 +1,7 @@
-"""The shell around the node: sockets, time and a log, in one event loop.
+"""The server around the node: sockets, clock and log, in one event loop.
 
-The server gives events to the node and carries out the commands that it returns. It decides nothing
-about Kafka.
+The server passes events to the node and carries out the commands that the node returns. It knows
+nothing of Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -33,52 +33,47 @@ from rota.engine.formats.buffer import Bytes
 from rota.engine.model.config import BrokerConfig
 from rota.protocol.frames import RECEIVE_BUFFER_BYTES
 
-#: Clients that may wait to be let in.
+#: Connections that may wait to be accepted.
 BACKLOG = 1_024
 
-#: Seconds that clients have at the end to take what was sent to them.
+#: Seconds to send the last responses at a shutdown.
 DRAIN_TIMEOUT = 1.0
 
-#: When answers of so many bytes wait to be read, no request is taken up until some were.
+#: With this many unsent bytes over all connections, no further request is handled.
 MAX_UNSENT_BYTES = 256 << 20
 
-#: Nobody is given records while so many wait: all else goes on, whoever reads too slowly.
+#: With this many unsent bytes, no Fetch is resumed; other requests are still handled.
 FETCH_UNSENT_LIMIT = MAX_UNSENT_BYTES // 2
 
-#: Seconds without a byte read, after which a client may be closed for the sake of others.
+#: Seconds without a byte read, after which a client may be closed while others wait.
 STALLED_CLIENT_TIMEOUT = 5.0
 
-#: So often, what is done from time to time is done while the clock is put forward.
+#: Runs of a periodic timer in one :meth:`Server.advance`.
 PERIODIC_RUNS_PER_ADVANCE = 200
 
-#: Rounds of the loop until a client that was just let in is turned away and its socket closed.
+#: Rounds of the loop until a connection that was just accepted is refused and closed.
 SETTLE_ROUNDS = 4
 
-#: Seconds: an event loop cannot wait for much longer than a day.
+#: An event loop cannot wait much longer than a day.
 MAX_TIMER_SECONDS = 86_400.0
-
 LOGGER = logging.getLogger("rota.broker")
 
 
 class NodeInterface(Protocol):
-    """What the shell needs of a node."""
+    """The node as the server uses it; see :class:`~rota.broker.node.BrokerNode`."""
 
-    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]:
-        """What must be done now that this has happened; with so much room for answers."""
+    def handle(self, event: NodeEvent, now: int, room: int) -> list[NodeCommand]: ...
 
     @property
-    def has_ready(self) -> bool:
-        """There are answers, as soon as there is room for them."""
+    def has_ready(self) -> bool: ...
 
-    def next_timer(self, slack: int = 0) -> int | None:
-        """When something must happen by itself; what is done from time to time, so much later."""
+    def next_timer(self, slack: int = 0) -> int | None: ...
 
-    def is_authenticated(self, connection: ConnectionId) -> bool:
-        """Has this client logged in, if it must?"""
+    def is_authenticated(self, connection: ConnectionId) -> bool: ...
 
 
 class Server:
-    """Serves a node's clients, within one event loop."""
+    """Serves a node's clients in one event loop."""
 
     def __init__(
         self,
@@ -90,10 +85,12 @@ class Server:
         logger: logging.Logger = LOGGER,
     ) -> None:
         self.loop = asyncio.get_running_loop()
+        #: Shared by all connections.
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.plaintext_buffer = bytearray(RECEIVE_BUFFER_BYTES if context is not None else 0)
         self.max_request_bytes = config.max_request_bytes
         self.request_memory = RequestMemoryPool(self.loop, self.max_request_bytes)
+        #: Unsent bytes of responses over all connections.
         self.unsent_bytes = 0
         self.tls_context = context
         self._node = node
@@ -102,27 +99,23 @@ class Server:
         self._logger = logger
         self._deduplicator = LogDeduplicator(lambda level, text: logger.log(level, "%s", text))
         self._count = 0
-        #: Those that were quiet the longest come first.
+        #: The longest idle first.
         self._connections: OrderedDict[ConnectionId, ServerConnection] = OrderedDict()
-        #: Clients are being turned away.
+        #: ``max.connections`` is reached, and was logged.
         self._refusing_connections = False
-        #: Those whose requests wait until others have read their answers.
+        #: Connections whose requests wait until other clients have read their responses.
         self._waiting_connections: dict[ConnectionId, ServerConnection] = {}
         self._listeners: list[asyncio.Server] = []
-        #: Whoever was let in a moment ago is turned away.
         self._stopping = False
         self._wakeup_timer: asyncio.TimerHandle | None = None
-        #: The broker's time for which the alarm is set.
+        #: The broker's time of the wakeup.
         self._wakeup_at = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stalled_timer: asyncio.TimerHandle | None = None
-        #: The node is about to answer some who waited.
         self._resume_handle: asyncio.Handle | None = None
 
-    # From outside, within the loop
-
     async def start(self, sockets: Iterable[socket.socket]) -> None:
-        """Lets clients in at these sockets, which are bound."""
+        """Accepts clients at these sockets, which are bound."""
         self.loop.set_exception_handler(self._log_loop_error)
         for each in sockets:
             server = await self.loop.create_server(self._accept, sock=each, backlog=BACKLOG)
@@ -130,45 +123,39 @@ class Server:
         self._schedule_wakeup()
 
     async def stop(self) -> None:
-        """Lets nobody in, and everybody go; what was answered goes out first."""
+        """Accepts no more clients, and closes all connections after their responses were sent."""
         self._stopping = True
         for server in self._listeners:
             for each in server.sockets:
                 self.loop.remove_reader(each.fileno())
-        # asyncio loses the sockets of those who are being let in when their server is closed
+        # asyncio loses the sockets of clients that are being accepted when a server is closed
         await self._settle()
         for server in self._listeners:
             server.close()
         for connection in list(self._connections.values()):
             connection.close()
-        patience = self.loop.time() + DRAIN_TIMEOUT
-        while self._connections and self.loop.time() < patience:
+        deadline = self.loop.time() + DRAIN_TIMEOUT
+        while self._connections and self.loop.time() < deadline:
             await asyncio.sleep(0.005)
         for connection in list(self._connections.values()):
             connection.abort()
         await self._settle()
-        for timer in (
-            self._wakeup_timer,
-            self._idle_timer,
-            self._stalled_timer,
-            self._resume_handle,
-        ):
+        timers = (self._wakeup_timer, self._idle_timer, self._stalled_timer, self._resume_handle)
+        for timer in timers:
             if timer is not None:
                 timer.cancel()
         self.request_memory.close()
 
     async def _settle(self) -> None:
-        """Lets the loop do what it has begun."""
         for _ in range(SETTLE_ROUNDS):
             await asyncio.sleep(0)
 
     def handle_event(self, event: NodeEvent) -> None:
-        """Tells the node, and does what it wants done."""
+        """Passes an event to the node, and carries out its commands."""
         room = max(FETCH_UNSENT_LIMIT - self.unsent_bytes, 0)
         self.carry_out(self._node.handle(event, self._clock.now(), room))
 
     def carry_out(self, commands: Iterable[NodeCommand]) -> None:
-        """Does what the node wants done; then sees to when it goes on."""
         for command in commands:
             if isinstance(command, WriteLogLine):
                 self._write_log(command.level, command.text)
@@ -176,19 +163,18 @@ class Server:
                 try:
                     _carry_out_command(connection, command)
                 except Exception:
-                    self._logger.exception("%s: an answer could not be sent", connection.peer)
+                    self._logger.exception("%s: a response could not be sent", connection.peer)
                     connection.abort()
         self._schedule_wakeup()
         self._schedule_resume()
 
     def now(self) -> int:
-        """The broker's time."""
         return self._clock.now()
 
     def advance(self, milliseconds: int) -> None:
         """Moves the clock forward; timers that are due until then fire in order, each at its time.
 
-        Periodic checks run some hundred times, however far the clock moves.
+        Periodic timers fire at most some hundred times, however far the clock moves.
         """
         until = self._clock.now() + milliseconds
         slack = milliseconds // PERIODIC_RUNS_PER_ADVANCE
@@ -200,33 +186,30 @@ class Server:
         self._reschedule_wakeup()
 
     def freeze(self) -> None:
-        """Stops the broker's time."""
         self._clock.freeze()
         self._reschedule_wakeup()
 
     def resume(self) -> None:
-        """Lets the broker's time go on."""
         self._clock.resume()
         self._reschedule_wakeup()
 
     def descriptors(self) -> list[int]:
-        """Of all sockets of clients."""
+        """Returns the descriptors of all clients' sockets."""
         return [each.descriptor for each in self._connections.values()]
 
-    # From connections
+    # Called by connections
 
     def connection_opened(self, connection: ServerConnection, host: str) -> bool:
-        """A client has connected; false if there are too many, or the broker stops."""
+        """Returns False if there are too many connections, or the broker stops."""
         if self._stopping:
             return False
         if len(self._connections) >= self._config.max_connections:
             if not self._refusing_connections:
                 self._refusing_connections = True
-                most = self._config.max_connections
                 self._logger.warning(
-                    "%s is turned away, as others will be: max.connections is %d",
+                    "%s is refused, and so are further clients: max.connections is %d",
                     connection.peer,
-                    most,
+                    self._config.max_connections,
                 )
             return False
         self._refusing_connections = False
@@ -238,7 +221,6 @@ class Server:
         return True
 
     def frame_received(self, connection: ServerConnection, frame: Bytes) -> None:
-        """A whole frame is there."""
         try:
             self.handle_event(FrameReceived(connection.id, frame))
         except Exception:
@@ -246,13 +228,10 @@ class Server:
             connection.abort()
 
     def is_authenticated(self, connection: ServerConnection) -> bool:
-        """Has this client logged in, if it must?"""
         return self._node.is_authenticated(connection.id)
 
     def must_wait(self, connection: ServerConnection) -> bool:
-        """True if the connection's next request must wait; the connection is told when it may
-        go on.
-        """
+        """Whether the next request must wait until :meth:`ServerConnection.stop_waiting`."""
         if self.unsent_bytes < MAX_UNSENT_BYTES:
             return False
         self._waiting_connections[connection.id] = connection
@@ -260,7 +239,7 @@ class Server:
         return True
 
     def unsent_decreased(self) -> None:
-        """There is less to send; those that wait may go on, if it is little enough."""
+        """Resumes waiting connections, if few enough bytes are unsent."""
         if self.unsent_bytes < MAX_UNSENT_BYTES:
             waiting, self._waiting_connections = self._waiting_connections, {}
             for connection in waiting.values():
@@ -268,20 +247,16 @@ class Server:
             self._schedule_resume()
 
     def note_activity(self, connection: ServerConnection) -> None:
-        """Bytes have moved."""
+        """Called when bytes were read or written."""
         if connection.id in self._connections:
             connection.last_activity = self.loop.time()
             self._connections.move_to_end(connection.id)
 
     def log_refusal(self, connection: ServerConnection, reason: str) -> None:
-        """What came in is no request."""
-        self._write_log(
-            logging.WARNING,
-            f"{connection.peer.rpartition(':')[0]}: {reason}; the connection is closed",
-        )
+        host = connection.peer.rpartition(":")[0]
+        self._write_log(logging.WARNING, f"{host}: {reason}; the connection is closed")
 
     def connection_closed(self, connection: ServerConnection) -> None:
-        """The connection is gone."""
         self._waiting_connections.pop(connection.id, None)
         if self._connections.pop(connection.id, None) is not None:
             self.handle_event(ConnectionClosed(connection.id))
@@ -299,8 +274,8 @@ class Server:
     # Time
 
     def _schedule_wakeup(self) -> None:
-        """Schedules a wakeup for the node's next timer. A wakeup that is too early just looks
-        again, so a timer that a long poll set and stopped is not worth rescheduling.
+        """Schedules a wakeup for the node's next timer. An early wakeup does no harm, so it is not
+        moved when a long poll has set and stopped a timer.
         """
         at = self._node.next_timer()
         if at is None or (self._wakeup_timer is not None and self._wakeup_at <= at):
@@ -329,25 +304,25 @@ class Server:
         self._idle_timer = self.loop.call_later(min(seconds, MAX_TIMER_SECONDS), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Closes connections that were silent too long: a machine that is gone does not say
-        so. Kafka does the same, even if a request waits for its response.
+        """Closes idle connections, since a client's machine may be gone. Like Kafka, it does so
+        even if a request waits for its response.
         """
         self._idle_timer = None
-        most = self._config.idle_connection / 1_000
+        timeout = self._config.idle_connection / 1_000
         now = self.loop.time()
         for connection in list(self._connections.values()):
-            quiet = now - connection.last_activity
-            if quiet < most:
-                self._schedule_idle_check(most - quiet)
+            idle = now - connection.last_activity
+            if idle < timeout:
+                self._schedule_idle_check(timeout - idle)
                 return
-            self._logger.info("%s: closed, silent for %.0f s", connection.peer, quiet)
+            self._logger.info("%s: closed, idle for %.0f s", connection.peer, idle)
             connection.abort()
         if self._connections:
-            self._schedule_idle_check(most)
+            self._schedule_idle_check(timeout)
 
     def _schedule_resume(self) -> None:
-        """Lets the node answer those who waited: in the loop's next round, so that all others get
-        their turn too, or once there is room.
+        """Lets the node resume waiting requests: in the loop's next round, so that other clients
+        are served too, or once there is room.
         """
         if self._resume_handle or not self._node.has_ready:
             return
@@ -362,29 +337,27 @@ class Server:
 
     def _schedule_stalled_check(self, seconds: float | None = None) -> None:
         if self._stalled_timer is None:
-            wait = STALLED_CLIENT_TIMEOUT if seconds is None else seconds
-            self._stalled_timer = self.loop.call_later(wait, self._close_stalled)
+            seconds = STALLED_CLIENT_TIMEOUT if seconds is None else seconds
+            self._stalled_timer = self.loop.call_later(seconds, self._close_stalled)
 
     def _close_stalled(self) -> None:
         """Closes clients that do not read, while others wait for the memory of their responses."""
         self._stalled_timer = None
         now = self.loop.time()
-        patience = STALLED_CLIENT_TIMEOUT
+        timeout = STALLED_CLIENT_TIMEOUT
         for connection in [each for each in self._connections.values() if each.unsent_bytes]:
-            quiet = now - connection.last_activity
-            if quiet < STALLED_CLIENT_TIMEOUT:
-                patience = STALLED_CLIENT_TIMEOUT - quiet
+            idle = now - connection.last_activity
+            if idle < STALLED_CLIENT_TIMEOUT:
+                timeout = STALLED_CLIENT_TIMEOUT - idle
                 break
-            self.log_refusal(
-                connection,
-                f"an answer of {connection.unsent_bytes} bytes was not read in {quiet:.0f} s",
-            )
+            size = connection.unsent_bytes
+            self.log_refusal(connection, f"a response of {size} bytes was not read in {idle:.0f} s")
             connection.abort()
         if self._waiting_connections or self._node.has_ready:
-            self._schedule_stalled_check(patience)
+            self._schedule_stalled_check(timeout)
 
     def _log_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """One line for what asyncio could not do, such as accepting without a free descriptor."""
+        """Logs one line for an error of asyncio, such as an accept without a free descriptor."""
         error = context.get("exception")
         if isinstance(error, OSError):
             self._logger.error("%s: %s", context["message"], error.strerror or error)
@@ -406,23 +379,21 @@ def _carry_out_command(
             assert_never(command)
 
 
-#: Seconds that a line is not said again.
+#: Seconds in which a line is logged only once.
 REPEAT_PERIOD = 60.0
-
-#: So many lines are remembered.
 MAX_REMEMBERED_LINES = 1_000
 
 
 class LogDeduplicator:
     """Logs a line once; when it comes again after a minute, adds how often it was left out."""
 
-    def __init__(self, say: Callable[[int, str], None]) -> None:
-        self._write = say
-        #: When it was said last, and how often it was not since then.
+    def __init__(self, write: Callable[[int, str], None]) -> None:
+        self._write = write
+        #: When each line was logged last, and how often it was left out since.
         self._recent: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def log(self, level: int, text: str, at: float) -> None:
-        """Says it, unless it was said a short time ago; ``at`` is in seconds."""
+        """Logs a line unless it is repeated; ``at`` is in seconds."""
         since, left_out = self._recent.get(text, (at - REPEAT_PERIOD, 0))
         if at - since < REPEAT_PERIOD:
             self._recent[text] = since, left_out + 1

@@ -1,15 +1,16 @@
 """Starts a broker from its data folder: opens the folder, recovers its topics, loads its groups,
 builds the node.
 
-:func:`open_broker` is the entry. The second half finishes what a crash left half done: deletions,
-creations, damaged ``partition.metadata`` files.
+:func:`open_broker` is the entry. The second half finishes deletions and creations that a crash
+interrupted, and repairs ``partition.metadata`` files.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,8 @@ from rota.broker.handlers import (
 from rota.broker.log_manager import StorageContext
 from rota.broker.node import BrokerNode
 from rota.broker.storage import checkpoint
-from rota.broker.storage.catalog import TopicEntry, uuid_to_text
-from rota.broker.storage.disk import Disk, RealDisk
+from rota.broker.storage.catalog import TopicEntry
+from rota.broker.storage.disk import RealDisk
 from rota.broker.storage.log import EMPTY_PARTITION_FILES, Log
 from rota.broker.storage.log_directory import (
     METADATA_LOGS,
@@ -53,6 +54,7 @@ from rota.broker.topics import (
     make_empty_log,
 )
 from rota.engine.formats.buffer import Bytes
+from rota.engine.formats.primitive import uuid_to_text
 from rota.engine.model.config import TopicConfig, parse_topic_config
 from rota.engine.model.text import list_first_names
 from rota.errors import DiskError, InputError
@@ -78,11 +80,11 @@ class BrokerInstance:
     node: BrokerNode
     disk: RealDisk
     lock: DirectoryLock
-    #: Its folder will be used again.
+    #: The folder will be used again.
     persistent: bool
 
     def close(self, now: int) -> None:
-        """Stops in good order, so that the next start need not scan the logs.
+        """Shuts down cleanly, so that the next start need not scan the logs.
 
         :raises DiskError: that failed; the next start recovers
         """
@@ -95,11 +97,10 @@ class BrokerInstance:
 
 
 def all_handlers() -> dict[int, AnyHandler]:
-    """Returns every handler by API key."""
     return {each.api: each for module in HANDLER_MODULES for each in module.HANDLERS}
 
 
-def open_broker(  # noqa: PLR0913, what a broker is told
+def open_broker(  # noqa: PLR0913, arguments of a broker
     root: Path,
     configuration: ServerProperties,
     *,
@@ -109,34 +110,31 @@ def open_broker(  # noqa: PLR0913, what a broker is told
     passwords: Mapping[str, str] | None = None,
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism),
     adopt: bool = False,
-    lasting: bool = True,
+    persistent: bool = True,
 ) -> BrokerInstance:
-    """Opens a data folder, or makes it, and puts a broker on it.
+    """Opens or makes a data folder, and builds a broker on it.
 
-    :param address: what clients are told to connect to
-    :param log: takes a level of :mod:`logging` and a text
-    :param passwords: by user; without any, nobody has to log in
-    :param adopt: take over a folder without a catalogue: a Kafka's, or a copy of partitions
+    :param address: the advertised host and port
+    :param log: receives a level of :mod:`logging` and a text
+    :param passwords: by user; without any, clients do not log in
+    :param adopt: take over a folder without a catalogue: Kafka's, or a copy of partitions
     :raises Unreachable: another process has the folder, or it cannot be read or written
-    :raises InputError: it is not Rota's
+    :raises InputError: the folder does not belong to Rota
     """
-    disk = RealDisk(root) if lasting else TemporaryDisk(root)
+    disk = RealDisk(root) if persistent else TemporaryDisk(root)
     called = f"the folder {root}"
-    node_id = configuration.broker.node_id
-    check = partial(
+    inspect = partial(
         inspect_log_directory,
         disk,
-        node_id=node_id,
+        node_id=configuration.broker.node_id,
         new_id=_new_uuid_bytes,
         adopt=adopt,
         called=called,
     )
-    try:
-        lock = DirectoryLock(root, check)
-    except BaseException:
-        disk.close()
-        raise
-    try:
+    with ExitStack() as on_error:
+        on_error.callback(disk.close)
+        lock = DirectoryLock(root, inspect)
+        on_error.callback(lock.release)
         node = _build_node(
             disk,
             configuration,
@@ -148,11 +146,8 @@ def open_broker(  # noqa: PLR0913, what a broker is told
             adopt=adopt,
             called=called,
         )
-    except BaseException:
-        disk.close()
-        lock.release()
-        raise
-    return BrokerInstance(node=node, disk=disk, lock=lock, persistent=lasting)
+        on_error.pop_all()
+    return BrokerInstance(node=node, disk=disk, lock=lock, persistent=persistent)
 
 
 def _build_node(  # noqa: PLR0913, as above
@@ -167,149 +162,140 @@ def _build_node(  # noqa: PLR0913, as above
     adopt: bool,
     called: str,
 ) -> BrokerNode:
-    broker = configuration.broker
+    config, timers, report = configuration.broker, Timers(), partial(log, WARNING)
     folder = open_log_directory(
         disk,
-        node_id=broker.node_id,
+        node_id=config.node_id,
         new_id=_new_uuid_bytes,
-        report=partial(log, WARNING),
+        report=report,
         adopt=adopt,
         called=called,
     )
-    alarms = Timers()
-    topics = open_topics(
-        StorageContext(
-            disk=disk,
-            folder=folder,
-            config=broker,
-            defaults=configuration.topic,
-            timers=alarms,
-            new_id=_new_uuid_bytes,
-            report=partial(log, WARNING),
-        ),
-        now,
+    storage = StorageContext(
+        disk=disk,
+        folder=folder,
+        config=config,
+        defaults=configuration.topic,
+        timers=timers,
+        new_id=_new_uuid_bytes,
+        report=report,
     )
+    topics = open_topics(storage, now)
     groups = GroupCoordinatorService(
-        configuration.group, topics, alarms, _new_uuid_text, log, node_id=broker.node_id
+        configuration.group, topics, timers, lambda: str(uuid.uuid4()), log, node_id=config.node_id
     )
     groups.load(now)
-    offered = all_handlers()
-    parts = HandlerContext(
-        config=broker,
+    handlers = all_handlers()
+    context = HandlerContext(
+        config=config,
         topics=topics,
         groups=groups,
-        timers=alarms,
+        timers=timers,
         log=log,
         address=address,
-        advertised_versions=_advertised_versions(offered.values()),
+        advertised_versions={
+            each.api: (
+                each.min_version if each.advertised_from is None else each.advertised_from,
+                each.max_version,
+            )
+            for each in handlers.values()
+        },
         users=users,
         mechanisms=mechanisms,
         new_nonce=partial(token_urlsafe, 24),
     )
     if len(topics) and not folder.clean_shutdown:
-        log(WARNING, f"{called} was not closed in good order: its logs were looked through")
+        log(WARNING, f"{called} was not closed cleanly: its logs were recovered")
     log(INFO, f"cluster {folder.cluster_id}: {len(topics)} topics in {called}")
-    return BrokerNode(parts, offered, faults=FaultInjector(alarms), login_needed=users is not None)
-
-
-def _advertised_versions(offered: Iterable[AnyHandler]) -> dict[int, tuple[int, int]]:
-    """What clients are told of each API: the lowest and the highest version."""
-    return {
-        each.api: (
-            each.min_version if each.advertised_from is None else each.advertised_from,
-            each.max_version,
-        )
-        for each in offered
-    }
+    faults = FaultInjector(timers)
+    return BrokerNode(context, handlers, faults=faults, login_needed=users is not None)
 
 
 def _new_uuid_bytes() -> bytes:
     return uuid.uuid4().bytes
 
 
-def _new_uuid_text() -> str:
-    return str(uuid.uuid4())
-
-
 class TemporaryDisk(RealDisk):
     """A disk for a folder that will not be used again: nothing has to survive a power loss."""
 
     def replace(self, path: str, data: Bytes) -> None:
-        """Gives a file new content."""
         self.remove(path)
         self.append(path, data)
 
     def sync(self, path: str) -> None:
-        """There is no need."""
+        """Does nothing."""
 
     def sync_all(self, paths: Sequence[str]) -> dict[str, DiskError]:
-        """There is no need."""
         return {}
 
 
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 
 
-def open_topics(means: StorageContext, now: int) -> Topics:
+def open_topics(context: StorageContext, now: int) -> Topics:
     """Opens the logs of every topic in the catalogue.
 
     :raises DiskError: a log cannot be read
     """
-    names = frozenset(means.disk.list_names(""))
-    doomed = _finish_deletions(means, names)
-    names -= frozenset(doomed)
-    entries = means.folder.catalog.topics.values()
-    topics = Topics(means, [_open_topic(means, entry, names, now) for entry in entries])
-    _remove_unfinished_creations(means, names)
+    names = frozenset(context.disk.list_names(""))
+    deleted = _finish_deletions(context, names)
+    names -= frozenset(deleted)
+    entries = context.folder.catalog.topics.values()
+    topics = Topics(context, [_open_topic(context, entry, names, now) for entry in entries])
+    _remove_unfinished_creations(context, names)
     for topic in topics:
         for log in topic.logs:
             for producer_id, _ in log.producers:
-                means.folder.catalog.skip_producer_ids_through(producer_id)
-    # A log that was cut or made anew ends before its old recovery point: what is written there next
-    # would count as safe on the disk, and be trusted after a crash.
+                context.folder.catalog.skip_producer_ids_through(producer_id)
+    # A log that was cut or made anew ends before its old recovery point: after a crash, the next
+    # records there would seem to be synced.
     topics.log_manager.save_checkpoints()
     topics.log_manager.start(now)
-    if doomed:
-        topics.log_manager.schedule_removal(doomed, now)
+    if deleted:
+        topics.log_manager.schedule_removal(deleted, now)
     return topics
 
 
-def _finish_deletions(means: StorageContext, names: frozenset[str]) -> list[str]:
+def _finish_deletions(context: StorageContext, names: frozenset[str]) -> list[str]:
     """Finishes deletions that a crash interrupted; returns the folders to be removed."""
-    doomed = sorted(name for name in names if _DELETED_FOLDER.fullmatch(name))
-    for entry in tuple(means.folder.catalog.topics.values()):
+    to_remove = sorted(name for name in names if _DELETED_FOLDER.fullmatch(name))
+    for entry in tuple(context.folder.catalog.topics.values()):
         folders = {
             f"{entry.name}-{number}": deleted_folder_name(entry.name, number, entry.id)
             for number in range(entry.partitions)
         }
         if names.isdisjoint(folders.values()):
             continue
-        means.report(f"topic {entry.name!r}: its deletion, which a stop cut short, is carried on")
+        context.report(f"topic {entry.name!r}: its interrupted deletion is finished")
         for name, deleted in folders.items():
             if name in names:
-                means.disk.rename(name, deleted)
-                doomed.append(deleted)
-        means.folder.catalog.remove(entry.name)
-    if doomed:
-        means.report(f"folders of deleted topics are removed: {list_first_names(doomed)}")
-    return doomed
+                context.disk.rename(name, deleted)
+                to_remove.append(deleted)
+        context.folder.catalog.remove(entry.name)
+    if to_remove:
+        context.report(f"folders of deleted topics are removed: {list_first_names(to_remove)}")
+    return to_remove
 
 
-def _open_topic(means: StorageContext, entry: TopicEntry, names: frozenset[str], now: int) -> Topic:
-    config = _load_topic_config(entry, means.defaults, means.report)
+def _open_topic(
+    context: StorageContext, entry: TopicEntry, names: frozenset[str], now: int
+) -> Topic:
+    config = _load_topic_config(entry, context.defaults, context.report)
     folders = [f"{entry.name}-{number}" for number in range(entry.partitions)]
     unmade = frozenset(
-        each for each in folders if each not in names or _is_unused_folder(means, each)
+        each
+        for each in folders
+        if each not in names or EMPTY_PARTITION_FILES.issuperset(context.disk.list_names(each))
     )
-    known = means.folder.recovery_points
+    known = context.folder.recovery_points
     lost = [
         folder
         for number, folder in enumerate(folders)
         if folder in unmade and (entry.name, number) in known
     ]
     if lost:
-        means.report(
-            f"folders are missing, and made anew without records: {list_first_names(lost)}"
+        context.report(
+            f"folders are missing, and are made without records: {list_first_names(lost)}"
         )
     return Topic(
         name=entry.name,
@@ -317,80 +303,75 @@ def _open_topic(means: StorageContext, entry: TopicEntry, names: frozenset[str],
         overrides=MappingProxyType(dict(entry.overrides)),
         config=config,
         logs=[
-            make_empty_log(means, folder, entry.id, config, now)
+            make_empty_log(context, folder, entry.id, config, now)
             if folder in unmade
-            else _open_log(means, entry, number, config, now)
+            else _open_log(context, entry, number, config, now)
             for number, folder in enumerate(folders)
         ],
     )
 
 
-def _is_unused_folder(means: StorageContext, folder: str) -> bool:
-    """True if a partition's folder is as it was before the first record."""
-    return EMPTY_PARTITION_FILES.issuperset(means.disk.list_names(folder))
-
-
 def _open_log(
-    means: StorageContext, entry: TopicEntry, number: int, config: TopicConfig, now: int
+    context: StorageContext, entry: TopicEntry, number: int, config: TopicConfig, now: int
 ) -> Log:
     where = (entry.name, number)
     name = f"{entry.name}-{number}"
-    problem = _check_topic_id(means, name, entry.id)
+    problem = _check_topic_id(context, name, entry.id)
     if problem is not None:
-        means.report(f"the partition {name} is offline: {problem}")
-        log = make_empty_log(means, name, entry.id, config, now)
+        context.report(f"the partition {name} is offline: {problem}")
+        log = make_empty_log(context, name, entry.id, config, now)
         log.offline = problem
         return log
     return Log.open(
-        means.disk,
+        context.disk,
         name,
         config,
-        recovery_point=means.folder.recovery_points.get(where, 0),
-        log_start=means.folder.log_start_offsets.get(where, 0),
-        clean=means.folder.clean_shutdown,
-        report=means.report,
+        recovery_point=context.folder.recovery_points.get(where, 0),
+        log_start=context.folder.log_start_offsets.get(where, 0),
+        clean=context.folder.clean_shutdown,
+        report=context.report,
         now=now,
-        expiration=means.config.producer_expiration,
+        expiration=context.config.producer_expiration,
     )
 
 
-def _check_topic_id(means: StorageContext, folder: str, topic_id: bytes) -> str | None:
-    """Checks that a folder's ``partition.metadata`` names the topic, and repairs it; returns
-    the problem if it names another topic.
+def _check_topic_id(context: StorageContext, folder: str, topic_id: bytes) -> str | None:
+    """Checks the topic id in a folder's ``partition.metadata``, and repairs a damaged file; returns
+    the problem if the folder belongs to another topic.
     """
-    said = checkpoint.read_topic_id(means.disk, folder)
-    if said == topic_id:
+    found = checkpoint.read_topic_id(context.disk, folder)
+    if found == topic_id:
         return None
-    if said is not None and not checkpoint.is_topic_id_damaged(means.disk, folder, topic_id):
+    if found is not None and not checkpoint.is_topic_id_damaged(context.disk, folder, topic_id):
         return (
-            f"the folder {folder} is of another topic, its id is {uuid_to_text(said)}, and not "
-            f"{uuid_to_text(topic_id)} as in the catalogue: put back the right one, and start again"
+            f"the folder {folder} belongs to another topic: its id is {uuid_to_text(found)}, in "
+            f"the catalogue it is {uuid_to_text(topic_id)}; put the right folder back and restart"
         )
     path = f"{folder}/{checkpoint.PARTITION_METADATA_FILE}"
-    means.report(f"{path}: it does not say the topic's id; it is written anew")
-    means.disk.replace(path, checkpoint.pack_partition_metadata(topic_id))
+    context.report(f"{path}: it does not have the topic's id; rewritten")
+    context.disk.replace(path, checkpoint.pack_partition_metadata(topic_id))
     return None
 
 
 def _load_topic_config(
     entry: TopicEntry, defaults: TopicConfig, report: Callable[[str], None]
 ) -> TopicConfig:
-    """Returns a topic's config; settings that Rota does not know are left out and reported."""
-    good: dict[str, str] = {}
+    """Returns a topic's config; invalid settings are left out and reported."""
+    valid: dict[str, str] = {}
     for key, value in entry.overrides.items():
         try:
-            parse_topic_config({**good, key: value}, defaults)
-            good[key] = value
+            parse_topic_config({**valid, key: value}, defaults)
+            valid[key] = value
         except InputError as error:
             report(f"topic {entry.name!r}: a setting is ignored: {error}")
-    return parse_topic_config(good, defaults)
+    return parse_topic_config(valid, defaults)
 
 
-def _remove_unfinished_creations(means: StorageContext, names: frozenset[str]) -> None:
+def _remove_unfinished_creations(context: StorageContext, names: frozenset[str]) -> None:
     """Removes empty folders that an interrupted creation left; reports folders with records
     that belong to no topic.
     """
-    topics = means.folder.catalog.topics
+    topics = context.folder.catalog.topics
     for name in sorted(names):
         found = PARTITION_FOLDER.fullmatch(name)
         if found is None or found["topic"] in METADATA_LOGS:
@@ -398,12 +379,9 @@ def _remove_unfinished_creations(means: StorageContext, names: frozenset[str]) -
         entry = topics.get(found["topic"])
         if entry is not None and int(found["number"]) < entry.partitions:
             continue
-        if is_empty_partition(means.disk, name):
-            means.disk.remove(name)
-            means.report(f"{name}: removed; it is empty, and of no topic in the catalogue")
-        elif _has_records(means.disk, name):
-            means.report(f"{name}: left alone; it has records, but is of no topic in the catalogue")
-
-
-def _has_records(disk: Disk, folder: str) -> bool:
-    return any(name.endswith(".log") for name in disk.list_names(folder))
+        if is_empty_partition(context.disk, name):
+            context.disk.remove(name)
+            context.report(f"{name}: removed; it is empty, and of no topic in the catalogue")
+        elif any(file.endswith(".log") for file in context.disk.list_names(name)):
+            text = "left alone; it has records, but is of no topic in the catalogue"
+            context.report(f"{name}: {text}")

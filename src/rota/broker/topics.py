@@ -115,7 +115,7 @@ def make_empty_log(
     context: StorageContext, folder: str, topic_id: bytes, config: TopicConfig, now: int
 ) -> Log:
     """A partition's log without records."""
-    return Log.create_without_files(
+    return Log.create(
         context.disk,
         folder,
         topic_id,
@@ -123,6 +123,7 @@ def make_empty_log(
         now=now,
         report=context.report,
         expiration=context.config.producer_expiration,
+        make_files=False,
     )
 
 

@@ -243,7 +243,9 @@ def read_batches(
     )
     view, at = fetched.records, 0
     while at < len(view):
-        columns = decode_batches(view[at:], at=at, check=check, portion=portion, may_end_cut=True)
+        columns = decode_batches(
+            view[at:], at=at, check=check, chunk_bytes=portion, may_end_cut=True
+        )
         at = columns.end_position
         problem = answer.first_problem(columns)
         sound = columns if problem is None else _batches_before(columns, problem)

@@ -134,7 +134,7 @@ def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_a_port_of_ones_own_and_a_taken_one(tmp_path: Path) -> None:
     with rota.Broker() as broker:
         port = int(broker.bootstrap_servers.partition(":")[2])
-        with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: the port is taken"):
+        with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: another process listens"):
             rota.Broker(tmp_path / "x", port).start()
     with rota.Broker(port=port) as broker:  # at once again
         assert broker.bootstrap_servers == f"127.0.0.1:{port}"
@@ -154,7 +154,7 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tmp_path: Path) -> Non
     with pytest.raises(Unreachable, match=r"cert\.pem: No such file"):
         rota.Broker(tls=tmp_path / "cert.pem")
     (tmp_path / "mine.txt").write_text("not a log")
-    with pytest.raises(InputError, match="is not Rota's, it has 'mine.txt'"):
+    with pytest.raises(InputError, match="does not belong to Rota, it has 'mine.txt'"):
         rota.Broker(tmp_path).start()
 
 
@@ -235,7 +235,7 @@ def test_a_stop_that_was_not_clean_is_said(
             (tmp_path / ".kafka_cleanshutdown").unlink()
         with rota.Broker(tmp_path):
             pass
-        assert ("was not closed in good order" in caplog.text) != clean
+        assert ("was not closed cleanly" in caplog.text) != clean
 
 
 def test_clients_are_told_another_address() -> None:

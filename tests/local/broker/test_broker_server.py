@@ -193,7 +193,7 @@ def test_the_next_answer_comes_behind_the_rest_of_the_one_before() -> None:
         def has_read(one: Server) -> None:
             (connection,) = one._connections.values()
             assert connection.unsent_bytes
-            one.loop.call_soon(connection._take_turn)
+            one.loop.call_soon(connection._on_next_frame_due)
             connection.resume_writing()
 
         server.run(has_read)
@@ -402,7 +402,7 @@ def test_a_login_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
             client.sendall(framed(b"=still in"))
             assert read_frame(client) == b"=still in"
         (line,) = server.lines
-        assert "nobody has logged in within 0.3 seconds" in line
+        assert "no user has logged in within 0.3 seconds" in line
 
 
 # Strangers
@@ -445,7 +445,7 @@ def test_no_more_connections_than_allowed() -> None:
                 with server.connect() as third:
                     assert is_closed(third)
         assert [line.partition(" is ")[2] for line in server.lines] == [
-            "turned away, as others will be: max.connections is 2"
+            "refused, and so are further clients: max.connections is 2"
         ]
         assert is_told(server, 2, ConnectionClosed)
         with server.connect() as client:
@@ -474,7 +474,7 @@ def test_a_silent_connection_is_closed_though_a_request_waits() -> None:
             waiting.sendall(framed(b"hold"))
             assert is_closed(silent)
             assert is_closed(waiting)
-        assert any("silent for" in line for line in server.lines)
+        assert any("idle for" in line for line in server.lines)
 
 
 def test_a_client_that_has_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -729,7 +729,7 @@ def test_certificates_that_cannot_be_used(authority: trustme.CA, tmp_path: Path)
         make_server_context(tmp_path / "missing.pem", None)
     with pytest.raises(InputError, match=r"no\.pem: it has no certificate in PEM"):
         make_server_context(tmp_path / "no.pem", None)
-    with pytest.raises(InputError, match=r"cert\.pem: its key is missing: give its file"):
+    with pytest.raises(InputError, match=r"cert\.pem: the key is missing: pass its file"):
         make_server_context(tmp_path / "cert.pem", None)
     with pytest.raises(InputError, match="the first file has no certificate"):
         make_server_context(tmp_path / "other.pem", tmp_path / "cert.pem")

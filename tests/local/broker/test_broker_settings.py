@@ -132,7 +132,7 @@ def test_every_known_name_is_taken() -> None:
 
 def test_a_taken_port_is_said() -> None:
     (one,) = listener.bind_sockets("127.0.0.1", 0)
-    with one, pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+: the port is taken"):
+    with one, pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+: another process listens"):
         listener.bind_sockets("127.0.0.1", one.getsockname()[1])
 
 
@@ -208,7 +208,7 @@ def test_the_nearest_names_are_told() -> None:
     with pytest.raises(InputError, match="^API 'ConsumerGroupDescribe': Rota's broker does not se"):
         find_api("ConsumerGroupDescribe")
     for nothing in (0, "NONE"):
-        with pytest.raises(InputError, match="this one is no error"):
+        with pytest.raises(InputError, match="this code means success"):
             find_error_code(nothing)
     with pytest.raises(InputError, match=r"^error 999: .{,60}from -1 to \d+$"):
         find_error_code(999)

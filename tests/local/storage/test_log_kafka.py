@@ -15,7 +15,6 @@ from rota.engine.formats.record_batch import (
     BatchRecord,
     ControlRecordType,
     encode_batch,
-    encode_end_transaction_marker,
     read_batch_header,
 )
 from rota.engine.model.config import TopicConfig
@@ -23,6 +22,7 @@ from rota.errors import Refused
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.partition_log import NOW, Told, batches, create, log_files, reopen, sent, split
 from tests.support.paths import FIXTURES
+from tests.support.transactions import encode_end_transaction_marker
 
 CAPTURE = FIXTURES / "kafka-4.3.1" / "segments.tar.gz"
 COMPACTED = TopicConfig(cleanup_policy="compact")
@@ -73,7 +73,8 @@ def test_every_folder_is_read_and_left_as_it_is(captured: Path, clean: bool) -> 
 def test_aborted_transactions_are_those_that_kafka_has_noted(captured: Path, clean: bool) -> None:
     noted = 0
     for path in sorted(captured.glob("*/*.txnindex")):
-        entries = index.read_transaction_index(path.read_bytes())
+        rows = index.TRANSACTION_ENTRY.iter_unpack(path.read_bytes())
+        entries = [index.AbortedTransaction(*row) for _, *row in rows]
         noted += len(entries)
         log = opened(captured, path.parent.name, Told(), clean=clean)
         expected = [(each.producer_id, each.first_offset) for each in entries]

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from rota.broker.storage.disk import RealDisk
-from rota.broker.storage.file_records import RawBatchHeader
 from rota.broker.storage.log import Log
 from rota.broker.storage.log_segment import LogSegment
-from rota.engine.formats.record_batch import HEADER
+from rota.engine.formats.record_batch import HEADER, BatchHeader
 from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from rota.engine.formats.record_batch_scan import find_batches
 from rota.engine.model.config import TopicConfig
@@ -39,8 +38,9 @@ def test_indexes_are_those_of_the_broker_that_wrote_the_batches(tmp_path: Path) 
         segment = LogSegment(RealDisk(tmp_path), ".", int(Path(stem).name))
         segment.create()
         for position, size in find_batches(data):
-            head = RawBatchHeader._make(HEADER.unpack_from(data, position))
-            segment.append(data[position : position + size], head)
+            head = BatchHeader._make(HEADER.unpack_from(data, position))
+            segment.disk.append(segment.log_path, data[position : position + size])
+            segment.on_batch_appended(head, 0)
         segment.save_indexes()
         for kind in ("log", "index", "timeindex"):
             written = (tmp_path / f"{Path(stem).name}.{kind}").read_bytes()

@@ -25,7 +25,7 @@ def test_those_that_are_due_ring_once_in_the_order_of_their_times(
         if at is None:
             alarms.stop(name)
         else:
-            alarms.start(name, at, lambda _, name=name: rung.append(name), patient=patient)  # type: ignore[misc]
+            alarms.start(name, at, lambda _, name=name: rung.append(name), lenient=patient)  # type: ignore[misc]
             expected[name] = at
     assert alarms.next_due() == min(expected.values(), default=None)
     alarms.fire_due(now)
@@ -36,7 +36,7 @@ def test_those_that_are_due_ring_once_in_the_order_of_their_times(
 
 def test_only_patient_ones_may_be_late() -> None:
     alarms = Timers()
-    alarms.start("look around", 10, lambda _: None, patient=True)
+    alarms.start("look around", 10, lambda _: None, lenient=True)
     assert (alarms.next_due(), alarms.next_due(slack=100)) == (10, 110)
     alarms.start("session", 50, lambda _: None)
     assert (alarms.next_due(), alarms.next_due(slack=100)) == (10, 50)
@@ -48,6 +48,6 @@ def test_alarms_moved_over_and_over_take_no_memory() -> None:
     alarms = Timers()
     for at in range(10_000):
         alarms.start("poll", at, lambda _: None)
-        alarms.start("look around", at, lambda _: None, patient=True)
+        alarms.start("look around", at, lambda _: None, lenient=True)
     assert len(alarms._exact_heap) + len(alarms._lenient_heap) < 300
     assert alarms.next_due() == 9_999

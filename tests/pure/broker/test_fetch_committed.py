@@ -9,11 +9,11 @@ from rota.engine.formats.record_batch import (
     BatchRecord,
     ControlRecordType,
     encode_batch,
-    encode_end_transaction_marker,
 )
 from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
 from tests.support.node import ClientConnection, InMemoryNode
 from tests.support.requests import START, fetch_request, numbered
+from tests.support.transactions import encode_end_transaction_marker
 
 T = ("t", 0)
 FILE = "t-0/00000000000000000000.log"

@@ -27,6 +27,7 @@ from rota.engine.model.journal_entry import (
     UnparsedEntry,
 )
 from tests.support.examples import examples
+from tests.support.transactions import encode_end_transaction_marker
 
 NOW = 1_750_000_000_000
 
@@ -183,7 +184,7 @@ def test_transactions_count_when_they_are_committed() -> None:
         )
 
     def end(kind: ControlRecordType, base: int, producer: int) -> bytes:
-        return record_batch.encode_end_transaction_marker(
+        return encode_end_transaction_marker(
             kind, offset=base, timestamp=NOW, producer_id=producer, producer_epoch=0
         )
 

@@ -76,7 +76,7 @@ def test_scram(peer: ClientConnection, mechanism: str, version: int) -> None:
 def test_nothing_else_is_answered_before(peer: ClientConnection) -> None:
     assert not served(peer)
     assert peer.closed is not None
-    assert "before logging in" in peer.closed
+    assert "before a login" in peer.closed
 
 
 @AUTHENTICATE

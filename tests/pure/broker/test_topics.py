@@ -379,7 +379,7 @@ def test_a_missing_folder_is_made_anew_and_said() -> None:
     node.disk.remove("orders-1")
     again = node.restart(node.disk)
     assert again.end_offsets() == {"orders": [1, 0]}
-    assert again.log_lines == ["folders are missing, and made anew without records: orders-1"]
+    assert again.log_lines == ["folders are missing, and are made without records: orders-1"]
     again.append("orders", 1, b"b")
     assert again.restart(again.disk).end_offsets() == {"orders": [1, 1]}
 
@@ -419,7 +419,7 @@ def foreign() -> InMemoryNode:
 def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
     node = foreign()
     assert any(
-        "the partition orders-1 is offline: the folder orders-1 is of" in each
+        "the partition orders-1 is offline: the folder orders-1 belongs to" in each
         for each in node.log_lines
     )
     log = node.topics.get_log("orders", 1)
@@ -429,7 +429,7 @@ def test_a_folder_of_another_topic_is_not_served_but_all_others_are() -> None:
         lambda: log.read(0, 1000),
         lambda: find_log(node.topics.get("orders"), 1),  # type: ignore[arg-type]
     ):
-        with pytest.raises(Refused, match="of another topic") as error:
+        with pytest.raises(Refused, match="belongs to another topic") as error:
             act()
         assert refusal(error) is Code.KAFKA_STORAGE_ERROR
     node.append("orders", 0, b"g")
@@ -478,7 +478,7 @@ def test_a_flipped_bit_in_what_a_folder_says_of_its_topic_is_mended(clean: bool)
         if damaged.content(path) != right:  # bits that no id has: base 64 has two of them left over
             assert again.log_lines == []
             continue
-        assert again.log_lines == [f"{path}: it does not say the topic's id; it is written anew"]
+        assert again.log_lines == [f"{path}: it does not have the topic's id; rewritten"]
 
 
 def test_what_is_in_the_way_of_a_first_record_is_not_overwritten() -> None:

@@ -25,6 +25,7 @@ from rota.engine.formats.buffer import ByteBuffer, allocate_padded
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, ControlRecordType
 from rota.engine.model.topic import TopicPartition
 from rota.errors import InputError, RecordError
+from tests.support.transactions import encode_end_transaction_marker
 
 NOW = 1_790_000_000_000
 SOURCE = TopicPartition("orders", 3)
@@ -39,7 +40,7 @@ def encoded(first: int, count: int, **options: object) -> bytes:
 
 
 def aborted(producer: int, offset: int) -> bytes:
-    return record_batch.encode_end_transaction_marker(
+    return encode_end_transaction_marker(
         ControlRecordType.ABORT,
         offset=offset,
         timestamp=NOW,
@@ -49,7 +50,7 @@ def aborted(producer: int, offset: int) -> bytes:
 
 
 def committed(producer: int, offset: int) -> bytes:
-    return record_batch.encode_end_transaction_marker(
+    return encode_end_transaction_marker(
         ControlRecordType.COMMIT,
         offset=offset,
         timestamp=NOW,

@@ -32,6 +32,7 @@ from tests.pure.formats.test_batch_properties import (
     timestamps,
 )
 from tests.support.examples import examples
+from tests.support.transactions import encode_end_transaction_marker
 
 SOURCE = TopicPartition("orders", 3)
 PRODUCERS = st.integers(0, 1)
@@ -62,7 +63,7 @@ def logs(draw: st.DrawFn) -> Log:
             if kind is ControlRecordType.ABORT:
                 aborted.append((producer, first))
             out.append(
-                record_batch.encode_end_transaction_marker(
+                encode_end_transaction_marker(
                     kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=0
                 )
             )
@@ -126,8 +127,8 @@ def plainly(log: Log, offset: int, *, committed_only: bool) -> tuple[list[Consum
 
 
 def decoded(head: BatchHeader, body: bytes) -> list[BatchRecord]:
-    data = decompress(head.codec, body) if head.count else b""
-    return RecordReader(data).read_records(head.count, head.base_offset, head.base_timestamp)
+    data = decompress(head.codec, body) if head.record_count else b""
+    return RecordReader(data).read_records(head.record_count, head.base_offset, head.base_timestamp)
 
 
 def consumer_record(head: BatchHeader, record: BatchRecord) -> ConsumerRecord:

@@ -65,7 +65,7 @@ class Log:
         kept = [BatchRecord(each, 0, None, b"%d" % each) for each in range(first, first + count)]
         epoch = self.leader.epoch
         data = record_batch.encode_batch(
-            kept, base_offset=first, last_offset=behind - 1, leader_epoch=epoch, newest=0
+            kept, base_offset=first, last_offset=behind - 1, leader_epoch=epoch, max_timestamp=0
         )
         self.batches.append((first, behind, data))
         self.offsets += range(first, first + count)

@@ -19,6 +19,7 @@ from rota.engine.formats.record_batch import (
 )
 from rota.engine.formats.record_batch_scan import _BatchSearch
 from rota.errors import FormatError, InputError
+from tests.support.transactions import encode_end_transaction_marker
 
 NOW = 1_790_000_000_000
 ONE = BatchRecord(7, NOW, b"key", b"value")
@@ -72,7 +73,7 @@ def test_a_head_says_what_the_batch_is() -> None:
     )
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, 2, 40)
     assert (header.transactional, header.control, header.delete_horizon) == (True, False, None)
-    assert (header.leader_epoch, header.count) == (3, 2)
+    assert (header.leader_epoch, header.record_count) == (3, 2)
 
 
 def test_a_delete_horizon_takes_the_place_of_the_base_timestamp() -> None:
@@ -263,7 +264,7 @@ def test_the_brokers_time_counts_where_it_is_asked_for() -> None:
 
 def test_markers_end_transactions() -> None:
     ends = [
-        record_batch.encode_end_transaction_marker(
+        encode_end_transaction_marker(
             kind, offset=number, timestamp=NOW, producer_id=5, producer_epoch=1, coordinator_epoch=9
         )
         for number, kind in enumerate((ControlRecordType.COMMIT, ControlRecordType.ABORT))
@@ -434,8 +435,8 @@ def test_compressed_bytes_that_are_cut_or_broken_are_told(codec: CompressionType
 def test_a_batch_that_would_fill_the_memory_is_told(codec: CompressionType) -> None:
     bomb = record_batch.encode_batch([BatchRecord(0, NOW, b"k", bytes(3_000_000))], codec=codec)
     assert len(bomb) < 300_000
-    assert flaws(bomb + BATCH, most=2_000_000) == [(0, len(bomb), BatchProblemKind.SIZE)]
-    assert flaws(bomb + BATCH, most=4_000_000) == []
+    assert flaws(bomb + BATCH, max_batch_bytes=2_000_000) == [(0, len(bomb), BatchProblemKind.SIZE)]
+    assert flaws(bomb + BATCH, max_batch_bytes=4_000_000) == []
 
 
 @pytest.mark.parametrize(

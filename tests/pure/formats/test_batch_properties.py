@@ -176,7 +176,9 @@ def test_damage_is_told_and_nothing_else_happens(
 ) -> None:
     written = b"".join(record_batch.encode_batch(made, **options) for made, options in cases)
     data = edited(written, changes)
-    check_told(data, record_batch_columns.decode_batches(data, check=check, most=1 << 20))
+    check_told(
+        data, record_batch_columns.decode_batches(data, check=check, max_batch_bytes=1 << 20)
+    )
 
 
 @examples(quick=25)
@@ -244,14 +246,14 @@ nasty = st.sampled_from([b"\0", b"\2", b"\x7f\xff\xff\xff", b"\xff" * 9, b"\x80"
 @settings(max_examples=1_000)
 def test_any_bytes_as_records_are_read_or_told(records: bytes, codec: int, count: int) -> None:
     data = sealed(records, count, codec)
-    check_told(data, record_batch_columns.decode_batches(data, most=1 << 20))
+    check_told(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
 
 
 @examples(quick=25)
 @given(st.lists(nasty | st.binary(max_size=80), max_size=30).map(b"".join))
 @settings(max_examples=1_000)
 def test_any_bytes_are_told(data: bytes) -> None:
-    check_told(data, record_batch_columns.decode_batches(data, most=1 << 20))
+    check_told(data, record_batch_columns.decode_batches(data, max_batch_bytes=1 << 20))
 
 
 def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
@@ -262,7 +264,9 @@ def test_what_a_few_bytes_can_make_of_memory_is_bounded() -> None:
     head = sealed(b"\0" * 10, 2**31 - 1, CompressionType.NONE)
     tracemalloc.start()
     try:
-        columns = record_batch_columns.decode_batches(bombs[: len(bombs) // 2] + head, most=1 << 20)
+        columns = record_batch_columns.decode_batches(
+            bombs[: len(bombs) // 2] + head, max_batch_bytes=1 << 20
+        )
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

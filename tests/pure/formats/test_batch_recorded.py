@@ -18,6 +18,7 @@ from rota.engine.formats.record_batch import (
     RecordReader,
 )
 from rota.engine.model.journal_entry import OffsetCommitEntry, OffsetCommitTombstone
+from tests.support.journal_entries import read_commit_row
 from tests.support.recorded_segment import RECORDED, dumped, journal_segments, segments
 
 #: Records that the broker wrote after the consumer of the recording was stopped.
@@ -168,10 +169,10 @@ def test_columns_are_what_the_reader_of_single_batches_reads() -> None:
             if header.codec == CompressionType.NONE:
                 body = RecordReader(data, position + 61, position + size)
                 base = header.base_offset, header.base_timestamp
-                for record in body.read_records(header.count, *base):
+                for record in body.read_records(header.record_count, *base):
                     assert next(found) == record
             else:
-                for _ in range(header.count):
+                for _ in range(header.record_count):
                     next(found)
         assert list(found) == []
 
@@ -189,7 +190,7 @@ def test_offsets_as_columns_are_what_the_decoder_of_single_records_reads() -> No
         for number, row in enumerate(entries.commits.row.tolist()):
             offsets.add(row)
             entry = journal.decode_record(columns.key(row) or b"", columns.value(row))
-            assert journal.read_commit_row(entries, number) == entry
+            assert read_commit_row(entries, number) == entry
         read += len(offsets)
         for row in set(range(len(columns))) - offsets:
             check_other(columns, entries, row)

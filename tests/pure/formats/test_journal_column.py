@@ -28,8 +28,10 @@ from tests.support.journal_entries import (
     integers,
     noise,
     offsets,
+    read_commit_row,
     text,
 )
+from tests.support.transactions import encode_end_transaction_marker
 
 Record = tuple[bytes, bytes | None]
 
@@ -95,9 +97,7 @@ def single(record: Record) -> JournalEntry | None:
 def check(case: Sequence[Record], found: journal.EntryColumns) -> None:
     """Every record is an offset, left to the other decoder, or one whose group at most is told."""
     assert len(found) == len(case)
-    commits = {
-        row: journal.read_commit_row(found, at) for at, row in enumerate(found.commits.row.tolist())
-    }
+    commits = {row: read_commit_row(found, at) for at, row in enumerate(found.commits.row.tolist())}
     left = set(found.undecoded_rows.tolist())
     assert not left & commits.keys()
     for row, record in enumerate(case):
@@ -160,7 +160,7 @@ def test_offsets_as_kafka_writes_them_are_never_left(case: list[Record]) -> None
 def test_records_of_batches_are_read_and_markers_are_not(
     case: list[Record], codec: record_batch.CompressionType
 ) -> None:
-    marker = record_batch.encode_end_transaction_marker(
+    marker = encode_end_transaction_marker(
         record_batch.ControlRecordType.COMMIT,
         offset=0,
         timestamp=0,
@@ -177,8 +177,8 @@ def test_records_of_batches_are_read_and_markers_are_not(
     assert not {0, len(columns) - 1} & set(found.commits.row.tolist())
     alone = read(case)
     assert (found.commits.row - 1).tolist() == alone.commits.row.tolist()
-    assert [journal.read_commit_row(found, at) for at in range(len(found.commits))] == [
-        journal.read_commit_row(alone, at) for at in range(len(alone.commits))
+    assert [read_commit_row(found, at) for at in range(len(found.commits))] == [
+        read_commit_row(alone, at) for at in range(len(alone.commits))
     ]
 
 

@@ -14,7 +14,6 @@ from rota.broker.storage.file_records import (
     BUDGET_RATIO,
     RECORD_COST_BYTES,
     DecodeBudget,
-    RawBatchHeader,
 )
 from rota.engine.formats.record_batch import (
     ATTRIBUTES_OFFSET,
@@ -22,6 +21,7 @@ from rota.engine.formats.record_batch import (
     CRC_OFFSET,
     HEADER,
     LOG_OVERHEAD,
+    BatchHeader,
     BatchRecord,
     CompressionType,
     compress,
@@ -61,8 +61,8 @@ def many(count: int) -> bytes:
     return packed(encode_batch([BatchRecord(0, START, b"k", b"")])[HEADER.size :] * count, count)
 
 
-def head_of(batch: bytes) -> RawBatchHeader:
-    return RawBatchHeader._make(HEADER.unpack_from(batch))
+def head_of(batch: bytes) -> BatchHeader:
+    return BatchHeader._make(HEADER.unpack_from(batch))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_bomb_is_refused_where_keys_must_be_seen(
     assert len(bomb) < 10_000
     answer = peer.produce({("t", 0): bomb})["t", 0]
     assert answer.error_code == Code.MESSAGE_TOO_LARGE
-    assert "looked at" in answer.error_message
+    assert "limit" in answer.error_message
     assert node.topics.get_log("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
@@ -208,7 +208,7 @@ def test_an_allowance_grows_with_what_was_sent() -> None:
         allowance.remaining
         == BASE_BUDGET_BYTES + BUDGET_RATIO * 1_000 - RECORD_COST_BYTES - unpacked
     )
-    with pytest.raises(Refused, match="looked at"):
+    with pytest.raises(Refused, match="limit"):
         DecodeBudget(0).decode_batch(BOMBS["bytes"], head_of(BOMBS["bytes"]))
 
 
@@ -264,7 +264,7 @@ def test_a_bomb_from_before_a_topic_was_compacted_stops_nothing_but_its_compacti
     log.roll(node.now)
     node.topics.configure("plain", {"cleanup.policy": "compact"}, node.now)
     node.topics.run_maintenance(node.now)
-    assert [line for line in node.log_lines if "plain-0 is not compacted any more" in line]
+    assert [line for line in node.log_lines if "plain-0 is damaged and no longer compacted" in line]
     assert peer.store(one_of(1), topic="plain") == [log.log_end_offset - 1]
 
 

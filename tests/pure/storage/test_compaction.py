@@ -14,7 +14,6 @@ from rota.broker.storage.log_directory import LogDirectory, open_log_directory
 from rota.engine.formats.record_batch import (
     CompressionType,
     ControlRecordType,
-    encode_end_transaction_marker,
     read_batch_header,
 )
 from rota.engine.model.config import DAY, TopicConfig
@@ -34,6 +33,7 @@ from tests.support.compacted_log import (
 )
 from tests.support.examples import NIGHTLY
 from tests.support.faulty_disk import FaultyDisk, Stopped
+from tests.support.transactions import encode_end_transaction_marker
 
 ANN, BOB = 7, 9
 
@@ -149,7 +149,7 @@ def test_a_producers_last_batch_stays_without_its_records() -> None:
     compacted(log)
     assert [each[0] for each in shown(log)] == [2, 3, 4]
     kept = read_batch_header(log.read(0, 1 << 20))
-    assert (kept.base_offset, kept.last_offset, kept.count) == (0, 1, 0)
+    assert (kept.base_offset, kept.last_offset, kept.record_count) == (0, 1, 0)
     assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (ANN, 3, 40)
     assert kept.max_timestamp == NOW + 1
     known = opened(log.disk).producers.get(ANN)  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_with_no_room_for_all_keys_it_goes_on_where_it_stopped() -> None:
     point: int | None = None
     passes = 0
     while point != 27:
-        point = compacted(log, point=point, most_keys=2)
+        point = compacted(log, point=point, max_keys=2)
         passes += 1
         assert passes < 20
     assert shown(log) == [(24, "a", "8"), (25, "b", "8"), (26, "c", "8")]
@@ -422,7 +422,7 @@ def test_a_second_crash_while_the_first_is_put_right_does_no_harm(every: int) ->
 
 def test_a_swap_that_a_kafka_left_is_ended() -> None:
     done = folder_of(PIECES, disk=FaultyDisk())
-    compacted(done, most_keys=1_000)
+    compacted(done, max_keys=1_000)
     new = shown(done)
     disk = FaultyDisk()
     log = folder_of(PIECES, replace(COMPACTED, segment_bytes=1 << 20), disk=disk)
@@ -434,7 +434,7 @@ def test_a_swap_that_a_kafka_left_is_ended() -> None:
     said: list[str] = []
     found = opened(before, said=said)
     assert shown(found) == new
-    assert "the compaction that a stop cut short is ended" in said[0]
+    assert "an interrupted compaction is finished" in said[0]
     assert [each.base_offset for each in found.segments] == [0, 11]
 
 
@@ -472,7 +472,7 @@ def test_the_cleaner_says_once_that_a_log_is_damaged() -> None:
     for _ in range(20):
         cleaner.run_step(NOW)
     assert len(said) == 1
-    assert said[0].startswith("t-0 is not compacted any more, it is damaged: t-0/")
+    assert said[0].startswith("t-0 is damaged and no longer compacted: t-0/")
 
 
 def test_the_cleaner_tries_again_after_a_refusal_of_the_disk() -> None:

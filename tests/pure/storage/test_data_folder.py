@@ -15,7 +15,6 @@ from rota.broker.storage.catalog import (
     PRODUCER_ID_BLOCK,
     Catalog,
     TopicEntry,
-    uuid_to_text,
 )
 from rota.broker.storage.log_directory import (
     CLEAN_SHUTDOWN_FILE,
@@ -29,6 +28,7 @@ from rota.broker.storage.log_directory import (
 )
 from rota.broker.storage.log_directory import LogDirectory as DataFolder
 from rota.broker.storage.producer_state import ProducerStateEntry, ProducerStateManager
+from rota.engine.formats.primitive import uuid_to_text
 from rota.errors import DiskError, InputError, Unreachable
 from tests.support.faulty_disk import FaultyDisk, Stopped
 
@@ -99,7 +99,7 @@ def test_a_copy_that_cannot_be_read_is_said() -> None:
     disk.refuse("read", CATALOG_FILE)
     assert list(opened(disk, said).catalog.topics) == ["bills", "orders"]
     assert said == [
-        f"{CATALOG_FILE}: Input/output error; it is written anew from the other copy",
+        f"{CATALOG_FILE}: Input/output error; it is rewritten from the other copy",
     ]
 
 
@@ -108,7 +108,7 @@ def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
     with_topics(disk)
     for path in (CATALOG_FILE, CATALOG_COPY_FILE):
         disk.flip(path, 1000)
-    with pytest.raises(Unreachable, match=r"damaged in both copies .*start with --adopt"):
+    with pytest.raises(Unreachable, match=r"both copies .* are damaged .*start with --adopt"):
         opened(disk)
     for number in range(3):
         text = f"version: 0\ntopic_id: {uuid_to_text(ORDERS.id)}"
@@ -117,9 +117,9 @@ def test_with_both_copies_damaged_it_is_said_how_to_go_on() -> None:
     assert [(each.name, each.id, each.partitions) for each in catalog.topics.values()] == [
         ("orders", ORDERS.id, 3)
     ]
-    assert said[0].startswith(f"{CATALOG_FILE}: its checksum is ")
-    assert said[1].startswith(f"{CATALOG_COPY_FILE}: its checksum is ")
-    assert said[2].startswith("1 topics were adopted; their settings are not known")
+    assert said[0].startswith(f"{CATALOG_FILE}: checksum ")
+    assert said[1].startswith(f"{CATALOG_COPY_FILE}: checksum ")
+    assert said[2].startswith("1 topics were adopted; their settings are unknown")
     assert catalog.topics["orders"].overrides == KEEP_ALL_CONFIG
     assert opened(disk.kill()).catalog.topics == catalog.topics
 
@@ -296,7 +296,7 @@ def test_a_malformed_checkpoint_is_said_and_taken_for_missing(text: str) -> None
     disk.put(LOG_START_CHECKPOINT, text.encode("latin-1"))
     assert checkpoint.read_offsets(disk, LOG_START_CHECKPOINT, said.append) == {}
     assert len(said) == 1
-    assert said[0].endswith("it is taken for missing")
+    assert said[0].endswith("the file is ignored")
 
 
 def test_an_empty_checkpoint_is_what_kafka_leaves_at_first() -> None:
@@ -314,9 +314,7 @@ def test_meta_properties_are_mended_from_the_catalogue() -> None:
         disk.flip(META_PROPERTIES_FILE, bit)
         opened(disk, said)
         assert disk.content(META_PROPERTIES_FILE) == before
-        assert said == [
-            f"{META_PROPERTIES_FILE}: it does not say what the catalogue says; it is written anew"
-        ]
+        assert said == [f"{META_PROPERTIES_FILE}: it does not match the catalogue; rewritten"]
 
 
 def test_another_nodes_folder_is_refused() -> None:
@@ -331,7 +329,7 @@ def test_a_foreign_folder_is_refused(adopt: bool) -> None:
     disk = FaultyDisk()
     for name in ("a.txt", "b", "c", "d"):
         disk.put(name, b"")
-    with pytest.raises(InputError, match=r"not Rota's, it has 'a.txt', 'b', 'c' and 1 more"):
+    with pytest.raises(InputError, match="belong to Rota, it has 'a.txt', 'b', 'c' and 1 more"):
         opened(disk, adopt=adopt)
     assert disk.paths() == ["a.txt", "b", "c", "d"]
 
@@ -362,7 +360,7 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     known.put(4_711, ProducerStateEntry(epoch=0))
     disk.put("bills-0/00000000000000000009.snapshot", producer_state.pack_snapshot(known))
     before = disk.content(META_PROPERTIES_FILE)
-    with pytest.raises(InputError, match="by a Kafka: stop that, then start with --adopt"):
+    with pytest.raises(InputError, match="by Kafka: stop that Kafka, then start with --adopt"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
     assert folder.clean_shutdown
@@ -375,7 +373,7 @@ def test_a_kafkas_folder_is_taken_over_only_if_told_to() -> None:
     assert folder.catalog.topics["bills"].overrides == KEEP_ALL_CONFIG
     assert folder.catalog.new_producer_id() == PRODUCER_ID_GAP
     assert len(said) == 1
-    assert said[0].startswith("2 topics were adopted; their settings are not known")
+    assert said[0].startswith("2 topics were adopted; their settings are unknown")
     assert disk.content(META_PROPERTIES_FILE) == before
     assert opened(disk.kill()).catalog.topics == folder.catalog.topics
 
@@ -389,7 +387,7 @@ def test_a_folder_that_a_kafka_had_meanwhile_is_looked_at_anew() -> None:
     disk.put(CLEAN_SHUTDOWN_FILE, b'{"version":0,"brokerEpoch":18}')
     disk.put(LOG_START_CHECKPOINT, b"0\n1\nbills 0 4\n")
     disk.put("later-0/partition.metadata", named(bytes(15) + b"1"))
-    with pytest.raises(InputError, match="last written by a Kafka: stop that"):
+    with pytest.raises(InputError, match="last used by Kafka: stop that Kafka"):
         opened(disk)
     folder = opened(disk, said, adopt=True)
     topics = folder.catalog.topics
@@ -408,11 +406,15 @@ V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
 @pytest.mark.parametrize(
     ("path", "content", "problem"),
     [
-        ("bills-3/partition.metadata", named(ORDERS.id), r"partitions 2 of topic 'bills' are not"),
-        ("bills-1/partition.metadata", named(BILLS.id), "bills-0 and bills-1 are of two topics"),
-        ("new-0/00000000000000000000.log", b"", "no folder of topic 'new' says the topic's id"),
-        ("bills-0/00000000000000000007.log", V1, "message format 1, of Kafka before 0.11"),
-        ("bills-20240101/00000000000000000007.log", b"", "a topic has 10000 at most here"),
+        (
+            "bills-3/partition.metadata",
+            named(ORDERS.id),
+            r"partitions 2 of topic 'bills' are in another",
+        ),
+        ("bills-1/partition.metadata", named(BILLS.id), "bills-0 and bills-1 belong to two topics"),
+        ("new-0/00000000000000000000.log", b"", "no folder of topic 'new' has the topic's id"),
+        ("bills-0/00000000000000000007.log", V1, "message format 1 of Kafka before 0.11"),
+        ("bills-20240101/00000000000000000007.log", b"", "a topic may have 10000 at most"),
         (
             META_PROPERTIES_FILE,
             b"version=1\ncluster.id=abc\nnode.id=2\n",
@@ -421,9 +423,9 @@ V1 = bytes(8) + (30).to_bytes(4) + bytes(4) + b"\1" + bytes(25)
         (
             META_PROPERTIES_FILE,
             b"version=0\nbroker.id=1\ncluster.id=abc\n",
-            "none of a Kafka with KRaft",
+            "not from a Kafka with KRaft",
         ),
-        (CLEAN_SHUTDOWN_FILE, None, "a Kafka that runs, or was not stopped in good order"),
+        (CLEAN_SHUTDOWN_FILE, None, "a Kafka that runs or was not stopped cleanly"),
     ],
 )
 def test_a_kafkas_folder_stays_as_it_is_if_it_cannot_be_adopted(
@@ -459,8 +461,8 @@ def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
     topics = opened(disk, said, adopt=True).catalog.topics
     assert (topics["bills"].id, topics["bills"].partitions) == (ORDERS.id, 3)
     assert said[:2] == [
-        "topic 'bills': 1 of 3 partitions have no folder, and are made without records",
-        "topic 'old': its folders do not say its id; it gets a new one",
+        "topic 'bills': 1 of 3 partitions have no folder; they are made without records",
+        "topic 'old': its folders have no topic id; it gets a new one",
     ]
     assert opened(disk.kill()).catalog.topics == topics
 
@@ -468,8 +470,8 @@ def test_a_copy_of_partitions_folders_is_taken_over_with_holes() -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("notes.txt", r"is not Rota's, it has 'notes.txt': adopt a folder that has nothing but"),
-        ("backup-1/app.log", r"is not Rota's, it has 'backup-1': adopt"),
+        ("notes.txt", r"does not belong to Rota, it has 'notes.txt': adopt a folder that has only"),
+        ("backup-1/app.log", r"does not belong to Rota, it has 'backup-1': adopt"),
         (LOCK_FILE, "has no partition's folder to adopt"),
     ],
 )

@@ -99,7 +99,7 @@ def test_an_index_of_another_segment_is_not_believed(kind: str) -> None:
     disk.put(first, other)
     disk.put(second, mine)
     look_up(reopen(disk, told, clean=True, recovery_point=40, config=CONFIG))
-    assert any("made anew" in line for line in told)
+    assert any("rebuilt" in line for line in told)
     assert (disk.content(first), disk.content(second)) == (mine, other)
 
 
@@ -136,7 +136,7 @@ def test_a_wrong_index_is_replaced_while_the_log_is_written() -> None:
     good = disk.content(path)
     disk.flip(path, 8 * 11)
     look_up(log)
-    assert told == [f"{path}: an entry is not what the log has; indexes made anew"]
+    assert told == [f"{path}: an entry does not match the log; the indexes are rebuilt"]
     assert disk.content(path) == good
 
 

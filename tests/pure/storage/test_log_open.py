@@ -213,7 +213,7 @@ def test_flushed_records_that_are_gone_are_told_of() -> None:
     path = log_files(disk)[-1]
     disk.put(path, disk.content(path)[:-SIZE])
     reopen(disk, told, recovery_point=log.recovery_point, config=CONFIG)
-    assert told == [f"{path}: ends at offset 22, 24 was flushed"]
+    assert told == [f"{path}: ends at offset 22, but 24 was flushed"]
 
 
 def test_a_segment_that_begins_too_early_is_removed() -> None:
@@ -226,7 +226,7 @@ def test_a_segment_that_begins_too_early_is_removed() -> None:
     assert [offset for offset, _ in values(again)] == list(range(24))
     (line,) = told
     assert early in line
-    assert "removed, for the one before it ends at offset 5" in line
+    assert "removed, because the segment before it ends at offset 5" in line
 
 
 def test_of_segments_that_overlap_the_later_one_is_read() -> None:
@@ -379,5 +379,5 @@ def test_a_segment_that_is_gone_is_told_of(row: int, clean: bool) -> None:
         disk.remove(gone.replace(".log", f".{kind}"))
     again = reopen(disk, told, clean=clean, recovery_point=24, config=CONFIG)
     assert again.log_end_offset == 24
-    expected = "begins at offset 6, 0 was its start" if row == 0 else "a gap follows"
+    expected = "begins at offset 6, but its start was 0" if row == 0 else "a gap follows"
     assert any(expected in line for line in told) == (clean or row > 0)

@@ -67,7 +67,7 @@ def header(producer: int, epoch: int, first: int, count: int, offset: int) -> Ba
         producer_id=producer,
         producer_epoch=epoch,
         base_sequence=first,
-        count=count,
+        record_count=count,
     )
 
 

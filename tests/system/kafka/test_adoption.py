@@ -118,7 +118,7 @@ def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> N
     admin.create_topics([NewTopic("later", 2, 1)])["later"].result(WAIT)
     assert not (data / "new-0").exists()  # a Kafka sets aside what it does not know
     kafka.shut_down()
-    with pytest.raises(InputError, match="was last written by a Kafka"):
+    with pytest.raises(InputError, match="was last used by Kafka"):
         rota.Broker(let_go(data)).start()
     with rota.Broker(data, adopt=True) as broker:
         assert broker.topics == {**TOPICS, "later": 2}

@@ -11,6 +11,7 @@ from rota.engine.formats.record_batch import BatchRecord, CompressionType, Contr
 from rota.engine.model.journal_entry import OffsetCommitEntry
 from tests.support import kafka as broker
 from tests.support.process import run_command
+from tests.support.transactions import encode_end_transaction_marker
 from tests.system.kafka.oracle import PATIENCE
 
 NOW = 1_790_000_000_000
@@ -113,12 +114,10 @@ def test_markers_and_emptied_batches_are_read_by_kafka(tmp_path: Path) -> None:
             record_batch.encode_batch(
                 [], base_offset=0, last_offset=6, producer_id=9, producer_epoch=2
             ),
-            record_batch.encode_end_transaction_marker(
+            encode_end_transaction_marker(
                 ControlRecordType.COMMIT, offset=7, coordinator_epoch=5, **transaction
             ),
-            record_batch.encode_end_transaction_marker(
-                ControlRecordType.ABORT, offset=8, **transaction
-            ),
+            encode_end_transaction_marker(ControlRecordType.ABORT, offset=8, **transaction),
         ]
     )
     empty, *lines = dump(tmp_path, data, "--print-data-log")

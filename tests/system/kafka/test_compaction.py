@@ -22,7 +22,6 @@ from rota.broker.storage.log_directory import DirectoryLock
 from rota.engine.formats.record_batch import (
     BatchRecord,
     ControlRecordType,
-    encode_end_transaction_marker,
     read_batch_header,
 )
 from rota.engine.formats.record_batch_columns import decode_batches, iterate_records
@@ -33,6 +32,7 @@ from tests.support import kafka as broker
 from tests.support.compacted_log import batch, compacted
 from tests.support.kafka import KafkaBroker
 from tests.support.process import run_command
+from tests.support.transactions import encode_end_transaction_marker
 from tests.support.waiting import until
 from tests.system.kafka.oracle import PATIENCE
 
@@ -141,7 +141,7 @@ def batches(folder: Path) -> list[tuple[Any, ...]]:
             )
             found.append(
                 (
-                    *(head.base_offset, head.last_offset, head.count, hex(head.attributes)),
+                    *(head.base_offset, head.last_offset, head.record_count, hex(head.attributes)),
                     *(head.producer_id, head.producer_epoch, head.base_sequence),
                     *(head.max_timestamp, head.leader_epoch, inside),
                 )

@@ -115,8 +115,7 @@ def test_a_taken_port() -> None:
         port = broker.bootstrap_servers.partition(":")[2]
         assert refused("--port", port) == (
             3,
-            f"rota: cannot listen on 127.0.0.1:{port}: the port is taken: "
-            "another process listens there",
+            f"rota: cannot listen on 127.0.0.1:{port}: another process listens on this port",
         )
 
 
@@ -130,7 +129,7 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     code, line = refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
-    assert f"{tmp_path} is not Rota's, it has 'thesis.txt'" in line
+    assert f"{tmp_path} does not belong to Rota, it has 'thesis.txt'" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
 
 
@@ -138,7 +137,7 @@ def test_a_folder_of_a_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
     code, line = refused("--port", "0", "--data-dir", str(tmp_path))
     assert code == 4
-    assert "was last written by a Kafka" in line
+    assert "was last used by Kafka" in line
     assert "--adopt" in line
 
 

@@ -14,6 +14,7 @@ from rota.engine.model.journal_entry import OffsetCommitEntry
 from rota.pipeline.evidence import EvidenceSources, RunOptions
 from rota.pipeline.tables import COMMITS, GENERATIONS, JOURNAL, OWNERSHIP, REBALANCES, TABLES
 from tests.support.recorded_segment import journal_segments
+from tests.support.transactions import encode_end_transaction_marker
 from tests.system.spark.played import LOG, Ran, Row, everything, ran, write_segment
 
 NOW = 1_790_000_000_000
@@ -101,7 +102,7 @@ def test_only_offsets_of_committed_transactions_count(spark: SparkSession, tmp_p
         )
 
     def ended(kind: ControlRecordType, offset: int, producer: int, epoch: int) -> bytes:
-        return record_batch.encode_end_transaction_marker(
+        return encode_end_transaction_marker(
             kind, offset=offset, timestamp=NOW, producer_id=producer, producer_epoch=epoch
         )
 

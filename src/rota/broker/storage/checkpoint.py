@@ -2,15 +2,15 @@
 
 An offset checkpoint has one offset for each partition::
 
-    0                   the version
-    2                   how many lines follow
+    0                   version
+    2                   number of the following lines
     orders 0 1200       topic, partition, offset
     orders 1 800
 
-That format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
+This format has no checksum, and a wrong digit would hide records or bring deleted ones back. So
 Rota keeps a second file beside it, ``.copy``: a line with its own checksum and the checksum of the
 previous content, then the same content. The copy is written first. If the checkpoint has neither
-the previous content nor the new one, it is damaged, and the copy counts.
+the previous content nor the new one, it is damaged, and the copy is used.
 
 ``leader-epoch-checkpoint`` in a partition's folder has the version 0, the number of epochs, and
 for each epoch a line with the epoch and its first offset. A broker of one node has only epoch 0,
@@ -23,30 +23,27 @@ is also the check for it.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from rota.broker.storage.disk import Disk
+from rota.broker.storage.disk import Disk, Report
+from rota.engine.formats.primitive import uuid_from_text, uuid_to_text
 from rota.engine.formats.record_batch import compute_crc32c
 from rota.errors import DiskError, FormatError
 
-#: By topic and partition.
+#: Offsets by topic and partition.
 PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
 
 OFFSET_CHECKPOINT_VERSION = 0
-
 OFFSET_LINE = re.compile(r"(\S+) (0|[1-9]\d{0,9}) (0|[1-9]\d{0,18})")
-
 COPY_HEADER = re.compile(rb"rota checkpoint 1, checksum ([0-9a-f]{8}), before ([0-9a-f]{8})\n")
 
 
 class CheckpointCopy(NamedTuple):
-    """What the second file has."""
+    """The content of the second file, and the checksum of the content before."""
 
-    #: The checksum of the content before.
     previous_checksum: int
     content: bytes
 
@@ -58,142 +55,127 @@ class CheckpointCopy(NamedTuple):
 def write_offsets(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Writes both files, unless they have this content already."""
     data = pack_offsets(offsets)
-    now = _read_file(disk, path)
+    current = read_file(disk, path)
     copy = _read_copy(disk, path)
-    if now == data and copy is not None and copy.content == data:
+    if current == data and copy is not None and copy.content == data:
         return
-    # if the file was damaged since, its checksum must not make it count after a crash in between
-    before = now if now is not None and (copy is None or copy.accepts(now)) else data
-    disk.replace(_copy_path(path), _pack_copy(before, data))
-    if now != data:
+    # after a crash in between, the checksum of a damaged file must not make it valid
+    before = current if current is not None and (copy is None or copy.accepts(current)) else data
+    disk.replace(f"{path}.copy", _pack_copy(before, data))
+    if current != data:
         disk.replace(path, data)
 
 
-def read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> PartitionOffsets:
+def read_offsets(disk: Disk, path: str, report: Report) -> PartitionOffsets:
     """Reads the offsets; none if there is no file, or both files are damaged.
 
     Damage is reported, and a damaged file is rewritten if the other one is good.
     """
     copy = _read_copy(disk, path)
     try:
-        data = _read_file(disk, path)
+        data = read_file(disk, path)
         if data is None and copy is None:
             return {}
         found = unpack_offsets(_check_against_copy(data, copy))
     except (FormatError, DiskError) as error:
-        what = f"{path}: {str(error).removeprefix(f'{path}: ')}"
+        problem = f"{path}: {str(error).removeprefix(f'{path}: ')}"
         if copy is None:
-            report(f"{what}; it is taken for missing")
+            report(f"{problem}; the file is ignored")
             return {}
-        report(f"{what}; it is written anew from its copy")
+        report(f"{problem}; it is rewritten from its copy")
         disk.replace(path, copy.content)
         return unpack_offsets(copy.content)
-    if copy is None and data and disk.size(_copy_path(path)) is not None:
-        report(f"{_copy_path(path)}: it is damaged; it is written anew from {path}")
-        disk.replace(_copy_path(path), _pack_copy(data, data))
+    if copy is None and data and disk.size(f"{path}.copy") is not None:
+        report(f"{path}.copy: the file is damaged; it is rewritten from {path}")
+        disk.replace(f"{path}.copy", _pack_copy(data, data))
     return found
 
 
-def remove_copies(disk: Disk, *paths: str) -> None:
-    """Removes the copies of files that another broker has written since."""
-    for path in paths:
-        disk.remove(_copy_path(path))
-
-
 def pack_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The file's content."""
     lines = [f"{topic} {partition} {at}\n" for (topic, partition), at in sorted(offsets.items())]
     return f"{OFFSET_CHECKPOINT_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def unpack_offsets(data: bytes) -> PartitionOffsets:
-    """What a file says; an empty one, which Kafka makes before it has something to say, nothing.
+    """Kafka first creates an empty file: it has no offsets.
 
-    :raises FormatError: it does not follow the format
+    :raises FormatError: the content does not follow the format
     """
     if not data:
         return {}
     try:
         version, count, *lines = data.decode().splitlines()
     except ValueError:
-        raise FormatError("it is not a checkpoint file") from None
+        raise FormatError("this is not a checkpoint file") from None
     if version != str(OFFSET_CHECKPOINT_VERSION):
-        raise FormatError(f"line 1: version {version!r}, known is {OFFSET_CHECKPOINT_VERSION}")
+        raise FormatError(f"line 1: version {version!r}, expected {OFFSET_CHECKPOINT_VERSION}")
     found: PartitionOffsets = {}
     for number, line in enumerate(lines, start=3):
         fields = OFFSET_LINE.fullmatch(line)
         if fields is None:
-            raise FormatError(f"line {number}: {line!r} is no topic, partition and offset")
+            raise FormatError(f"line {number}: {line!r} is not a topic, partition and offset")
         found[fields[1], int(fields[2])] = int(fields[3])
     if count != str(len(lines)) or len(found) != len(lines):
-        raise FormatError(f"line 2 says {count!r}, there are {len(found)} partitions")
+        raise FormatError(f"line 2: {count!r}, but {len(found)} partitions follow")
     return found
 
 
 def _check_against_copy(data: bytes | None, copy: CheckpointCopy | None) -> bytes:
     if data is None:
-        raise FormatError("it is missing")
+        raise FormatError("the file is missing")
     if copy is not None and not copy.accepts(data):
-        raise FormatError("it is not what was written")
+        raise FormatError("the content is not the one that was written")
     return data
 
 
 def _pack_copy(before: bytes, data: bytes) -> bytes:
-    sum_before = b"%08x" % compute_crc32c(before)
-    made = compute_crc32c(sum_before + data)
-    return b"rota checkpoint 1, checksum %08x, before %s\n%s" % (made, sum_before, data)
+    previous = b"%08x" % compute_crc32c(before)
+    checksum = compute_crc32c(previous + data)
+    return b"rota checkpoint 1, checksum %08x, before %s\n%s" % (checksum, previous, data)
 
 
 def _read_copy(disk: Disk, path: str) -> CheckpointCopy | None:
-    """None if there is none, or it is damaged."""
+    """Returns None if the copy is missing or damaged."""
     try:
-        data = _read_file(disk, _copy_path(path)) or b""
+        data = read_file(disk, f"{path}.copy") or b""
     except DiskError:
         return None
-    head = COPY_HEADER.match(data)
-    if head is None:
+    header = COPY_HEADER.match(data)
+    if header is None:
         return None
-    content = data[head.end() :]
-    good = int(head[1], 16) == compute_crc32c(head[2] + content)
-    return CheckpointCopy(int(head[2], 16), content) if good else None
+    content = data[header.end() :]
+    valid = int(header[1], 16) == compute_crc32c(header[2] + content)
+    return CheckpointCopy(int(header[2], 16), content) if valid else None
 
 
-def _read_file(disk: Disk, path: str) -> bytes | None:
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """Returns the content of a small file; None if it does not exist."""
     size = disk.size(path)
     return None if size is None else disk.read(path, 0, size)
 
 
-def _copy_path(path: str) -> str:
-    return f"{path}.copy"
-
-
-LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
-
-LEADER_EPOCH_VERSION = "0"
+LEADER_EPOCH_FILE, LEADER_EPOCH_VERSION = "leader-epoch-checkpoint", "0"
 
 
 class LeaderEpochs:
     """The leader epoch in which each offset was written."""
 
     def __init__(self, entries: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
-        """:param entries: epochs and their first offsets, both ascending; at least one."""
+        """:param entries: epochs and their first offsets, both ascending; at least one"""
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
-        #: The one epoch, if there is but one.
+        #: The epoch, if there is only one.
         self.single_epoch = self._epochs[0] if len(entries) == 1 else None
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """Epochs and their first offsets."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
     def latest(self) -> int:
-        """The epoch of what is written now."""
         return self._epochs[-1]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that an offset was written in."""
         return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
 
     def end_offset_for(self, epoch: int, end: int) -> tuple[int, int] | None:
@@ -201,25 +183,20 @@ class LeaderEpochs:
         if epoch > self.latest:
             return None
         row = bisect_right(self._epochs, epoch) - 1
-        if row < 0:  # all of it was before the log's start
+        if row < 0:  # the epoch ended before the log's start
             return epoch, self._starts[0]
         return self._epochs[row], self._starts[row + 1] if row + 1 < len(self._starts) else end
 
 
 def pack_leader_epochs(entries: Sequence[tuple[int, int]] = ((0, 0),)) -> bytes:
-    """The file's content."""
-    lines = [
-        LEADER_EPOCH_VERSION,
-        str(len(entries)),
-        *(f"{epoch} {start}" for epoch, start in entries),
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
+    lines = "".join(f"{epoch} {start}\n" for epoch, start in entries)
+    return f"{LEADER_EPOCH_VERSION}\n{len(entries)}\n{lines}".encode()
 
 
 def unpack_leader_epochs(data: bytes) -> LeaderEpochs | None:
-    """The epochs of a file's content; None if it has none, as before the first record.
+    """Returns None if the file has no epochs, as before the first record.
 
-    :raises FormatError: it is damaged
+    :raises FormatError: the content is damaged
     """
     try:
         version, count, *lines = data.decode("ascii").splitlines()
@@ -236,30 +213,26 @@ def unpack_leader_epochs(data: bytes) -> LeaderEpochs | None:
     return LeaderEpochs(entries) if entries else None
 
 
-def load_leader_epochs(
-    disk: Disk, folder: str, report: Callable[[str], None]
-) -> LeaderEpochs | None:
+def load_leader_epochs(disk: Disk, folder: str, report: Report) -> LeaderEpochs | None:
     """Reads a partition's leader epochs; reports a missing or damaged file and returns None."""
     path = f"{folder}/{LEADER_EPOCH_FILE}"
-    size = disk.size(path)
-    if size is None:
-        report(f"{path}: missing; made anew")
+    data = read_file(disk, path)
+    if data is None:
+        report(f"{path}: missing; rewritten")
         return None
     try:
-        return unpack_leader_epochs(disk.read(path, 0, size)) or LeaderEpochs()
+        return unpack_leader_epochs(data) or LeaderEpochs()
     except FormatError as error:
-        report(f"{path}: {error}; made anew")
+        report(f"{path}: {error}; rewritten")
         return None
 
 
 PARTITION_METADATA_FILE = "partition.metadata"
-
 PARTITION_METADATA_PATTERN = re.compile(rb"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
 
 
 def pack_partition_metadata(topic_id: bytes) -> bytes:
-    """The file's content."""
-    return b"version: 0\ntopic_id: %s" % urlsafe_b64encode(topic_id).rstrip(b"=")
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
 def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
@@ -271,23 +244,18 @@ def create_partition_folder(disk: Disk, folder: str, topic_id: bytes) -> None:
 
 def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     """Reads the topic id of a partition's folder; None if the file is missing or malformed."""
-    found = PARTITION_METADATA_PATTERN.fullmatch(_read_partition_metadata(disk, folder))
-    return None if found is None else urlsafe_b64decode(found["id"] + b"==")
+    data = read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b""
+    found = PARTITION_METADATA_PATTERN.fullmatch(data)
+    return None if found is None else uuid_from_text(found["id"].decode())
 
 
 def is_topic_id_damaged(disk: Disk, folder: str, topic_id: bytes) -> bool:
     """Whether the file differs from this topic's in exactly one character.
 
-    Topic ids are random: two ids that are so similar are not of two topics.
+    Topic ids are random: two topics do not have such similar ids.
     """
-    said, right = (
-        _read_partition_metadata(disk, folder).rstrip(b"\n"),
-        pack_partition_metadata(topic_id),
-    )
-    return len(said) == len(right) and sum(a != b for a, b in zip(said, right, strict=True)) == 1
-
-
-def _read_partition_metadata(disk: Disk, folder: str) -> bytes:
-    path = f"{folder}/{PARTITION_METADATA_FILE}"
-    size = disk.size(path)
-    return b"" if size is None else disk.read(path, 0, size)
+    found = (read_file(disk, f"{folder}/{PARTITION_METADATA_FILE}") or b"").rstrip(b"\n")
+    expected = pack_partition_metadata(topic_id)
+    if len(found) != len(expected):
+        return False
+    return sum(a != b for a, b in zip(found, expected, strict=True)) == 1

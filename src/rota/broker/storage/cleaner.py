@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from rota.broker.storage.disk import Report
 from rota.broker.storage.log import Log
 from rota.broker.storage.log_directory import LogDirectory
 from rota.errors import DiskError, FormatError
@@ -12,9 +13,7 @@ from rota.errors import DiskError, FormatError
 if TYPE_CHECKING:
     from rota.broker.storage.compaction import CompactionSteps, LogToClean
 
-#: A topic and a partition's number.
-PartitionKey: TypeAlias = tuple[str, int]
-
+#: Returns topic, partition and log of every partition.
 ListLogs: TypeAlias = Callable[[], Iterable[tuple[str, int, Log]]]
 
 
@@ -22,43 +21,37 @@ class LogCleaner:
     """Compacts the logs of a log directory, one after the other, the dirtiest first."""
 
     def __init__(
-        self,
-        logs: ListLogs,
-        folder: LogDirectory,
-        report: Callable[[str], None],
-        *,
-        most_keys: int | None = None,
+        self, logs: ListLogs, folder: LogDirectory, report: Report, *, max_keys: int | None = None
     ) -> None:
-        """:param logs: gives all of them: topic, partition, log."""
         self._logs = logs
         self._folder = folder
         self._report = report
-        self._most_keys = most_keys
-        self._partition: PartitionKey | None = None
+        self._max_keys = max_keys
+        self._partition: tuple[str, int] | None = None
         self._steps: CompactionSteps | None = None
-        #: These are left alone: damage is told of once.
-        self._uncleanable: dict[PartitionKey, Log] = {}
+        #: Damaged logs, which are reported once and no longer compacted.
+        self._uncleanable: dict[tuple[str, int], Log] = {}
 
     def run_step(self, now: int) -> bool:
         """Runs one step of compaction; returns False if there is nothing to do for now."""
         if self._steps is None and not self._choose_log(now):
             return False
-        work, where = self._steps, self._partition
-        assert work is not None
-        assert where is not None
+        steps, partition = self._steps, self._partition
+        assert steps is not None
+        assert partition is not None
         try:
-            next(work)
+            next(steps)
         except StopIteration as done:
             self._finish_log()
             if done.value is not None:
-                self._save_checkpoint({**self._folder.cleaner_points, where: done.value})
+                self._save_checkpoint({**self._folder.cleaner_points, partition: done.value})
         except FormatError as error:
-            self._mark_uncleanable(where, error)
+            self._mark_uncleanable(partition, error)
             self._finish_log()
         except DiskError as error:
-            self._report(f"compaction of {where[0]}-{where[1]} failed: {error}")
+            self._report(f"compaction of {partition[0]}-{partition[1]} failed: {error}")
             self._finish_log()
-            return False  # not again at once
+            return False  # retry later
         return True
 
     def remove_topics(self, topics: Collection[str]) -> None:
@@ -66,9 +59,9 @@ class LogCleaner:
         if self._partition is not None and self._partition[0] in topics:
             self.stop()
         points = self._folder.cleaner_points
-        left = {where: point for where, point in points.items() if where[0] not in topics}
-        if len(left) < len(points):
-            self._save_checkpoint(left)
+        kept = {each: offset for each, offset in points.items() if each[0] not in topics}
+        if len(kept) < len(points):
+            self._save_checkpoint(kept)
 
     def stop(self) -> None:
         """Stops the running compaction; segments that were already replaced stay replaced."""
@@ -77,43 +70,44 @@ class LogCleaner:
             self._finish_log()
 
     def _choose_log(self, now: int) -> bool:
-        from rota.broker.storage.compaction import (  # noqa: PLC0415 (a start does without it)
+        from rota.broker.storage.compaction import (  # noqa: PLC0415, for a fast start
             MAX_KEYS,
             compact_log,
             inspect_log,
         )
 
-        found: list[tuple[float, PartitionKey, Log, LogToClean]] = []
-        for topic, partition, log in self._logs():
-            where = (topic, partition)
+        found: list[tuple[float, tuple[str, int], Log, LogToClean]] = []
+        for topic, number, log in self._logs():
+            partition = (topic, number)
             if not log.config.is_compacted or len(log.segments) < 2 or log.failed is not None:
                 continue
-            if self._uncleanable.get(where) is log:
+            if self._uncleanable.get(partition) is log:
                 continue
             try:
-                dirt = inspect_log(log, self._folder.cleaner_points.get(where), now)
+                to_clean = inspect_log(log, self._folder.cleaner_points.get(partition), now)
             except FormatError as error:
-                self._mark_uncleanable(where, error)
+                self._mark_uncleanable(partition, error)
                 continue
-            if dirt.needs_cleaning(log.config.min_cleanable_ratio):
-                found.append((dirt.cleanable_ratio, where, log, dirt))
+            if to_clean.needs_cleaning(log.config.min_cleanable_ratio):
+                found.append((to_clean.cleanable_ratio, partition, log, to_clean))
         if not found:
             return False
-        _, self._partition, log, dirt = max(found, key=lambda each: (each[0], each[1]))
-        self._steps = compact_log(log, dirt, now, most_keys=self._most_keys or MAX_KEYS)
+        _, self._partition, log, to_clean = max(found, key=lambda each: (each[0], each[1]))
+        self._steps = compact_log(log, to_clean, now, max_keys=self._max_keys or MAX_KEYS)
         return True
 
     def _finish_log(self) -> None:
         self._steps = self._partition = None
 
-    def _mark_uncleanable(self, where: PartitionKey, error: FormatError) -> None:
-        self._report(f"{where[0]}-{where[1]} is not compacted any more, it is damaged: {error}")
-        for topic, partition, log in self._logs():
-            if (topic, partition) == where:
-                self._uncleanable[where] = log
+    def _mark_uncleanable(self, partition: tuple[str, int], error: FormatError) -> None:
+        name = f"{partition[0]}-{partition[1]}"
+        self._report(f"{name} is damaged and no longer compacted: {error}")
+        for topic, number, log in self._logs():
+            if (topic, number) == partition:
+                self._uncleanable[partition] = log
 
-    def _save_checkpoint(self, points: dict[PartitionKey, int]) -> None:
+    def _save_checkpoint(self, points: dict[tuple[str, int], int]) -> None:
         try:
             self._folder.save_cleaner_points(points)
         except DiskError as error:
-            self._report(f"saving up to where logs are compacted failed: {error}")
+            self._report(f"saving the cleaner checkpoint failed: {error}")

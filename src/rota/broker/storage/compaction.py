@@ -2,21 +2,20 @@
 
 The part of a log that was not compacted before is dirty. A first pass finds the last offset of
 each key in it. A second pass rewrites all segments up to its end without the superseded records,
-small segments together as one. The active segment is never touched, nor is what the topic's
+small segments together as one. It leaves out the active segment, and records that the topic's
 configuration or an open transaction still protects. Compaction runs in steps; between two steps
 the log can be appended to and read. :mod:`rota.broker.storage.swap` puts the new files in place.
 
-Of each key the last record is kept. If it is a tombstone (a record without a value), it goes after
-``delete.retention.ms``. Offsets, timestamps and the codec stay as they were. What else is kept:
+The last record of a key is kept; a tombstone (a record without a value) is removed after
+``delete.retention.ms``. Offsets, timestamps and the codec stay as they were. Also kept are:
 
-- of each producer the last batch, even without records: it has the epoch, and the sequence that
-  comes before the next one;
+- the last batch of each producer, even without records: it has the epoch and the last sequence;
 - the last batch of the cleaned part, for its offset;
-- a transaction's marker, until nothing is left of the transaction, and then as long as tombstones.
-  The records of an aborted transaction go at once, so a compacted segment needs no transaction
-  index.
+- a transaction's marker, until no record of the transaction is left, and then as long as
+  tombstones. The records of an aborted transaction are removed at once, so a compacted segment
+  needs no transaction index.
 
-Compaction writes the time from which on tombstones or the marker may go into the batch itself
+Compaction stores the time after which tombstones or the marker may be removed in the batch itself
 ("delete horizon", KIP-534).
 """
 
@@ -30,12 +29,14 @@ from hashlib import blake2b
 from heapq import heapify, heappop
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from rota.broker.storage import log_segment, producer_state, swap
 from rota.broker.storage.file_records import (
     CorruptBatchError,
     DecodeBudget,
     StoredBatch,
-    read_batch_header,
+    read_header_at,
 )
 from rota.broker.storage.index import AbortedTransaction, IndexBuilder
 from rota.broker.storage.log import Log
@@ -56,11 +57,11 @@ from rota.engine.formats.record_batch_columns import RecordColumns, decode_batch
 from rota.engine.model.config import MAX_INT, MAX_LONG
 from rota.errors import DiskError, FormatError, Refused
 
-#: So many keys are known at a time, in some 80 MB; what is behind them waits for the next pass.
+#: Keys in the offset map, some 80 MB; the rest of the log is compacted by the next run.
 MAX_KEYS = 500_000
 
-#: Gives way after each slice; in the end the offset up to which the log is compacted now, or None:
-#: segments were deleted meanwhile, and it should be begun anew.
+#: Yields after each step; returns the offset up to which the log is compacted, or None if segments
+#: were deleted meanwhile: then start again.
 CompactionSteps: TypeAlias = Generator[None, None, int | None]
 
 
@@ -68,39 +69,36 @@ CompactionSteps: TypeAlias = Generator[None, None, int | None]
 class LogToClean:
     """The part of a log that can be cleaned."""
 
-    #: The first offset that is dirty.
     first_dirty_offset: int
-    #: The first that may not be compacted yet, where a segment begins.
+    #: The base offset of the first segment that may not be compacted yet.
     first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
-    #: Something is dirty for longer than ``max.compaction.lag.ms``.
+    #: A record is dirty for longer than ``max.compaction.lag.ms``.
     overdue: bool
 
     @property
     def cleanable_ratio(self) -> float:
-        """How much of what may be compacted is dirty."""
+        """The dirty part of the bytes that may be compacted."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
-    def needs_cleaning(self, least: float) -> bool:
+    def needs_cleaning(self, min_ratio: float) -> bool:
         """Whether the log should be compacted now, given ``min.cleanable.dirty.ratio``."""
-        return self.dirty_bytes > 0 and (self.overdue or self.cleanable_ratio > least)
+        return self.dirty_bytes > 0 and (self.overdue or self.cleanable_ratio > min_ratio)
 
 
-def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
+def inspect_log(log: Log, checkpoint: int | None, now: int) -> LogToClean:
     """Finds the part of a log that can be cleaned.
 
-    :param point: the offset up to which the log was compacted, according to the checkpoint
+    :param checkpoint: the offset up to which the log was compacted before
     :raises FormatError: the log is damaged
     """
-    first = (
-        log.log_start_offset
-        if point is None or not log.log_start_offset <= point <= log.log_end_offset
-        else point
-    )
+    first = log.log_start_offset
+    if checkpoint is not None and first <= checkpoint <= log.log_end_offset:
+        first = checkpoint
     bases = [each.base_offset for each in log.segments]
-    closed = log.segments[:-1]
-    dirty = closed[max(bisect_right(bases, first) - 1, 0) :]
+    inactive = log.segments[:-1]
+    dirty = inactive[max(bisect_right(bases, first) - 1, 0) :]
     allowed = min(log.last_stable_offset, bases[-1])
     lag = log.config.min_compaction_lag
     try:
@@ -116,19 +114,19 @@ def inspect_log(log: Log, point: int | None, now: int) -> LogToClean:
     return LogToClean(
         first_dirty_offset=first,
         first_uncleanable_offset=limit,
-        clean_bytes=sum(each.size for each in closed if each.base_offset < first),
+        clean_bytes=sum(each.size for each in inactive if each.base_offset < first),
         dirty_bytes=sum(each.size for each in dirty if each.base_offset < limit),
         overdue=overdue,
     )
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    head = read_batch_header(segment.disk, segment.log_path, 0)
-    return -1 if head is None else head.max_timestamp
+    header = read_header_at(segment.disk, segment.log_path, 0)
+    return -1 if header is None else header.max_timestamp
 
 
 def compact_log(
-    log: Log, dirt: LogToClean, now: int, *, most_keys: int = MAX_KEYS
+    log: Log, to_clean: LogToClean, now: int, *, max_keys: int = MAX_KEYS
 ) -> CompactionSteps:
     """Compacts a log in steps.
 
@@ -137,11 +135,11 @@ def compact_log(
     :raises FormatError: the log is damaged; nothing after that is touched
     :raises DiskError: the operating system refused; the log is as it was, or is ``failed``
     """
-    work = _run_passes(log, dirt, now, most_keys)
+    steps = _run_passes(log, to_clean, now, max_keys)
     try:
         while True:
             try:
-                next(work)
+                next(steps)
             except StopIteration as done:
                 return int(done.value)
             first = log.segments[0]
@@ -151,107 +149,101 @@ def compact_log(
     except CorruptBatchError as damage:
         raise FormatError(str(damage)) from None
     finally:
-        work.close()
+        steps.close()
 
 
-def _run_passes(log: Log, dirt: LogToClean, now: int, most_keys: int) -> Generator[None, None, int]:
-    aborted = _list_aborted(log)
-    newest = OffsetMap()
-    yield from _build_offset_map(log, dirt, CleanedTransactions(aborted), newest, most_keys)
-    end = newest.latest_offset + 1
-    if end <= dirt.first_dirty_offset:
-        return dirt.first_dirty_offset
-    sieve = RecordFilter(
-        newest,
+def _run_passes(
+    log: Log, to_clean: LogToClean, now: int, max_keys: int
+) -> Generator[None, None, int]:
+    aborted = [
+        each
+        for row in range(len(log.segments))
+        for each in producer_state.aborted_transactions(log.segments, row)
+    ]
+    offset_map = OffsetMap()
+    transactions = CleanedTransactions(aborted)
+    yield from _build_offset_map(log, to_clean, transactions, offset_map, max_keys)
+    end = offset_map.latest_offset + 1
+    if end <= to_clean.first_dirty_offset:
+        return to_clean.first_dirty_offset
+    record_filter = RecordFilter(
+        offset_map,
         CleanedTransactions(aborted),
-        limit=dirt.first_uncleanable_offset,
+        limit=to_clean.first_uncleanable_offset,
         now=now,
         delete_retention=log.config.delete_retention,
     )
-    wanted = [each for each in log.segments[:-1] if each.base_offset < end]
-    for group in _group_segments(log, wanted):
-        yield from _clean_segments(log, group, sieve)
+    segments = [each for each in log.segments[:-1] if each.base_offset < end]
+    for group in _group_segments(log, segments):
+        yield from _clean_segments(log, group, record_filter)
     return end
 
 
-def _list_aborted(log: Log) -> list[AbortedTransaction]:
-    rows = range(len(log.segments))
-    return [each for row in rows for each in producer_state.aborted_transactions(log.segments, row)]
-
-
 def _build_offset_map(
-    log: Log, dirt: LogToClean, transactions: CleanedTransactions, newest: OffsetMap, most_keys: int
+    log: Log,
+    to_clean: LogToClean,
+    transactions: CleanedTransactions,
+    offset_map: OffsetMap,
+    max_keys: int,
 ) -> Generator[None]:
-    """Reads the dirty part, or as much of it as ``most_keys`` allows, into the offset map."""
+    """Reads the dirty part, or as much of it as ``max_keys`` allows, into the offset map."""
     bases = [each.base_offset for each in log.segments]
-    begin = max(bisect_right(bases, dirt.first_dirty_offset) - 1, 0)
-    for segment in log.segments[begin:-1]:
-        if segment.base_offset >= dirt.first_uncleanable_offset:
+    first_dirty = to_clean.first_dirty_offset
+    for segment in log.segments[max(bisect_right(bases, first_dirty) - 1, 0) : -1]:
+        if segment.base_offset >= to_clean.first_uncleanable_offset:
             return
-        for portion in read_batch_groups(segment):
-            for number, head, first, behind in portion:
-                if head.control:
-                    transactions.on_control_batch_read(head, portion.marker[number])
-                elif (
-                    not transactions.on_batch_read(head)
-                    and head.last_offset >= dirt.first_dirty_offset
-                ):
-                    found = _last_offsets_of_keys(portion, first, behind, dirt.first_dirty_offset)
-                    if newest.offsets and len(newest.offsets) + len(found) > most_keys:
+        for group in read_batch_groups(segment):
+            for number, header, first, end in group:
+                if header.control:
+                    transactions.on_control_batch_read(header, group.marker[number])
+                elif not transactions.on_batch_read(header) and header.last_offset >= first_dirty:
+                    found = _last_offsets_of_keys(group, first, end, first_dirty)
+                    if offset_map.offsets and len(offset_map.offsets) + len(found) > max_keys:
                         return
-                    newest.offsets.update(found)
-                newest.latest_offset = max(newest.latest_offset, head.last_offset)
+                    offset_map.offsets.update(found)
+                offset_map.latest_offset = max(offset_map.latest_offset, header.last_offset)
             yield
-        newest.latest_offset = (
-            segment.end_offset - 1
-        )  # offsets that are missing at its end count too
+        offset_map.latest_offset = segment.end_offset - 1  # with offsets missing at its end
 
 
 def _last_offsets_of_keys(
-    portion: BatchGroup, first: int, behind: int, least: int
+    group: BatchGroup, first: int, end: int, min_offset: int
 ) -> dict[bytes, int]:
-    """The keys of a batch, with the last offset of each."""
-    data = portion.data
+    """Returns the keys of a batch, with the last offset of each."""
+    data = group.data
     rows = zip(
-        portion.offset[first:behind],
-        portion.key_start[first:behind],
-        portion.key_size[first:behind],
-        strict=True,
+        group.offset[first:end], group.key_start[first:end], group.key_size[first:end], strict=True
     )
     return {
         digest_key(data[start : start + size]): offset
         for offset, start, size in rows
-        if size >= 0 and offset >= least
+        if size >= 0 and offset >= min_offset
     }
 
 
 def _group_segments(log: Log, segments: Sequence[LogSegment]) -> list[list[LogSegment]]:
-    """Neighbours that are no larger together than a segment may be."""
+    """Groups adjacent segments that together are no larger than a segment may be."""
     groups: list[list[LogSegment]] = []
-    size = index = times = 0
+    index_bytes = log.config.segment_index_bytes
+    limits = np.array([log.config.segment_bytes, index_bytes, index_bytes])
+    total = np.zeros(3, dtype=np.int64)
     for segment in segments:
-        of_index, of_times = _index_sizes(log, segment)
-        size, index, times = size + segment.size, index + of_index, times + of_times
-        fits = (
-            bool(groups)
-            and size <= log.config.segment_bytes
-            and max(index, times) <= log.config.segment_index_bytes
+        paths = [
+            segment_path(log.folder, segment.base_offset, kind)
+            for kind in ("log", "index", "timeindex")
+        ]
+        sizes = np.array([log.disk.size(path) or 0 for path in paths])
+        total = total + sizes
+        if (
+            groups
+            and (total <= limits).all()
             and segment.end_offset - 1 - groups[-1][0].base_offset <= MAX_INT
-        )
-        if fits:
+        ):
             groups[-1].append(segment)
         else:
             groups.append([segment])
-            size, index, times = segment.size, of_index, of_times
+            total = sizes
     return groups
-
-
-def _index_sizes(log: Log, segment: LogSegment) -> tuple[int, int]:
-    of_index, of_times = (
-        log.disk.size(segment_path(log.folder, segment.base_offset, kind)) or 0
-        for kind in ("index", "timeindex")
-    )
-    return of_index, of_times
 
 
 class _CleanedSegment:
@@ -265,48 +257,48 @@ class _CleanedSegment:
         }
         self._indexer = IndexBuilder(base, log.config.index_interval)
         self._unwritten: dict[str, bytearray] = {kind: bytearray() for kind in self._files}
-        for name in self._files.values():
-            self._disk.append(name, b"")
+        for path in self._files.values():
+            self._disk.append(path, b"")
 
-    def add_batch(self, kept: RetainedBatch) -> None:
-        """A batch."""
-        size = len(kept.data)
-        of_offset, of_time = self._indexer.add_batch(
-            self.size, size, kept.last_offset, kept.max_timestamp
+    def add_batch(self, batch: RetainedBatch) -> None:
+        size = len(batch.data)
+        offset_entry, time_entry = self._indexer.add_batch(
+            self.size, size, batch.last_offset, batch.max_timestamp
         )
-        self._unwritten["log"] += kept.data
-        self._unwritten["index"] += of_offset
-        self._unwritten["timeindex"] += of_time
+        self._unwritten["log"] += batch.data
+        self._unwritten["index"] += offset_entry
+        self._unwritten["timeindex"] += time_entry
         self.size += size
 
     def write(self) -> None:
-        """Writes what has come."""
-        for kind, waiting in self._unwritten.items():
-            if waiting:
-                self._disk.append(self._files[kind], waiting)
+        for kind, data in self._unwritten.items():
+            if data:
+                self._disk.append(self._files[kind], data)
                 self._unwritten[kind] = bytearray()
 
     def close(self) -> Generator[None]:
-        """All of it outlives a loss of power."""
+        """Writes the rest and syncs the files, one in each step."""
         self._unwritten["timeindex"] += self._indexer.last_time_entry()
         self.write()
-        for name in self._files.values():
+        for path in self._files.values():
             yield
-            self._disk.sync(name)
+            self._disk.sync(path)
         yield
 
 
-def _clean_segments(log: Log, group: Sequence[LogSegment], sieve: RecordFilter) -> Generator[None]:
-    """Writes some segments anew as one."""
-    bases = [each.base_offset for each in group]
+def _clean_segments(
+    log: Log, segments: Sequence[LogSegment], record_filter: RecordFilter
+) -> Generator[None]:
+    """Rewrites adjacent segments as one."""
+    bases = [each.base_offset for each in segments]
     swap.remove_cleaned_files(log.disk, log.folder, bases[0])
     try:
         cleaned = _CleanedSegment(log, bases[0])
-        sieve.set_producers(log.producers)
-        for segment in group:
-            for portion in read_batch_groups(segment):
-                for kept in sieve.filter_batches(portion):
-                    cleaned.add_batch(kept)
+        record_filter.set_producers(log.producers)
+        for segment in segments:
+            for group in read_batch_groups(segment):
+                for batch in record_filter.filter_batches(group):
+                    cleaned.add_batch(batch)
                 cleaned.write()
                 yield
         yield from cleaned.close()
@@ -323,18 +315,16 @@ def _swap_in(log: Log, bases: list[int]) -> None:
         swap.swap_segments(log.disk, log.folder, bases)
     except DiskError as error:
         if swap.is_swap_begun(log.disk, log.folder, bases[0]):
-            log.mark_failed(f"compaction was stopped in the middle: {error}")
+            log.mark_failed(f"compaction failed while it replaced segments: {error}")
         raise
 
 
-#: From so many bytes on a key is known by a digest of as many.
+#: The offset map has a digest of this size in place of longer keys.
 KEY_DIGEST_SIZE = 16
-
 NO_OFFSET = -1
 
 
 def digest_key(key: bytes) -> bytes:
-    """The key of a record in the offset map: long keys are replaced by a digest."""
     return key if len(key) < KEY_DIGEST_SIZE else blake2b(key, digest_size=KEY_DIGEST_SIZE).digest()
 
 
@@ -343,7 +333,7 @@ class OffsetMap:
     """The last offset of each key in the part of the log that was read."""
 
     offsets: dict[bytes, int] = field(default_factory=dict)
-    #: The last offset that was looked at.
+    #: The last offset that was read.
     latest_offset: int = NO_OFFSET
 
 
@@ -353,13 +343,13 @@ class CleanedTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._upcoming_aborted = [(each.first_offset, each.producer_id) for each in aborted]
         heapify(self._upcoming_aborted)
-        #: The producers of those that have begun; was a batch of them seen?
+        #: Producers of aborted transactions that have begun, and whether a batch was read.
         self._aborted: dict[int, bool] = {}
-        #: Producers of which a batch was seen that will be, or is, committed.
+        #: Producers of which a batch was read that is not aborted.
         self._committed: set[int] = set()
 
     def on_batch_read(self, head: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction, and can go."""
+        """Returns whether a data batch belongs to an aborted transaction, so can be removed."""
         self._advance_to(head.last_offset)
         if not head.transactional:
             return False
@@ -371,7 +361,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch_read(self, head: BatchHeader, kind: int) -> bool:
-        """Whether a marker can go, because nothing was left of its transaction.
+        """Returns whether a marker can be removed, because no record of its transaction is left.
 
         :param kind: the marker's type; -1 if the batch is empty
         """
@@ -383,7 +373,7 @@ class CleanedTransactions:
             left = producer in self._committed
             self._committed.discard(producer)
             return not left
-        return head.count == 0
+        return head.record_count == 0
 
     def _advance_to(self, offset: int) -> None:
         while self._upcoming_aborted and self._upcoming_aborted[0][0] <= offset:
@@ -392,140 +382,130 @@ class CleanedTransactions:
 
 
 class RetainedBatch(NamedTuple):
-    """What is left of a batch."""
+    """A batch of the compacted segment."""
 
     data: Bytes
     last_offset: int
-    #: Its newest timestamp.
     max_timestamp: int
 
 
 class RecordFilter:
-    """Decides what is kept of each batch, in the order of the log."""
+    """Decides which records of each batch are kept, in the order of the log."""
 
     def __init__(
         self,
-        newest: OffsetMap,
+        offset_map: OffsetMap,
         transactions: CleanedTransactions,
         *,
         limit: int,
         now: int,
         delete_retention: int,
     ) -> None:
-        """:param limit: the offset behind the last batch that will be looked at
+        """:param limit: the offset after the last batch to filter
         :param delete_retention: ``delete.retention.ms``
         """
-        self._offset_map = newest
+        self._offset_map = offset_map
         self._transactions = transactions
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
-        #: Of each producer the last offset of its data, and its epoch.
+        #: The last data offset and the epoch by producer id.
         self._last_of_producer: Mapping[int, tuple[int | None, int]] = {}
 
     def set_producers(self, producers: ProducerStateManager) -> None:
-        """Sets the last batch and the epoch of each producer, as of now."""
         self._last_of_producer = {
             key: (each.batches[-1].last_offset if each.batches else None, each.epoch)
             for key, each in producers
         }
 
-    def filter_batches(self, portion: BatchGroup) -> Iterator[RetainedBatch]:
-        """Yields what is kept of some batches; a batch that goes completely yields nothing."""
-        for number, head, first, behind in portion:
-            data = portion.batches[number].data
-            if head.control:
-                kept = self._retain_marker(portion, number, data)
-            elif self._transactions.on_batch_read(head):
-                kept = self._retain_empty_batch(head)
+    def filter_batches(self, group: BatchGroup) -> Iterator[RetainedBatch]:
+        """Yields the kept batches with their kept records."""
+        for number, header, first, end in group:
+            data = group.batches[number].data
+            if header.control:
+                kept = self._retain_marker(group, number, data)
+            elif not self._transactions.on_batch_read(header) and (
+                rows := self._retained_rows(group, header, first, end)
+            ):
+                kept = self._retain_records(group, header, rows, data)
             else:
-                rows = self._retained_rows(portion, head, first, behind)
-                kept = (
-                    self._retain_records(portion, head, rows, data)
-                    if rows
-                    else self._retain_empty_batch(head)
-                )
+                kept = self._retain_empty_batch(header)
             if kept is not None:
                 yield kept
 
     def _retained_rows(
-        self, portion: BatchGroup, head: BatchHeader, first: int, behind: int
+        self, group: BatchGroup, header: BatchHeader, first: int, end: int
     ) -> list[int]:
-        """The rows of the records that stay."""
-        upto, last_of, data = (
-            self._offset_map.latest_offset,
-            self._offset_map.offsets.get,
-            portion.data,
-        )
-        expired = head.delete_horizon is not None and head.delete_horizon <= self._now
-        if head.base_offset > upto:
-            return list(range(first, behind))
+        latest, last_offset_of = self._offset_map.latest_offset, self._offset_map.offsets.get
+        data = group.data
+        expired = header.delete_horizon is not None and header.delete_horizon <= self._now
+        if header.base_offset > latest:
+            return list(range(first, end))
         found = []
         rows = zip(
-            range(first, behind),
-            portion.offset[first:behind],
-            portion.key_start[first:behind],
-            portion.key_size[first:behind],
-            portion.value_size[first:behind],
+            range(first, end),
+            group.offset[first:end],
+            group.key_start[first:end],
+            group.key_size[first:end],
+            group.value_size[first:end],
             strict=True,
         )
         for row, offset, start, size, value_size in rows:
-            if offset <= upto:
+            if offset <= latest:
                 if size < 0 or (expired and value_size < 0):
                     continue
                 key = data[start : start + size]
-                if offset < last_of(key if size < KEY_DIGEST_SIZE else digest_key(key), NO_OFFSET):
+                if size >= KEY_DIGEST_SIZE:
+                    key = digest_key(key)
+                if offset < last_offset_of(key, NO_OFFSET):
                     continue
             found.append(row)
         return found
 
     def _retain_records(
-        self, portion: BatchGroup, head: BatchHeader, rows: list[int], data: Bytes
+        self, group: BatchGroup, header: BatchHeader, rows: list[int], data: Bytes
     ) -> RetainedBatch:
-        horizon = head.delete_horizon
-        if horizon is None and any(portion.value_size[row] < 0 for row in rows):
-            kept = _select_records(portion, rows)
-            return _encode_batch(head, kept, self._now + self._delete_retention)
-        if len(rows) == head.count:
-            return RetainedBatch(data, head.last_offset, head.max_timestamp)
-        newest = int(portion.columns.timestamp[rows].max())
-        body = _copy_records(portion, rows)
-        anew = reencode_batch(head, body, count=len(rows), newest=newest)
-        return RetainedBatch(
-            anew, head.last_offset, head.max_timestamp if head.append_time else newest
-        )
+        if header.delete_horizon is None and any(group.value_size[row] < 0 for row in rows):
+            records = _select_records(group, rows)
+            return _encode_batch(header, records, self._now + self._delete_retention)
+        if len(rows) == header.record_count:
+            return RetainedBatch(data, header.last_offset, header.max_timestamp)
+        timestamp = header.max_timestamp
+        if not header.append_time:
+            timestamp = int(group.columns.timestamp[rows].max())
+        body = _copy_records(group, rows)
+        data = reencode_batch(header, body, record_count=len(rows), max_timestamp=timestamp)
+        return RetainedBatch(data, header.last_offset, timestamp)
 
-    def _retain_marker(self, portion: BatchGroup, number: int, data: Bytes) -> RetainedBatch | None:
-        head = portion.headers[number]
-        useless = self._transactions.on_control_batch_read(head, portion.marker[number])
-        horizon = head.delete_horizon
-        if not head.count or (useless and horizon is not None and horizon <= self._now):
-            return self._retain_empty_batch(head)
-        if useless and horizon is None:
-            rows = list(range(portion.first_row[number], portion.first_row[number + 1]))
-            return _encode_batch(
-                head, _select_records(portion, rows), self._now + self._delete_retention
-            )
-        return RetainedBatch(data, head.last_offset, head.max_timestamp)
+    def _retain_marker(self, group: BatchGroup, number: int, data: Bytes) -> RetainedBatch | None:
+        header = group.headers[number]
+        removable = self._transactions.on_control_batch_read(header, group.marker[number])
+        horizon = header.delete_horizon
+        if not header.record_count or (removable and horizon is not None and horizon <= self._now):
+            return self._retain_empty_batch(header)
+        if removable and horizon is None:
+            rows = list(range(group.first_row[number], group.first_row[number + 1]))
+            records = _select_records(group, rows)
+            return _encode_batch(header, records, self._now + self._delete_retention)
+        return RetainedBatch(data, header.last_offset, header.max_timestamp)
 
-    def _retain_empty_batch(self, head: BatchHeader) -> RetainedBatch | None:
-        """A batch of which no record stays."""
-        if head.last_offset + 1 == self._limit or self._is_last_of_producer(head):
-            return _encode_batch(head, [], None)
+    def _retain_empty_batch(self, header: BatchHeader) -> RetainedBatch | None:
+        if header.last_offset + 1 == self._limit or self._is_last_of_producer(header):
+            return _encode_batch(header, [], None)
         return None
 
-    def _is_last_of_producer(self, head: BatchHeader) -> bool:
-        if head.producer_id not in self._last_of_producer:
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.producer_id not in self._last_of_producer:
             return False
-        offset, epoch = self._last_of_producer[head.producer_id]
+        offset, epoch = self._last_of_producer[header.producer_id]
         if offset is None:
-            return head.control and head.producer_epoch == epoch
-        return head.last_offset == offset
+            return header.control and header.producer_epoch == epoch
+        return header.last_offset == offset
 
 
-def _copy_records(portion: BatchGroup, rows: list[int]) -> bytes:
-    """Some records of a batch, encoded as they were: neighbours are copied together."""
-    columns, data = portion.columns, portion.data
+def _copy_records(group: BatchGroup, rows: list[int]) -> bytes:
+    """Returns some records of a batch as they were encoded; adjacent ones are copied together."""
+    columns, data = group.columns, group.data
     starts, ends = columns.start[rows].tolist(), columns.end[rows].tolist()
     pieces: list[bytes] = []
     run = 0
@@ -537,44 +517,40 @@ def _copy_records(portion: BatchGroup, rows: list[int]) -> bytes:
     return b"".join(pieces)
 
 
-def _select_records(portion: BatchGroup, rows: list[int]) -> list[BatchRecord]:
-    """Some records of a batch as values."""
-    first, wanted = rows[0], set(rows)
-    every = iterate_records(portion.columns, first, rows[-1] + 1)
-    return [record for row, record in enumerate(every, start=first) if row in wanted]
+def _select_records(group: BatchGroup, rows: list[int]) -> list[BatchRecord]:
+    first, selected = rows[0], set(rows)
+    records = iterate_records(group.columns, first, rows[-1] + 1)
+    return [record for row, record in enumerate(records, start=first) if row in selected]
 
 
-def _encode_batch(head: BatchHeader, kept: list[BatchRecord], horizon: int | None) -> RetainedBatch:
+def _encode_batch(
+    header: BatchHeader, records: list[BatchRecord], horizon: int | None
+) -> RetainedBatch:
     data = encode_batch(
-        kept,
-        base_offset=head.base_offset,
-        last_offset=head.last_offset,
-        codec=CompressionType(head.codec),
-        append_time=head.max_timestamp if head.append_time else None,
-        leader_epoch=head.leader_epoch,
-        producer_id=head.producer_id,
-        producer_epoch=head.producer_epoch,
-        base_sequence=head.base_sequence,
-        transactional=head.transactional,
-        control=head.control,
+        records,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        codec=CompressionType(header.codec),
+        append_time=header.max_timestamp if header.append_time else None,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.transactional,
+        control=header.control,
         delete_horizon=horizon,
-        newest=None if kept else head.max_timestamp,
+        max_timestamp=None if records else header.max_timestamp,
     )
-    newest = max((each.timestamp for each in kept), default=head.max_timestamp)
-    return RetainedBatch(data, head.last_offset, head.max_timestamp if head.append_time else newest)
+    timestamp = header.max_timestamp
+    if not header.append_time:
+        timestamp = max((each.timestamp for each in records), default=timestamp)
+    return RetainedBatch(data, header.last_offset, timestamp)
 
 
-#: Bytes that are read together, unless a batch has more.
-GROUP_BYTES = 1 << 17
-
-#: Batches, likewise.
-GROUP_BATCHES = 64
-
-#: Bytes that they may have together, decompressed; if they have more, each is read alone.
-GROUP_DECOMPRESSED_BYTES = 1 << 23
-
-#: Records, likewise.
-GROUP_RECORDS = 1 << 16
+#: Limits of a group of batches that are decoded together: bytes and batches (a larger batch is a
+#: group by itself), then decompressed bytes and records (beyond these, each is decoded alone).
+GROUP_BYTES, GROUP_BATCHES = 1 << 17, 64
+GROUP_DECOMPRESSED_BYTES, GROUP_RECORDS = 1 << 23, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,19 +560,19 @@ class BatchGroup:
     batches: Sequence[StoredBatch]
     headers: Sequence[BatchHeader]
     columns: RecordColumns
-    #: All starts and ends are positions in it.
+    #: The bytes in which all starts and ends are positions.
     data: bytes
-    #: Of each batch the row of its first record; then the number of all records.
+    #: The row of each batch's first record; then the number of all records.
     first_row: Sequence[int]
     offset: Sequence[int]
     key_start: Sequence[int]
     key_size: Sequence[int]
     value_size: Sequence[int]
-    #: Of each batch.
+    #: The marker's type by batch, or -1.
     marker: Sequence[int]
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, int, int]]:
-        """Each batch: its number, its head, its first row and the row behind its last."""
+        """Yields each batch: its number, its header, its first row and the row after its last."""
         return zip(
             range(len(self.headers)), self.headers, self.first_row, self.first_row[1:], strict=False
         )
@@ -621,12 +597,10 @@ def read_batch_groups(segment: LogSegment) -> Iterator[BatchGroup]:
 
 
 def _decode_batches(segment: LogSegment, batches: list[StoredBatch]) -> Iterator[BatchGroup]:
-    """Together if they are as small as they look, else one by one."""
+    """Decodes the batches together if they are small, else one by one; a scan has checked them."""
     if len(batches) > 1 and sum(each.header.record_count for each in batches) <= GROUP_RECORDS:
         joined = b"".join([each.data for each in batches])
-        columns = decode_batches(
-            joined, check=False, most_in_all=GROUP_DECOMPRESSED_BYTES
-        )  # whoever scans has checked it
+        columns = decode_batches(joined, check=False, max_bytes=GROUP_DECOMPRESSED_BYTES)
         if not any(each.kind is BatchProblemKind.SIZE for each in columns.problems):
             yield _make_batch_group(segment, batches, columns)
             return
@@ -649,7 +623,7 @@ def _make_batch_group(
     counts = columns.batches.count.cumsum().tolist()
     return BatchGroup(
         batches=batches,
-        headers=[each.header.as_header for each in batches],
+        headers=[each.header for each in batches],
         columns=columns,
         data=columns.buffer.data,
         first_row=[0, *counts],

@@ -1,4 +1,4 @@
-"""Record batches in a file: each is checked before a caller sees it. And a budget for decoding.
+"""Record batches in a file, each checked before a caller gets it, and a budget for decoding.
 
 The checksum of a batch covers all but its first 21 bytes. The length and the magic cannot be wrong
 without the checksum being wrong too. The base offset is right if it follows the batch before; where
@@ -6,8 +6,8 @@ compaction has left a gap, the batch must end before the next one begins. The le
 the one that the partition had at that offset.
 
 A few bytes can decompress to very many, or hold millions of records, while all other requests wait.
-So code that decodes records has a :class:`DecodeBudget`. It grows with the size of what was sent,
-and is far more than honest records need.
+So code that decodes records has a :class:`DecodeBudget`. It grows with the size of the request, and
+is far more than honest records need.
 """
 
 from __future__ import annotations
@@ -36,15 +36,11 @@ from rota.engine.formats.record_batch import (
 from rota.engine.formats.record_batch_columns import RecordColumns, decode_batches
 from rota.errors import Code, Refused
 
-#: So much of a file is in memory at a time, unless a batch is larger.
+#: Bytes of a file that are in memory at a time, unless a batch is larger.
 SCAN_WINDOW_BYTES = 1 << 22
 
-#: Bytes of a base offset.
 BASE_OFFSET_SIZE = 8
-
-TIMESTAMP_FORMAT = struct.Struct(">q")
-
-MAX_TIMESTAMP_AT = 35
+MAX_TIMESTAMP_FIELD, MAX_TIMESTAMP_OFFSET = struct.Struct(">q"), 35
 
 
 class CorruptBatchError(Exception):
@@ -56,199 +52,162 @@ class CorruptBatchError(Exception):
         self.position = position
 
 
-class RawBatchHeader(NamedTuple):
-    """A batch's header as a plain tuple, which is cheap to make."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    checksum: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        """All bytes of the batch."""
-        return LOG_OVERHEAD + self.length
-
-    @property
-    def last_offset(self) -> int:
-        """The last offset that is the batch's."""
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def as_header(self) -> BatchHeader:
-        """The same as a :class:`Header`, with all its properties."""
-        return BatchHeader(**dict(zip(BatchHeader.__dataclass_fields__, self, strict=True)))
-
-
 class StoredBatch(NamedTuple):
     """A valid batch in a file."""
 
     position: int
-    header: RawBatchHeader
+    header: BatchHeader
     data: memoryview
 
 
 class BatchFile:
-    """A file of batches, and what must hold for them."""
+    """A file of batches, and the conditions that they must meet."""
 
     __slots__ = ("crc", "disk", "epochs", "has_gaps", "max_offset", "next_offset", "path", "size")
 
     def __init__(
         self, disk: Disk, path: str, size: int, epochs: LeaderEpochs | None, after: int | None
     ) -> None:
-        """:param epochs: None: not known
-        :param after: the offset of what follows the file; None: not known
+        """:param epochs: the partition's leader epochs; None if unknown
+        :param after: the first offset of the next segment; None if unknown
         """
         self.disk = disk
         self.path = path
         self.size = size
         self.epochs = epochs
         self.next_offset = after
-        #: A gap was seen: the file has been compacted.
+        #: A gap was seen, so the file was compacted.
         self.has_gaps = False
-        #: The highest offset.
         self.max_offset = (1 << 63) - 1
         self.crc: Callable[..., int] = load_crc32c()
 
     def check_batch(
-        self, view: memoryview, at: int, origin: int, floor: int | None
-    ) -> RawBatchHeader | None:
-        """Returns the header of the batch at a position of a window; None if it is cut there.
+        self, view: memoryview, at: int, origin: int, min_offset: int | None
+    ) -> BatchHeader | None:
+        """Returns the header of the batch at a position of a window; None if the window cuts it.
 
         :param origin: where the window begins in the file
-        :param floor: the offset after the batch before; None if this one is known to be in place
-        :raises CorruptBatchError: no valid batch is there
+        :param min_offset: the offset after the batch before; None if an index confirms this batch
+        :raises CorruptBatchError: no valid batch begins there
         """
         if len(view) - at < HEADER.size:
-            if self.size - origin - at < HEADER.size:
-                raise CorruptBatchError(
-                    self.path, origin + at, f"a batch is cut, {self.size - origin - at} bytes left"
-                )
+            left = self.size - origin - at
+            if left < HEADER.size:
+                text = f"a batch is cut, {left} bytes left"
+                raise CorruptBatchError(self.path, origin + at, text)
             return None
-        head = RawBatchHeader._make(HEADER.unpack_from(view, at))
-        end = at + LOG_OVERHEAD + head.length
-        if head.magic != MAGIC or head.length < SHORTEST_BATCH_LENGTH or origin + end > self.size:
-            raise CorruptBatchError(
-                self.path, origin + at, self._describe_bad_header(head, origin + at)
-            )
+        header = BatchHeader._make(HEADER.unpack_from(view, at))
+        end = at + LOG_OVERHEAD + header.length
+        length = header.length
+        if header.magic != MAGIC or length < SHORTEST_BATCH_LENGTH or origin + end > self.size:
+            text = self._describe_bad_header(header, origin + at)
+            raise CorruptBatchError(self.path, origin + at, text)
         if end > len(view):
             return None
-        made = self.crc(view[at + ATTRIBUTES_OFFSET : end])
-        if made != head.checksum:
-            raise CorruptBatchError(self.path, origin + at, _describe_mismatch(head, made))
-        self.check_offsets(head, origin + at, floor)
-        return head
+        computed = self.crc(view[at + ATTRIBUTES_OFFSET : end])
+        if computed != header.checksum:
+            raise CorruptBatchError(self.path, origin + at, _describe_mismatch(header, computed))
+        self.check_offsets(header, origin + at, min_offset)
+        return header
 
-    def check_offsets(self, head: RawBatchHeader, position: int, floor: int | None) -> None:
+    def check_offsets(self, header: BatchHeader, position: int, min_offset: int | None) -> None:
         """Checks that offsets rise and that the leader epoch is right; no checksum covers either.
 
-        :raises CorruptBatchError: one of them is wrong
+        :raises CorruptBatchError: one is wrong
         """
-        base = head.base_offset
-        if base != floor and floor is not None:
-            if base < floor:
-                raise CorruptBatchError(self.path, position, f"offset {base} after {floor - 1}")
-            after = self._base_offset_at(position + head.size)
-            if after is None and not self.has_gaps:
-                # nothing follows, and nobody compacts what is written to
-                raise CorruptBatchError(self.path, position, f"offset {base} after {floor - 1}")
-            if after is not None and head.last_offset >= after:
-                span = f"offsets {base} to {head.last_offset}"
+        base = header.base_offset
+        if base != min_offset and min_offset is not None:
+            after = self._base_offset_at(position + header.size)
+            # if no batch follows, the segment is active, and was never compacted
+            if base < min_offset or (after is None and not self.has_gaps):
+                text = f"offset {base} after {min_offset - 1}"
+                raise CorruptBatchError(self.path, position, text)
+            if after is not None and header.last_offset >= after:
+                span = f"offsets {base} to {header.last_offset}"
                 raise CorruptBatchError(self.path, position, f"{span}, and {after} comes next")
             self.has_gaps = True
-        if head.last_offset_delta < 0 or base < 0 or head.last_offset > self.max_offset:
-            raise CorruptBatchError(self.path, position, f"offsets {base} to {head.last_offset}")
+        if header.last_offset_delta < 0 or base < 0 or header.last_offset > self.max_offset:
+            raise CorruptBatchError(self.path, position, f"offsets {base} to {header.last_offset}")
         epochs = self.epochs
-        if epochs is not None and head.leader_epoch != epochs.single_epoch:
+        if epochs is not None and header.leader_epoch != epochs.single_epoch:
             expected = epochs.epoch_at(base)
-            if head.leader_epoch != expected:
-                text = f"leader epoch {head.leader_epoch}, it was {expected}"
+            if header.leader_epoch != expected:
+                text = f"leader epoch {header.leader_epoch}, it was {expected}"
                 raise CorruptBatchError(self.path, position, text)
 
-    def check_large_batch(self, position: int, head: RawBatchHeader) -> None:
+    def check_large_batch(self, position: int, header: BatchHeader) -> None:
         """Compares the checksum of a batch that is larger than a window, piece by piece.
 
-        :raises Damage: it is wrong
+        :raises CorruptBatchError: it is wrong
         """
-        made = 0
-        at, end = position + ATTRIBUTES_OFFSET, position + head.size
+        computed = 0
+        at, end = position + ATTRIBUTES_OFFSET, position + header.size
         while at < end:
             piece = self.disk.read(self.path, at, min(SCAN_WINDOW_BYTES, end - at))
             if not piece:
                 raise CorruptBatchError(self.path, position, f"a batch is cut at byte {at}")
-            made = self.crc(piece, made)
+            computed = self.crc(piece, computed)
             at += len(piece)
-        if made != head.checksum:
-            raise CorruptBatchError(self.path, position, _describe_mismatch(head, made))
+        if computed != header.checksum:
+            raise CorruptBatchError(self.path, position, _describe_mismatch(header, computed))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """The base offset of the batch at a position, or of what follows the file."""
         if position >= self.size:
             return self.next_offset
         found = self.disk.read(self.path, position, BASE_OFFSET_SIZE)
         return int.from_bytes(found, signed=True) if len(found) == BASE_OFFSET_SIZE else None
 
-    def _describe_bad_header(self, head: RawBatchHeader, position: int) -> str:
-        if head.magic != MAGIC:
-            return describe_magic(head.magic)
-        left = self.size - position
-        if head.length < SHORTEST_BATCH_LENGTH:
-            return f"impossible length {head.length}"
-        return f"a batch of {head.size} bytes is cut, {left} left"
+    def _describe_bad_header(self, header: BatchHeader, position: int) -> str:
+        if header.magic != MAGIC:
+            return describe_magic(header.magic)
+        if header.length < SHORTEST_BATCH_LENGTH:
+            return f"impossible length {header.length}"
+        return f"a batch of {header.size} bytes is cut, {self.size - position} left"
 
 
 def scan_batches(
-    frame: BatchFile, begin: int, floor: int | None, window: int = SCAN_WINDOW_BYTES
+    file: BatchFile, begin: int, min_offset: int | None, window: int = SCAN_WINDOW_BYTES
 ) -> Iterator[StoredBatch]:
     """Yields every batch from a position on, at which a batch begins.
 
-    :param floor: the offset after the batch before; None if the first is known to be in place
+    :param min_offset: the offset after the batch before; None if an index confirms the first batch
     :raises CorruptBatchError: at the first batch that is not valid
     """
     at = begin
-    while at < frame.size:
-        view = memoryview(frame.disk.read(frame.path, at, min(window, frame.size - at)))
+    while at < file.size:
+        view = memoryview(file.disk.read(file.path, at, min(window, file.size - at)))
         inside = 0
         while inside < len(view):
-            head = frame.check_batch(view, inside, at, floor)
-            if head is None:
+            header = file.check_batch(view, inside, at, min_offset)
+            if header is None:
                 break
-            size = head.size
-            yield StoredBatch(at + inside, head, view[inside : inside + size])
-            floor = head.last_offset + 1
+            size = header.size
+            yield StoredBatch(at + inside, header, view[inside : inside + size])
+            min_offset = header.last_offset + 1
             inside += size
         if not inside:
-            large = _read_large_batch(frame, at, view, floor)
+            large = _read_large_batch(file, at, view, min_offset)
             yield large
-            floor = large.header.last_offset + 1
+            min_offset = large.header.last_offset + 1
             inside = large.header.size
         at += inside
 
 
-def scan_max_timestamp(frame: BatchFile, begin: int, window: int = 1 << 18) -> int | None:
+def scan_max_timestamp(file: BatchFile, begin: int, window: int = 1 << 18) -> int | None:
     """Returns the newest timestamp from a batch on, from headers only; None if one is wrong.
 
-    Many times faster than :func:`scan_batches`, for callers that check what they find.
+    Many times faster than :func:`scan_batches`, for callers that verify the result.
     """
-    at, found, size = begin, -1, frame.size
-    length_of, time_of = LENGTH_FIELD.unpack_from, TIMESTAMP_FORMAT.unpack_from
+    at, found, size = begin, -1, file.size
+    unpack_length, unpack_timestamp = LENGTH_FIELD.unpack_from, MAX_TIMESTAMP_FIELD.unpack_from
     while at < size:
-        view = frame.disk.read(frame.path, at, min(window, size - at))
+        view = file.disk.read(file.path, at, min(window, size - at))
         inside, last = 0, len(view) - HEADER.size
         if last < 0:
             return None
         while inside <= last:
-            (length,) = length_of(view, inside + LENGTH_OFFSET)
-            (timestamp,) = time_of(view, inside + MAX_TIMESTAMP_AT)
+            (length,) = unpack_length(view, inside + LENGTH_OFFSET)
+            (timestamp,) = unpack_timestamp(view, inside + MAX_TIMESTAMP_OFFSET)
             if length < SHORTEST_BATCH_LENGTH:
                 return None
             found = max(found, timestamp)
@@ -257,72 +216,67 @@ def scan_max_timestamp(frame: BatchFile, begin: int, window: int = 1 << 18) -> i
     return found if at == size else None
 
 
-def read_batch_header(disk: Disk, path: str, position: int) -> RawBatchHeader | None:
+def read_header_at(disk: Disk, path: str, position: int) -> BatchHeader | None:
     """Reads the header at a position, unchecked; None if the file ends before."""
     data = disk.read(path, position, HEADER.size)
-    return RawBatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER.size else None
+    return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER.size else None
 
 
-def _read_large_batch(frame: BatchFile, at: int, view: Bytes, floor: int | None) -> StoredBatch:
+def _read_large_batch(file: BatchFile, at: int, view: Bytes, min_offset: int | None) -> StoredBatch:
     """Reads a batch larger than the window, after its checksum was verified piece by piece."""
     if len(view) < HEADER.size:
-        raise CorruptBatchError(
-            frame.path, at, f"the file ends {frame.size - at - len(view)} bytes early"
-        )
-    head = RawBatchHeader._make(HEADER.unpack_from(view))
-    frame.check_large_batch(at, head)
-    frame.check_offsets(head, at, floor)
-    return StoredBatch(at, head, memoryview(frame.disk.read(frame.path, at, head.size)))
+        text = f"the file ends {file.size - at - len(view)} bytes early"
+        raise CorruptBatchError(file.path, at, text)
+    header = BatchHeader._make(HEADER.unpack_from(view))
+    file.check_large_batch(at, header)
+    file.check_offsets(header, at, min_offset)
+    return StoredBatch(at, header, memoryview(file.disk.read(file.path, at, header.size)))
 
 
-def _describe_mismatch(head: RawBatchHeader, made: int) -> str:
-    return f"checksum {made:08x}, the batch says {head.checksum:08x}"
+def _describe_mismatch(header: BatchHeader, computed: int) -> str:
+    return f"checksum {computed:08x}, but the header has {header.checksum:08x}"
 
 
-#: Bytes that may be unpacked in any case: a fraction of a second.
+#: Bytes that may be decompressed in any case: a fraction of a second.
 BASE_BUDGET_BYTES = 64 << 20
-
-#: Beyond that, so many times what was sent.
+#: Further bytes for each byte of the request.
 BUDGET_RATIO = 32
-
-#: To read a record takes as long as to unpack so many bytes.
+#: Reading a record takes as long as decompressing this many bytes.
 RECORD_COST_BYTES = 128
 
 
 class DecodeBudget:
-    """What may still be decoded for one request, or for one batch."""
+    """The bytes that may still be decoded for one request, or for one batch."""
 
     def __init__(self, size: int) -> None:
-        """:param size: of what is looked into, in bytes."""
+        """:param size: of the request, or of the batch, in bytes"""
         self.remaining = self._initial = BASE_BUDGET_BYTES + BUDGET_RATIO * size
 
     @property
     def used(self) -> int:
-        """The part of the budget that was used."""
         return self._initial - self.remaining
 
-    def decode_batch(self, batch: Bytes, head: RawBatchHeader) -> RecordColumns:
+    def decode_batch(self, batch: Bytes, header: BatchHeader) -> RecordColumns:
         """Decodes one batch whose checksum was verified; the result has the records or the problem.
 
         :raises Refused: decoding would exceed the budget
         """
-        most = min(self.remaining, BASE_BUDGET_BYTES + BUDGET_RATIO * head.size)
-        room = min(most - RECORD_COST_BYTES * max(head.record_count, 0), MAX_DECOMPRESSED_SIZE)
-        if room < 0:
+        budget = min(self.remaining, BASE_BUDGET_BYTES + BUDGET_RATIO * header.size)
+        record_cost = RECORD_COST_BYTES * max(header.record_count, 0)
+        max_bytes = min(budget - record_cost, MAX_DECOMPRESSED_SIZE)
+        if max_bytes < 0:
             raise Refused(
                 Code.MESSAGE_TOO_LARGE,
-                f"{head.record_count} records in {head.size} bytes are more than is looked at "
-                "at once",
+                f"{header.record_count} records in {header.size} bytes exceed the decoding limit",
             )
-        columns = decode_batches(batch, check=False, most=room)
-        flaw = columns.problems[0].kind if columns.problems else None
-        known = flaw not in {BatchProblemKind.SIZE, BatchProblemKind.CODEC}
-        spent = columns.buffer.size - len(batch) if known else room
-        self.remaining -= spent + RECORD_COST_BYTES * max(head.record_count, 0)
-        if flaw is BatchProblemKind.SIZE:
+        columns = decode_batches(batch, check=False, max_batch_bytes=max_bytes)
+        problem = columns.problems[0].kind if columns.problems else None
+        size_known = problem not in {BatchProblemKind.SIZE, BatchProblemKind.CODEC}
+        spent = columns.buffer.size - len(batch) if size_known else max_bytes
+        self.remaining -= spent + record_cost
+        if problem is BatchProblemKind.SIZE:
             raise Refused(
                 Code.MESSAGE_TOO_LARGE,
-                f"a batch of {head.size} bytes unpacks to more than {room}, which is more than is "
-                "looked at at once",
+                f"a batch of {header.size} bytes decompresses to more than the limit, {max_bytes}",
             )
         return columns

@@ -3,8 +3,8 @@
 ``.index`` has 8 bytes an entry: the last offset of a batch, relative to the segment's base offset,
 and the batch's position in the file. ``.timeindex`` has 12: the newest timestamp so far, and the
 relative offset of the batch that has it. An entry is made for the first batch after every
-``index.interval.bytes``, and a last time entry when the segment is closed. Both only save time: all
-that they say can be read from the log, and is checked there before it is believed.
+``index.interval.bytes``, and a last time entry when the segment is closed. Both only save time:
+they can be rebuilt from the log, and each entry is checked against it before it is used.
 
 ``.txnindex`` has 34 bytes an entry, one for each aborted transaction that ended in the segment:
 version 0 in 16 bits, then in 64 bits each the producer's id, the transaction's first offset, its
@@ -23,72 +23,69 @@ from dataclasses import dataclass
 import numpy as np
 
 from rota.broker.storage.disk import Disk
-from rota.engine.formats.buffer import Bytes
-from rota.errors import DiskError, FormatError
+from rota.errors import DiskError
 
-#: ``index.interval.bytes``: so much of the log is between two entries, at least.
+#: ``index.interval.bytes``: the least number of bytes between two entries.
 DEFAULT_INDEX_INTERVAL = 4_096
 
-#: ``segment.index.bytes``: an index file is no larger; a segment ends where one is full.
+#: ``segment.index.bytes``: a segment ends when one of its index files is full.
 MAX_INDEX_BYTES = 10 << 20
+OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
 
-OFFSET_ENTRY = struct.Struct(">ii")
-
-TIME_ENTRY = struct.Struct(">qi")
-
-_ENTRY_DTYPES = {OFFSET_ENTRY: np.dtype([("key", ">i4"), ("value", ">i4")])}
-
-_ENTRY_DTYPES[TIME_ENTRY] = np.dtype([("key", ">i8"), ("value", ">i4")])
+_ENTRY_DTYPES = {
+    OFFSET_ENTRY: np.dtype([("key", ">i4"), ("value", ">i4")]),
+    TIME_ENTRY: np.dtype([("key", ">i8"), ("value", ">i4")]),
+}
 
 
 class IndexBuilder:
     """Decides which batches of a segment get an entry."""
 
     def __init__(self, base_offset: int, interval: int = DEFAULT_INDEX_INTERVAL) -> None:
-        #: The newest timestamp so far.
         self.max_timestamp = -1
-        #: The last offset of the batch that has it.
+        #: The last offset of the batch with the max timestamp.
         self.offset_of_max_timestamp = base_offset
         self._base = base_offset
         self._interval = interval
-        #: Bytes since the last entry.
         self._bytes_since_last_entry = 0
-        #: The newest timestamp that has an entry.
         self._last_indexed_timestamp = -1
 
     def add_batch(
-        self, position: int, size: int, last_offset: int, newest: int
+        self, position: int, size: int, last_offset: int, timestamp: int
     ) -> tuple[bytes, bytes]:
-        """Returns what a batch adds to the offset index and the time index; mostly nothing."""
-        if newest > self.max_timestamp:
-            self.max_timestamp, self.offset_of_max_timestamp = newest, last_offset
-        of_offset = of_time = b""
+        """Returns a batch's entries of the offset index and the time index; mostly both are empty.
+
+        :param timestamp: the batch's max timestamp
+        """
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.offset_of_max_timestamp = timestamp, last_offset
+        offset_entry = time_entry = b""
         if self._bytes_since_last_entry > self._interval:
-            of_offset = OFFSET_ENTRY.pack(last_offset - self._base, position)
-            of_time = self.last_time_entry()
+            offset_entry = OFFSET_ENTRY.pack(last_offset - self._base, position)
+            time_entry = self.last_time_entry()
             self._bytes_since_last_entry = 0
         self._bytes_since_last_entry += size
-        return of_offset, of_time
+        return offset_entry, time_entry
 
     def last_time_entry(self) -> bytes:
-        """Returns a time entry for the newest timestamp so far, or nothing if it has one."""
+        """Returns a time entry for the max timestamp so far; empty if it has one."""
         if self.max_timestamp <= self._last_indexed_timestamp:
             return b""
         self._last_indexed_timestamp = self.max_timestamp
         return TIME_ENTRY.pack(self.max_timestamp, self.offset_of_max_timestamp - self._base)
 
-    def resume(self, newest: int, newest_at: int, since: int) -> None:
+    def resume(self, timestamp: int, offset: int, bytes_since: int) -> None:
         """Continues from the last entries of existing indexes.
 
-        :param newest: the timestamp of the last time entry
-        :param since: bytes of the log since the last offset entry
+        :param timestamp: of the last time entry, with its offset
+        :param bytes_since: bytes of the log since the last offset entry
         """
-        self.max_timestamp = self._last_indexed_timestamp = newest
-        self.offset_of_max_timestamp = newest_at
-        self._bytes_since_last_entry = since
+        self.max_timestamp = self._last_indexed_timestamp = timestamp
+        self.offset_of_max_timestamp = offset
+        self._bytes_since_last_entry = bytes_since
 
 
-#: Bytes of a file that is not there yet.
+#: Size of a file that does not exist.
 NO_FILE = -1
 
 
@@ -100,7 +97,7 @@ class IndexFile:
         self._disk = disk
         self._entry = entry
         self._in_memory: bytearray | None = None
-        #: So many bytes are in the file; None: nobody knows.
+        #: Bytes that are in the file; None if unknown.
         self._saved_bytes: int | None = 0
         self._count = 0
 
@@ -115,44 +112,38 @@ class IndexFile:
             key, value = self._entry.unpack_from(self._in_memory, row * size)
         else:
             data = self._disk.read(self.path, row * size, size)
-            if len(data) < size:  # someone has cut it: nothing that the log would confirm
+            if len(data) < size:  # the file was cut: an entry that the log does not confirm
                 return 0, -1
             key, value = self._entry.unpack(data)
         return key, value
 
-    @property
-    def size(self) -> int:
-        """Of the file, in bytes."""
-        return self._count * self._entry.size
-
-    def has_room(self, most: int) -> bool:
-        """Whether two more entries fit into a file of at most ``most`` bytes."""
-        return self.size + 2 * self._entry.size <= min(most, MAX_INDEX_BYTES)
+    def has_room(self, max_bytes: int) -> bool:
+        """Whether two more entries fit into a file of at most ``max_bytes`` bytes."""
+        return (self._count + 2) * self._entry.size <= min(max_bytes, MAX_INDEX_BYTES)
 
     def find_at_or_below(self, key: int) -> int:
-        """The row of the last entry whose key is no more than this one; -1: there is none."""
+        """Returns the row of the last entry whose key is at most this one, or -1."""
         return bisect_right(range(self._count), key, key=lambda row: self[row][0]) - 1
 
     def clear(self) -> None:
-        """No entries, to be held in memory; the file is written anew."""
+        """Removes all entries; :meth:`save` rewrites the file."""
         self._in_memory = bytearray()
         self._count = 0
         self._saved_bytes = None
 
     def create(self) -> None:
-        """No entries, for a new segment; the file is made when it is saved."""
+        """Starts an index without entries for a new segment; :meth:`save` makes the file."""
         self._disk.remove(self.path)
         self._in_memory = bytearray()
         self._saved_bytes = NO_FILE
 
     def add(self, entry: bytes) -> None:
-        """One more, or none; not in the file yet."""
+        """Adds an entry to the memory; an empty one is ignored."""
         if entry and self._in_memory is not None:
             self._in_memory += entry
             self._count += 1
 
     def save(self) -> None:
-        """Writes what is not in the file."""
         held = self._in_memory
         if held is None or self._saved_bytes == len(held):
             return
@@ -166,7 +157,7 @@ class IndexFile:
         self._saved_bytes = len(held)
 
     def release(self) -> None:
-        """Frees the memory; all entries are in the file."""
+        """Frees the memory, after all entries were saved."""
         self._in_memory = None
 
     def load(self, *, hold: bool, limit: int) -> str | None:
@@ -179,7 +170,7 @@ class IndexFile:
         if size is None:
             return "missing"
         if size % self._entry.size:
-            return f"{size} bytes are no whole entries of {self._entry.size}"
+            return f"{size} bytes are not a multiple of {self._entry.size}"
         if size > MAX_INDEX_BYTES:
             return f"{size} bytes are too many"
         data = self._disk.read(self.path, 0, size)
@@ -196,13 +187,12 @@ class IndexFile:
 
 
 TRANSACTION_ENTRY = struct.Struct(">hqqqq")
-
 TRANSACTION_INDEX_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """An aborted transaction: its records do not count."""
+    """An aborted transaction, as in the transaction index."""
 
     producer_id: int
     first_offset: int
@@ -211,7 +201,6 @@ class AbortedTransaction:
     last_stable_offset: int
 
     def pack(self) -> bytes:
-        """Its entry."""
         return TRANSACTION_ENTRY.pack(
             TRANSACTION_INDEX_VERSION,
             self.producer_id,
@@ -219,29 +208,6 @@ class AbortedTransaction:
             self.last_offset,
             self.last_stable_offset,
         )
-
-
-def read_transaction_index(data: Bytes, base_offset: int = 0) -> list[AbortedTransaction]:
-    """All entries of the index of a segment.
-
-    :raises FormatError: it is cut, of another version, or its offsets cannot be
-    """
-    if len(data) % TRANSACTION_ENTRY.size:
-        raise FormatError(f"{len(data)} bytes are no whole entries of {TRANSACTION_ENTRY.size}")
-    found: list[AbortedTransaction] = []
-    before = base_offset - 1
-    for number, (version, *fields) in enumerate(TRANSACTION_ENTRY.iter_unpack(data)):
-        entry = AbortedTransaction(*fields)
-        if version != TRANSACTION_INDEX_VERSION:
-            raise FormatError(
-                f"entry {number} has version {version}, known is {TRANSACTION_INDEX_VERSION}"
-            )
-        if entry.last_offset <= before or not 0 <= entry.first_offset <= entry.last_offset:
-            span = f"{entry.first_offset} to {entry.last_offset}"
-            raise FormatError(f"entry {number}: offsets {span} after {before}")
-        before = entry.last_offset
-        found.append(entry)
-    return found
 
 
 def select_overlapping(

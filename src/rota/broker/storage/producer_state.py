@@ -1,9 +1,9 @@
-"""What a partition knows of the producers that write to it: epochs, sequences, transactions.
+"""The state of a partition's producers: epochs, sequences, transactions.
 
 A producer with an id numbers the records that it sends to a partition. The log appends a batch
-whose numbers follow those of the batch before. It answers a batch that it already has with the
-offsets of that batch (a retry after a lost response). It refuses all others: nothing is stored
-twice, and nothing is left out. The last five batches are known, as many as a client may have in
+whose numbers follow those of the batch before. For a batch that it already has (a retry after a
+lost response) it returns the offsets of that batch. It refuses all others: no record is stored
+twice, and none is left out. The last five batches are remembered, as many as a client may have in
 flight.
 
 All of this can be replayed from the log. A snapshot, ``{offset:020}.snapshot``, only saves time.
@@ -21,18 +21,18 @@ A field without a value is -1 (the offset delta: 0).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rota.broker.storage.disk import Disk
+from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import CorruptBatchError, StoredBatch
 from rota.broker.storage.index import AbortedTransaction
 from rota.broker.storage.log_segment import LogSegment, segment_path
 from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import (
-    CONTROL_FLAG_MASK,
+    MARKER_VALUE,
     BatchHeader,
     ControlRecordType,
     compute_crc32c,
@@ -41,13 +41,10 @@ from rota.engine.formats.record_batch_columns import decode_batches
 from rota.engine.model.config import DAY, MAX_INT
 from rota.errors import Code, DiskError, FormatError, Refused
 
-#: ``max.in.flight.requests.per.connection`` of an idempotent producer is no more.
+#: The largest ``max.in.flight.requests.per.connection`` of an idempotent producer.
 BATCHES_TO_RETAIN = 5
 
 NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
-
-#: A marker's value: its version and the epoch.
-MARKER_VALUE = struct.Struct(">hi")
 
 
 class BatchMetadata(NamedTuple):
@@ -77,9 +74,9 @@ class ProducerStateEntry:
     #: Of the last batch or marker.
     timestamp: int = NO_TIMESTAMP
     coordinator_epoch: int = -1
-    #: The first offset of the one that is open.
+    #: The first offset of the open transaction.
     open_transaction_offset: int | None = None
-    #: The last of this epoch.
+    #: The last batches of this epoch.
     batches: list[BatchMetadata] = field(default_factory=list)
 
 
@@ -88,22 +85,21 @@ class ProducerStateManager:
 
     def __init__(self, expiration: int = DAY) -> None:
         """:param expiration: ``producer.id.expiration.ms``."""
-        #: All batches before this offset are known here.
+        #: All batches before this offset were added.
         self.end_offset = 0
         self.expiration = expiration
         self._entries: dict[int, ProducerStateEntry] = {}
-        #: Open transactions: their producers by their first offsets, which ascend.
+        #: Producer ids of open transactions by their first offsets, ascending.
         self._open_transactions: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerStateEntry]]:
-        """In the order of their ids."""
+        """Yields the producers by id, ascending."""
         return iter(sorted(self._entries.items()))
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of one."""
         return self._entries.get(producer_id)
 
     def put(self, producer_id: int, producer: ProducerStateEntry) -> None:
@@ -133,7 +129,8 @@ class ProducerStateManager:
         elif epoch < producer.epoch:
             raise Refused(
                 Code.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id}: epoch {epoch} is over, it is in {producer.epoch}",
+                f"producer {header.producer_id}: epoch {epoch} is over, the current one is "
+                f"{producer.epoch}",
             )
         if header.transactional and (
             producer.open_transaction_offset is None or epoch != producer.epoch
@@ -143,8 +140,8 @@ class ProducerStateManager:
         if producer.open_transaction_offset is not None and not header.transactional:
             raise Refused(
                 Code.INVALID_TXN_STATE,
-                f"producer {header.producer_id}: a batch without a transaction, while the one "
-                f"from offset {producer.open_transaction_offset} on is open",
+                f"producer {header.producer_id}: a batch outside its transaction, which is open "
+                f"since offset {producer.open_transaction_offset}",
             )
         return None
 
@@ -156,10 +153,8 @@ class ProducerStateManager:
         :param end: the marker, if it is a control batch that has one
         :return: the transaction that this batch aborted, for the transaction index
         """
-        if header.control:
-            return (
-                self._end_transaction(header, end) if end else None
-            )  # empty: all of it was compacted away
+        if header.control:  # compaction may have removed the marker
+            return self._end_transaction(header, end) if end else None
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._entries.get(producer_id)
         if producer is None:
@@ -192,7 +187,7 @@ class ProducerStateManager:
         producer.coordinator_epoch = end.coordinator_epoch
         producer.timestamp = end.timestamp
         producer.open_transaction_offset = None
-        if first is None:  # a marker without data moves no stable offset
+        if first is None:  # a transaction without records does not hold back the stable offset
             return None
         self._open_transactions.pop(first, None)
         if end.kind != ControlRecordType.ABORT:
@@ -202,7 +197,7 @@ class ProducerStateManager:
         )
 
     def last_stable_offset(self, end: int) -> int:
-        """The last stable offset of a log with this end: all transactions before it have ended."""
+        """Returns the offset before which all transactions have ended, of a log with this end."""
         return min(next(iter(self._open_transactions), end), end)
 
     def remove_expired(self, now: int) -> None:
@@ -218,9 +213,9 @@ class ProducerStateManager:
 
 
 def read_marker(batch: Bytes) -> EndTransactionMarker | None:
-    """Reads the marker of a control batch; None if compaction emptied it, or it is of another kind.
+    """Returns the marker of a control batch; None if it is empty or of another type.
 
-    :raises FormatError: it cannot be read
+    :raises FormatError: the marker cannot be read
     """
     columns = decode_batches(batch, check=False)
     if columns.problems:
@@ -229,7 +224,7 @@ def read_marker(batch: Bytes) -> EndTransactionMarker | None:
         return None
     value = columns.value(0) or b""
     if len(value) < MARKER_VALUE.size:
-        raise FormatError(f"control batch: {len(value)} bytes are no marker's value")
+        raise FormatError(f"control batch: {len(value)} bytes are too few for a marker")
     _, epoch = MARKER_VALUE.unpack_from(value)
     return EndTransactionMarker(int(columns.batches.marker[0]), epoch, int(columns.timestamp[0]))
 
@@ -240,8 +235,8 @@ def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
         if first and producer.epoch != NO_EPOCH:
             raise Refused(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id}: sequence {first} first in epoch "
-                f"{header.producer_epoch}, which begins with 0",
+                f"producer {header.producer_id}: epoch {header.producer_epoch} begins with "
+                f"sequence {first}, not 0",
             )
         return
     last = producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE
@@ -253,7 +248,7 @@ def _check_sequence(header: BatchHeader, producer: ProducerStateEntry) -> None:
 
 
 def _last_sequence(header: BatchHeader) -> int:
-    """That of the last record; behind the highest number comes 0."""
+    """The sequence of the last record; the highest number is followed by 0."""
     first = header.base_sequence
     return first if first == NO_SEQUENCE else (first + header.last_offset_delta) & MAX_INT
 
@@ -261,23 +256,18 @@ def _last_sequence(header: BatchHeader) -> int:
 def _transaction_not_open(header: BatchHeader) -> Refused:
     return Refused(
         Code.INVALID_TXN_STATE,
-        f"producer {header.producer_id}: a batch of a transaction that is not open here",
+        f"producer {header.producer_id}: a batch of a transaction that is not open",
     )
 
 
 SNAPSHOT_VERSION = 1
-
 SNAPSHOT_HEADER = struct.Struct(">hI")
-
 SNAPSHOT_COUNT = struct.Struct(">i")
-
 SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-
 SNAPSHOT_SUFFIX = ".snapshot"
 
 
 def pack_snapshot(producers: ProducerStateManager) -> bytes:
-    """The file's content."""
     entries = [SNAPSHOT_COUNT.pack(len(producers))]
     for producer_id, each in producers:
         sequence, offset, delta = NO_SEQUENCE, -1, 0
@@ -285,65 +275,50 @@ def pack_snapshot(producers: ProducerStateManager) -> bytes:
             last = each.batches[-1]
             sequence, offset = last.last_sequence, last.last_offset
             delta = offset - last.first_offset
-        begun = -1 if each.open_transaction_offset is None else each.open_transaction_offset
-        fields = (sequence, offset, delta, each.timestamp, each.coordinator_epoch, begun)
+        open_at = -1 if each.open_transaction_offset is None else each.open_transaction_offset
+        fields = (sequence, offset, delta, each.timestamp, each.coordinator_epoch, open_at)
         entries.append(SNAPSHOT_ENTRY.pack(producer_id, each.epoch, *fields))
     body = b"".join(entries)
     return SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, compute_crc32c(body)) + body
 
 
 def unpack_snapshot(data: Bytes, expiration: int = DAY) -> ProducerStateManager:
-    """The producers of a file's content.
-
-    :raises FormatError: it is damaged, or of another version
-    """
+    """:raises FormatError: the content is damaged, or of another version"""
     if len(data) < SNAPSHOT_HEADER.size + SNAPSHOT_COUNT.size:
         raise FormatError(f"{len(data)} bytes are too few for a snapshot")
     version, stored = SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise FormatError(f"version {version}, known is {SNAPSHOT_VERSION}")
+        raise FormatError(f"version {version}, expected {SNAPSHOT_VERSION}")
     body = memoryview(data)[SNAPSHOT_HEADER.size :]
-    made = compute_crc32c(body)
-    if made != stored:
-        raise FormatError(f"checksum {made:08x}, its head says {stored:08x}")
+    computed = compute_crc32c(body)
+    if computed != stored:
+        raise FormatError(f"checksum {computed:08x}, but its header has {stored:08x}")
     (count,) = SNAPSHOT_COUNT.unpack_from(body)
     entries = body[SNAPSHOT_COUNT.size :]
     if count < 0 or len(entries) != count * SNAPSHOT_ENTRY.size:
         raise FormatError(f"{count} producers in {len(entries)} bytes")
     found = ProducerStateManager(expiration)
-    for producer_id, *fields in SNAPSHOT_ENTRY.iter_unpack(entries):
-        found.put(producer_id, _unpack_producer(*fields))
+    for entry in SNAPSHOT_ENTRY.iter_unpack(entries):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, open_at = entry
+        producer = ProducerStateEntry(
+            epoch=epoch,
+            timestamp=timestamp,
+            coordinator_epoch=coordinator_epoch,
+            open_transaction_offset=open_at if open_at >= 0 else None,
+        )
+        if offset >= 0:
+            first = sequence if sequence == NO_SEQUENCE else (sequence - delta) & MAX_INT
+            producer.batches.append(
+                BatchMetadata(first, sequence, offset - delta, offset, timestamp)
+            )
+        found.put(producer_id, producer)
     return found
-
-
-def _unpack_producer(  # noqa: PLR0913, PLR0917, the fields of an entry
-    epoch: int,
-    sequence: int,
-    offset: int,
-    delta: int,
-    timestamp: int,
-    coordinator_epoch: int,
-    begun: int,
-) -> ProducerStateEntry:
-    producer = ProducerStateEntry(
-        epoch=epoch,
-        timestamp=timestamp,
-        coordinator_epoch=coordinator_epoch,
-        open_transaction_offset=begun if begun >= 0 else None,
-    )
-    if offset >= 0:
-        first = sequence if sequence == NO_SEQUENCE else (sequence - delta) & MAX_INT
-        producer.batches.append(BatchMetadata(first, sequence, offset - delta, offset, timestamp))
-    return producer
 
 
 def save_snapshot(
     disk: Disk, folder: str, producers: ProducerStateManager, *, durable: bool = True
 ) -> None:
-    """Writes the snapshot of a partition's state as it is.
-
-    :param durable: it outlives a loss of power
-    """
+    """Writes a snapshot of the current state; a durable one survives a loss of power."""
     path = snapshot_path(folder, producers.end_offset)
     if durable:
         disk.replace(path, pack_snapshot(producers))
@@ -353,14 +328,14 @@ def save_snapshot(
     disk.rename(f"{path}.tmp", path)
 
 
-def load_snapshot(  # noqa: PLR0913, what bounds the search
+def load_snapshot(  # noqa: PLR0913, bounds of the search
     disk: Disk,
     folder: str,
     *,
     start: int,
     end: int,
     now: int,
-    report: Callable[[str], None],
+    report: Report,
     expiration: int = DAY,
 ) -> ProducerStateManager:
     """Loads the newest valid snapshot, or an empty state that begins at the log's start.
@@ -374,8 +349,8 @@ def load_snapshot(  # noqa: PLR0913, what bounds the search
             try:
                 found = unpack_snapshot(disk.read(path, 0, disk.size(path) or 0), expiration)
             except (FormatError, DiskError) as error:
-                told = str(error).removeprefix(f"{path}: ")
-                report(f"{path}: {told}; producers are read from the log instead")
+                problem = str(error).removeprefix(f"{path}: ")
+                report(f"{path}: {problem}; the producers are read from the log instead")
             else:
                 found.end_offset = offset
                 found.remove_expired(now)
@@ -387,7 +362,6 @@ def load_snapshot(  # noqa: PLR0913, what bounds the search
 
 
 def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
-    """The offsets that have a snapshot."""
     found = []
     for name in disk.list_names(folder):
         stem, dot, suffix = name.partition(".")
@@ -398,63 +372,64 @@ def list_snapshot_offsets(disk: Disk, folder: str) -> list[int]:
 
 
 def remove_snapshots(disk: Disk, folder: str, gone: Iterable[int]) -> None:
-    """Removes the snapshots at these offsets."""
     for offset in gone:
         disk.remove(snapshot_path(folder, offset))
 
 
 def snapshot_path(folder: str, offset: int) -> str:
-    """The snapshot of a partition at an offset."""
     return f"{folder}/{offset:020}{SNAPSHOT_SUFFIX}"
 
 
 def replay_batch(
-    producers: ProducerStateManager, batch: StoredBatch, report: Callable[[str], None]
+    producers: ProducerStateManager, batch: StoredBatch, report: Report
 ) -> AbortedTransaction | None:
     """Updates the producer state with a batch from the log.
 
     :return: the transaction that the batch aborted, if it did
     """
-    head = batch.header
-    producers.end_offset = head.last_offset + 1
-    if head.producer_id < 0:
+    header = batch.header
+    producers.end_offset = header.last_offset + 1
+    if header.producer_id < 0:
         return None
-    ended = None
-    if head.attributes & CONTROL_FLAG_MASK:
+    marker = None
+    if header.control:
         try:
-            ended = read_marker(batch.data)
+            marker = read_marker(batch.data)
         except FormatError as error:
-            report(f"offset {head.base_offset}: {error}; passed over")
-    return producers.add_batch(head.as_header, ended)
+            report(f"offset {header.base_offset}: {error}; the marker is skipped")
+    return producers.add_batch(header, marker)
 
 
 def aborted_transactions(segments: Sequence[LogSegment], row: int) -> list[AbortedTransaction]:
     """Returns the transactions that were aborted in a segment.
 
-    The transaction index has no checksum, and a wrong entry would pass off aborted records as good
-    ones. So if there is an index, the log is read once, and a wrong index is rewritten.
+    The transaction index has no checksum, and with a wrong entry aborted records would be consumed.
+    So if there is an index, the log is read once, and a wrong index is rewritten.
     """
     segment = segments[row]
     if segment.aborted is None:
-        name = segment_path(segment.folder, segment.base_offset, "txnindex")
-        size = segment.disk.size(name)
+        path = segment_path(segment.folder, segment.base_offset, "txnindex")
+        size = segment.disk.size(path)
         segment.aborted = _read_aborted_transactions(segments, row) if size else []
         if size:
             content = b"".join(each.pack() for each in segment.aborted)
-            if content != segment.disk.read(name, 0, size):
-                segment.report(f"{name}: not what the log has; made anew")
-                segment.disk.replace(name, content)
+            if content != segment.disk.read(path, 0, size):
+                segment.report(f"{path}: it does not match the log; rewritten")
+                segment.disk.replace(path, content)
     return segment.aborted
 
 
 def _read_aborted_transactions(
     segments: Sequence[LogSegment], row: int
 ) -> list[AbortedTransaction]:
-    """From the snapshot at the segment's first offset on, or else from the log's start."""
-    first = row
-    producers = _read_segment_snapshot(segments[row])
-    if producers is None:
-        first, producers = 0, ProducerStateManager()
+    """Replays from the snapshot at the segment's base offset on, or else from the log's start."""
+    disk, path = segments[row].disk, snapshot_path(segments[row].folder, segments[row].base_offset)
+    first, producers = 0, ProducerStateManager()
+    size = disk.size(path)
+    if size:
+        with suppress(FormatError):
+            producers = unpack_snapshot(disk.read(path, 0, size))
+            first = row
     found: list[AbortedTransaction] = []
     for segment in segments[first : row + 1]:
         found.clear()
@@ -466,13 +441,3 @@ def _read_aborted_transactions(
         except CorruptBatchError as damage:
             segment.report_damage(damage)
     return found
-
-
-def _read_segment_snapshot(segment: LogSegment) -> ProducerStateManager | None:
-    """Producers as they were where the segment begins, if that was saved."""
-    name = snapshot_path(segment.folder, segment.base_offset)
-    size = segment.disk.size(name)
-    try:
-        return unpack_snapshot(segment.disk.read(name, 0, size)) if size else None
-    except FormatError:
-        return None

@@ -2,188 +2,135 @@
 
 After a clean shutdown all files are taken as they are, except for the end of the last segment. Else
 every segment from the recovery point on is read from its first byte: the log ends before the first
-corrupt batch, the rest is removed and reported, and indexes and producer state are rebuilt from
-what was read.
+corrupt batch, the rest is removed and reported, and indexes and producer state are rebuilt from the
+batches that were read.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rota.broker.storage import checkpoint, log_segment, producer_state, swap
 from rota.broker.storage.checkpoint import LeaderEpochs
-from rota.broker.storage.disk import Disk
+from rota.broker.storage.disk import Disk, Report
 from rota.broker.storage.file_records import (
     BatchFile,
     CorruptBatchError,
-    RawBatchHeader,
-    read_batch_header,
+    read_header_at,
     scan_batches,
 )
-from rota.broker.storage.index import DEFAULT_INDEX_INTERVAL, AbortedTransaction, IndexBuilder
+from rota.broker.storage.index import AbortedTransaction, IndexBuilder
 from rota.broker.storage.log_segment import MAX_RELATIVE_OFFSET, LogSegment, segment_path
 from rota.broker.storage.producer_state import ProducerStateManager
-from rota.engine.model.config import DAY
+from rota.engine.formats.record_batch import BatchHeader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """What the caller knows of a partition before its folder is opened."""
+@dataclass(slots=True, kw_only=True)
+class LogLoader:
+    """Loads the log of one folder. After :meth:`load` the attributes describe the repaired log."""
 
-    recovery_point: int
-    clean_shutdown: bool
-    log_start_offset: int
+    disk: Disk
+    folder: str
+    #: Receives a line for all damage, and its repair.
+    report: Report
     now: int
-    index_interval: int = DEFAULT_INDEX_INTERVAL
-    compacted: bool = False
-    producer_expiration: int = DAY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedLog:
-    """A log as it was found and repaired."""
-
-    segments: list[LogSegment]
-    epochs: LeaderEpochs
-    producers: ProducerStateManager
-    log_start_offset: int
+    #: As the checkpoints have them.
     recovery_point: int
+    log_start_offset: int
+    clean_shutdown: bool
+    index_interval: int
+    compacted: bool
+    producer_expiration: int
+    segments: list[LogSegment] = field(default_factory=list)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
+    #: The log does not end as the last shutdown left it.
+    damaged: bool = False
 
+    def load(self) -> None:
+        swap.remove_crash_files(self.disk, self.folder, self.report)
+        epochs = checkpoint.load_leader_epochs(self.disk, self.folder, self.report)
+        self._open_segments(epochs)
+        if epochs is None or not self._epochs_match_log(epochs):
+            epochs = self._rebuild_epochs(epochs)
+        self.epochs = epochs
+        for segment in self.segments:
+            segment.epochs = epochs
+        self._load_segments()
+        if not self.compacted:
+            self._report_gaps()
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        if self.log_start_offset > self.segments[-1].end_offset:
+            self._restart_at_log_start()
+        end = self.segments[-1].end_offset
+        clean = self.clean_shutdown and not self.damaged
+        self.recovery_point = end if clean else min(self.recovery_point, end)
 
-def load_log(
-    disk: Disk, folder: str, known: LoadOptions, report: Callable[[str], None]
-) -> LoadedLog:
-    """Loads the log in a folder.
-
-    :param report: receives everything that was damaged, and what was done about it
-    """
-    swap.remove_crash_files(disk, folder, report)
-    epochs = checkpoint.load_leader_epochs(disk, folder, report)
-    segments = _open_segments(disk, folder, epochs, known, report)
-    if epochs is None or not _epochs_match_log(epochs, segments):
-        epochs = _rebuild_epochs(disk, folder, epochs, segments, report)
-        for each in segments:
-            each.epochs = epochs
-    loading = _LogLoader(disk, folder, segments, known, report)
-    loading.run()
-    if not known.compacted:
-        _report_gaps(folder, segments, known, report)
-    start = max(known.log_start_offset, segments[0].base_offset)
-    if start > segments[-1].end_offset:
-        loading.start_anew_at(start)
-    end = segments[-1].end_offset
-    point = end if known.clean_shutdown and not loading.damaged else min(known.recovery_point, end)
-    return LoadedLog(
-        segments=segments,
-        epochs=epochs,
-        producers=loading.producers,
-        log_start_offset=start,
-        recovery_point=point,
-    )
-
-
-def _open_segments(
-    disk: Disk,
-    folder: str,
-    epochs: LeaderEpochs | None,
-    known: LoadOptions,
-    report: Callable[[str], None],
-) -> list[LogSegment]:
-    """Every segment there is, unread, in order; an empty one if there is none."""
-    found: list[LogSegment] = []
-    for base in swap.list_base_offsets(disk, folder):
-        segment = LogSegment(
-            disk, folder, base, epochs=epochs, interval=known.index_interval, report=report
+    def _make_segment(self, base_offset: int) -> LogSegment:
+        return LogSegment(
+            self.disk,
+            self.folder,
+            base_offset,
+            epochs=self.epochs,
+            interval=self.index_interval,
+            report=self.report,
         )
-        segment.size = disk.size(segment.log_path) or 0
-        segment.created_at = segment.last_written_at = known.now
-        if (written := disk.modified_at(segment.log_path)) is not None:
-            segment.last_written_at = min(written, known.now)
-        if found:
-            found[-1].end_offset = base
-        found.append(segment)
-    if not found:
-        report(f"{folder}: no segment is there; begun anew at offset {known.log_start_offset}")
-        disk.make_folder(folder)
-        segment = LogSegment(
-            disk,
-            folder,
-            known.log_start_offset,
-            epochs=epochs,
-            interval=known.index_interval,
-            report=report,
-        )
-        segment.create(known.now)
-        found.append(segment)
-    return found
 
+    def _open_segments(self, epochs: LeaderEpochs | None) -> None:
+        """Lists all segments, unread, in order; makes an empty one if there are none."""
+        found = self.segments
+        for base in swap.list_base_offsets(self.disk, self.folder):
+            segment = self._make_segment(base)
+            segment.epochs = epochs
+            segment.size = self.disk.size(segment.log_path) or 0
+            segment.created_at = segment.last_written_at = self.now
+            if (written := self.disk.modified_at(segment.log_path)) is not None:
+                segment.last_written_at = min(written, self.now)
+            if found:
+                found[-1].end_offset = base
+            found.append(segment)
+        if not found:
+            start = self.log_start_offset
+            self.report(f"{self.folder}: it has no segment; the log starts anew at offset {start}")
+            self.disk.make_folder(self.folder)
+            segment = self._make_segment(start)
+            segment.create(self.now)
+            found.append(segment)
 
-class _LogLoader:
-    """Loads the segments of one folder."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        folder: str,
-        segments: list[LogSegment],
-        known: LoadOptions,
-        report: Callable[[str], None],
-    ) -> None:
-        self.producers = ProducerStateManager(known.producer_expiration)
-        #: The end is not what the last one to write left.
-        self.damaged = False
-        self._disk = disk
-        self._folder = folder
-        self._segments = segments
-        self._options = known
-        self._report = report
-
-    def run(self) -> None:
-        """Finds the end, and what is known of producers there."""
-        last = len(self._segments) - 1
-        first = last
-        if self._options.clean_shutdown:
+    def _load_segments(self) -> None:
+        """Finds the end of the log, and the state of its producers there."""
+        first = len(self.segments) - 1
+        if self.clean_shutdown:
             problem = self._resume_after_clean_shutdown()
             if problem is None:
-                self._load_producers(self._segments[-1].end_offset)
-                self._replay_producers(self._segments[-1].end_offset)
+                self._load_producers(self.segments[-1].end_offset)
                 return
-            self._report(f"{problem}; the segment is read anew")
+            self.report(f"{problem}; the segment is read again")
             self.damaged = True
         else:
-            bases = [each.base_offset for each in self._segments]
-            first = max(bisect_right(bases, self._options.recovery_point) - 1, 0)
-        base = self._segments[first].base_offset
-        self._load_producers(base)
-        self._replay_producers(base)
+            bases = [each.base_offset for each in self.segments]
+            first = max(bisect_right(bases, self.recovery_point) - 1, 0)
+        self._load_producers(self.segments[first].base_offset)
         self._recover_segments(first)
 
-    def start_anew_at(self, offset: int) -> None:
-        """Nothing of the log is served any more: it begins anew."""
-        end = self._segments[-1].end_offset
-        self._report(f"{self._folder}: it ends at {end}, before its start {offset}; begun anew")
-        for segment in reversed(self._segments):
+    def _restart_at_log_start(self) -> None:
+        end, start = self.segments[-1].end_offset, self.log_start_offset
+        self.report(f"{self.folder}: ends at {end}, before its start {start}; it starts anew there")
+        for segment in reversed(self.segments):
             segment.remove()
-        new = LogSegment(
-            self._disk,
-            self._folder,
-            offset,
-            epochs=self._segments[0].epochs,
-            interval=self._options.index_interval,
-            report=self._report,
-        )
-        new.create(self._options.now)
-        self._segments[:] = [new]
-        self.producers = ProducerStateManager(self._options.producer_expiration)
-        self.producers.end_offset = offset
+        new = self._make_segment(start)
+        new.create(self.now)
+        self.segments[:] = [new]
+        self.producers = ProducerStateManager(self.producer_expiration)
+        self.producers.end_offset = start
 
     def _resume_after_clean_shutdown(self) -> str | None:
         """Resumes the last segment after a clean shutdown; returns the reason if it cannot."""
-        segment, end = self._segments[-1], self._options.recovery_point
+        segment, end = self.segments[-1], self.recovery_point
         try:
             problem = self._resume_segment(segment)
             if problem is None or end <= segment.base_offset:
@@ -196,91 +143,82 @@ class _LogLoader:
             return self._start_segment_after_damage(damage)
 
     def _start_segment_after_damage(self, damage: CorruptBatchError) -> str | None:
-        """Keeps a damaged segment whose end is known, and starts a new one; else says why not.
+        """Keeps a damaged segment whose end is known, and starts a new one; else returns why not.
 
-        What follows the damage was flushed, and offsets must not be assigned twice: consumers would
-        take other records for those that they have.
+        Records after the damage were flushed, and offsets must not be assigned twice: consumers
+        would take other records for those that they have.
         """
-        segment, end = self._segments[-1], self._options.recovery_point
+        segment, end = self.segments[-1], self.recovery_point
         if end <= segment.base_offset:
             return str(damage)
-        self._report(f"{damage}; nothing of it is served, and the log goes on at offset {end}")
+        self.report(f"{damage}; reads of this batch fail, and the log continues at offset {end}")
         segment.end_offset = end
         segment.close_for_writes()
-        new = LogSegment(
-            self._disk,
-            self._folder,
-            end,
-            epochs=segment.epochs,
-            interval=self._options.index_interval,
-            report=self._report,
-        )
-        new.create(self._options.now)
-        self._segments.append(new)
+        new = self._make_segment(end)
+        new.create(self.now)
+        self.segments.append(new)
         return None
 
     def _resume_segment(self, segment: LogSegment) -> str | None:
-        """Goes on writing a segment, of which only the end is read.
+        """Makes a segment active again, of which only the end is read; returns what is wrong with
+        its indexes.
 
-        Tells what is wrong with its indexes.
-
-        :raises Damage: its end is not sound, or not there
+        :raises CorruptBatchError: its last batches are corrupt or missing
         """
-        segment.indexer = IndexBuilder(segment.base_offset, self._options.index_interval)
-        problem = segment.offset_index.load(hold=True, limit=max(segment.size - 1, 0))
-        if problem is not None:
-            return f"{segment.offset_index.path}: {problem}"
-        problem = segment.time_index.load(hold=True, limit=MAX_RELATIVE_OFFSET)
-        if problem is not None:
-            return f"{segment.time_index.path}: {problem}"
+        segment.indexer = IndexBuilder(segment.base_offset, self.index_interval)
+        for index, limit in (
+            (segment.offset_index, max(segment.size - 1, 0)),
+            (segment.time_index, MAX_RELATIVE_OFFSET),
+        ):
+            problem = index.load(hold=True, limit=limit)
+            if problem is not None:
+                return f"{index.path}: {problem}"
         position = 0
         if len(segment.offset_index):
             relative, position = segment.offset_index[-1]
-            head = read_batch_header(self._disk, segment.log_path, position)
-            if head is None or head.last_offset != segment.base_offset + relative:
-                return f"{segment.offset_index.path}: its last entry is not what the log has"
-        newest, at = segment.time_index[-1] if len(segment.time_index) else (-1, 0)
-        segment.indexer.resume(newest, segment.base_offset + at, segment.size - position)
+            header = read_header_at(self.disk, segment.log_path, position)
+            if header is None or header.last_offset != segment.base_offset + relative:
+                return f"{segment.offset_index.path}: its last entry does not match the log"
+        timestamp, at = segment.time_index[-1] if len(segment.time_index) else (-1, 0)
+        segment.indexer.resume(timestamp, segment.base_offset + at, segment.size - position)
         segment.indexes_checked = True
         segment.time_index_checked = False
-        return self._find_end_offset(segment, position, newest)
+        return self._find_end_offset(segment, position, timestamp)
 
-    def _find_end_offset(self, segment: LogSegment, position: int, newest: int) -> str | None:
-        """Finds the end of a segment from its last entry on.
+    def _find_end_offset(self, segment: LogSegment, position: int, timestamp: int) -> str | None:
+        """Finds the end of a segment from its last index entry on.
 
-        :raises Damage: it is not sound, or ends early
+        :raises CorruptBatchError: a batch there is corrupt, or the segment ends early
         """
-        expected = self._options.recovery_point
+        expected = self.recovery_point
         after = expected if expected > segment.base_offset else None
-        frame = BatchFile(self._disk, segment.log_path, segment.size, segment.epochs, after)
+        file = BatchFile(self.disk, segment.log_path, segment.size, segment.epochs, after)
         end = segment.base_offset
-        for batch in scan_batches(frame, position, None if position else end):
+        for batch in scan_batches(file, position, None if position else end):
             end = batch.header.last_offset + 1
-            if batch.header.max_timestamp > newest:
+            if batch.header.max_timestamp > timestamp:
                 return f"{segment.time_index.path}: its last entry is not of the newest batch"
         if end < expected:
-            text = f"ends at offset {end}, {expected} was flushed"
+            text = f"ends at offset {end}, but {expected} was flushed"
             raise CorruptBatchError(segment.log_path, segment.size, text)
         segment.end_offset = end
         return None
 
     def _load_producers(self, end: int) -> None:
+        """Loads the newest snapshot up to an offset, and replays the batches from there to it."""
         self.producers = producer_state.load_snapshot(
-            self._disk,
-            self._folder,
-            start=max(self._options.log_start_offset, self._segments[0].base_offset),
+            self.disk,
+            self.folder,
+            start=max(self.log_start_offset, self.segments[0].base_offset),
             end=end,
-            now=self._options.now,
-            report=self._report,
-            expiration=self._options.producer_expiration,
+            now=self.now,
+            report=self.report,
+            expiration=self.producer_expiration,
         )
-        kept = {each.base_offset for each in self._segments} | {self.producers.end_offset}
-        stray = set(producer_state.list_snapshot_offsets(self._disk, self._folder)) - kept
-        producer_state.remove_snapshots(self._disk, self._folder, sorted(stray))
-
-    def _replay_producers(self, end: int) -> None:
-        """Tells the producers of what is between their snapshot and an offset."""
-        for segment in self._segments:
+        kept = {each.base_offset for each in self.segments} | {self.producers.end_offset}
+        stray = set(producer_state.list_snapshot_offsets(self.disk, self.folder)) - kept
+        producer_state.remove_snapshots(self.disk, self.folder, sorted(stray))
+        for segment in self.segments:
             if segment.end_offset <= self.producers.end_offset or segment.base_offset >= end:
                 continue
             try:
@@ -289,7 +227,7 @@ class _LogLoader:
                     for batch in scan_batches(segment.batch_file(), *place):
                         if batch.header.base_offset >= end:
                             break
-                        producer_state.replay_batch(self.producers, batch, self._report)
+                        producer_state.replay_batch(self.producers, batch, self.report)
             except CorruptBatchError as damage:
                 segment.report_damage(damage)
             self.producers.end_offset = min(segment.end_offset, end)
@@ -297,54 +235,50 @@ class _LogLoader:
 
     def _recover_segments(self, first: int) -> None:
         """Reads all segments from one on, and ends the log at the first corrupt batch."""
-        segments = self._segments
+        segments = self.segments
         before: LogSegment | None = None
         row = first
         while row < len(segments):
             segment = segments[row]
             if before is not None:
                 if segment.base_offset < self.producers.end_offset:
-                    reason = f"the one before it ends at offset {self.producers.end_offset - 1}"
-                    self._remove_segments(row, reason, row + 1)
+                    self._remove_segments(row, self.producers.end_offset - 1, row + 1)
                     continue
                 self._close_segment(before, segment.base_offset)
             damage = self._recover_segment(segment, last=row == len(segments) - 1)
             if damage is not None:
-                self._remove_segments(
-                    row + 1, f"the one before it ends at offset {segment.end_offset - 1}"
-                )
+                self._remove_segments(row + 1, segment.end_offset - 1)
                 self._truncate_segment(segment, damage)
             before = segment
             row += 1
-        last = segments[-1]
+        last, expected = segments[-1], self.recovery_point
         last.end_offset = self.producers.end_offset
-        if last.end_offset < self._options.recovery_point:
-            expected = self._options.recovery_point
-            self._report(
-                f"{last.log_path}: ends at offset {last.end_offset}, {expected} was flushed"
+        if last.end_offset < expected:
+            self.report(
+                f"{last.log_path}: ends at offset {last.end_offset}, but {expected} was flushed"
             )
 
     def _recover_segment(self, segment: LogSegment, *, last: bool) -> CorruptBatchError | None:
-        """Reads a segment, and makes its indexes; tells where it stops to be sound."""
+        """Reads a segment, and rebuilds its indexes; returns its first damage."""
         base = segment.base_offset
-        indexer = segment.indexer = IndexBuilder(base, self._options.index_interval)
+        indexer = segment.indexer = IndexBuilder(base, self.index_interval)
         segment.offset_index.clear()
         segment.time_index.clear()
         segment.indexes_checked = segment.time_index_checked = True
         aborted: list[AbortedTransaction] = []
         self.producers.end_offset = base
         after = None if last else segment.end_offset
-        frame = BatchFile(self._disk, segment.log_path, segment.size, segment.epochs, after)
-        frame.max_offset = base + MAX_RELATIVE_OFFSET
+        file = BatchFile(self.disk, segment.log_path, segment.size, segment.epochs, after)
+        file.max_offset = base + MAX_RELATIVE_OFFSET
         try:
-            for batch in scan_batches(frame, 0, base):
-                head = batch.header
-                of_offset, of_time = indexer.add_batch(
-                    batch.position, head.size, head.last_offset, head.max_timestamp
+            for batch in scan_batches(file, 0, base):
+                header = batch.header
+                offset_entry, time_entry = indexer.add_batch(
+                    batch.position, header.size, header.last_offset, header.max_timestamp
                 )
-                segment.offset_index.add(of_offset)
-                segment.time_index.add(of_time)
-                ended = producer_state.replay_batch(self.producers, batch, self._report)
+                segment.offset_index.add(offset_entry)
+                segment.time_index.add(time_entry)
+                ended = producer_state.replay_batch(self.producers, batch, self.report)
                 if ended is not None:
                     aborted.append(ended)
         except CorruptBatchError as damage:
@@ -355,114 +289,100 @@ class _LogLoader:
         return None
 
     def _save_aborted(self, segment: LogSegment, aborted: list[AbortedTransaction]) -> None:
-        name = segment_path(self._folder, segment.base_offset, "txnindex")
+        path = segment_path(self.folder, segment.base_offset, "txnindex")
         if aborted:
-            self._disk.replace(name, b"".join(each.pack() for each in aborted))
+            self.disk.replace(path, b"".join(each.pack() for each in aborted))
         else:
-            self._disk.remove(name)
+            self.disk.remove(path)
         segment.aborted = aborted
 
     def _close_segment(self, segment: LogSegment, end: int) -> None:
-        """A segment is whole, and another follows."""
-        if self.producers.end_offset < end and not self._options.compacted:
-            gap = f"offsets {self.producers.end_offset} to {end - 1} are missing behind it"
-            self._report(f"{segment.log_path}: {gap}")
+        """Closes a complete segment that another one follows."""
+        if self.producers.end_offset < end and not self.compacted:
+            gap = f"offsets {self.producers.end_offset} to {end - 1} are missing after it"
+            self.report(f"{segment.log_path}: {gap}")
         segment.end_offset = end
         segment.save_indexes()
         segment.close_for_writes()
         self.producers.end_offset = end
-        producer_state.save_snapshot(self._disk, self._folder, self.producers)
+        producer_state.save_snapshot(self.disk, self.folder, self.producers)
 
     def _truncate_segment(self, segment: LogSegment, damage: CorruptBatchError) -> None:
         lost = segment.size - damage.position
-        self._report(f"{damage}; cut there, {lost} bytes removed")
-        self._disk.truncate(segment.log_path, damage.position)
-        self._disk.sync(segment.log_path)
+        self.report(f"{damage}; the file is cut there, {lost} bytes removed")
+        self.disk.truncate(segment.log_path, damage.position)
+        self.disk.sync(segment.log_path)
         segment.size = damage.position
 
-    def _remove_segments(self, row: int, reason: str, end: int | None = None) -> None:
+    def _remove_segments(self, row: int, last_offset: int, end: int | None = None) -> None:
         """Removes segments from the last on backwards, so that a crash leaves no gap."""
-        for segment in reversed(self._segments[row:end]):
-            offset, size = segment.base_offset, segment.size
-            self._report(
-                f"{segment.log_path}: offset {offset}, {size} bytes: removed, for {reason}"
+        for segment in reversed(self.segments[row:end]):
+            self.report(
+                f"{segment.log_path}: offset {segment.base_offset}, {segment.size} bytes: removed, "
+                f"because the segment before it ends at offset {last_offset}"
             )
             segment.remove()
-        del self._segments[row:end]
+        del self.segments[row:end]
 
-
-def _report_gaps(
-    folder: str, segments: Sequence[LogSegment], known: LoadOptions, report: Callable[[str], None]
-) -> None:
-    """Says where segments are gone that were not read just now."""
-    first = segments[0].base_offset
-    if known.clean_shutdown and known.log_start_offset < first:
-        report(f"{folder}: begins at offset {first}, {known.log_start_offset} was its start")
-    for before, after in pairwise(segments):
-        if not known.clean_shutdown and after.base_offset > known.recovery_point:
-            break
-        with suppress(CorruptBatchError):  # it is told of when it is asked for
-            if log_segment.find_offset(before, after.base_offset - 1) is None:
-                report(
-                    f"{before.log_path}: ends before offset {after.base_offset - 1}; a gap follows"
-                )
-
-
-def _epochs_match_log(epochs: LeaderEpochs, segments: Sequence[LogSegment]) -> bool:
-    """Whether the log has the leader epochs of the list, which no checksum covers."""
-    bases = [each.base_offset for each in segments]
-    for known, start in epochs.entries:
-        for segment in segments[max(bisect_right(bases, start) - 1, 0) :]:
-            if start <= segment.base_offset:
-                head = read_batch_header(segment.disk, segment.log_path, 0)
-            else:
-                head = next(_scan_headers(segment, start), None)
-            if head is not None:
-                if head.leader_epoch != known:
-                    return False
+    def _report_gaps(self) -> None:
+        """Reports missing segments among those that were not read just now."""
+        first = self.segments[0].base_offset
+        if self.clean_shutdown and self.log_start_offset < first:
+            start = self.log_start_offset
+            self.report(f"{self.folder}: begins at offset {first}, but its start was {start}")
+        for before, after in pairwise(self.segments):
+            if not self.clean_shutdown and after.base_offset > self.recovery_point:
                 break
-    return True
+            last = after.base_offset - 1
+            with suppress(CorruptBatchError):  # a read of that batch reports it
+                if log_segment.find_offset(before, last) is None:
+                    self.report(f"{before.log_path}: ends before offset {last}; a gap follows")
+
+    def _epochs_match_log(self, epochs: LeaderEpochs) -> bool:
+        """Whether the log has the leader epochs of the file, which no checksum covers."""
+        bases = [each.base_offset for each in self.segments]
+        for epoch, start in epochs.entries:
+            for segment in self.segments[max(bisect_right(bases, start) - 1, 0) :]:
+                if start <= segment.base_offset:
+                    header = read_header_at(self.disk, segment.log_path, 0)
+                else:
+                    header = next(_scan_headers(segment, start), None)
+                if header is not None:
+                    if header.leader_epoch != epoch:
+                        return False
+                    break
+        return True
+
+    def _rebuild_epochs(self, listed: LeaderEpochs | None) -> LeaderEpochs:
+        """Finds the leader epochs from all batches, and saves them.
+
+        Epochs only rise. So a single batch with a higher epoch than the batches after it is
+        damaged.
+        """
+        entries: list[tuple[int, int]] = []
+        alone = False
+        for header in (each for segment in self.segments for each in _scan_headers(segment, 0)):
+            if alone and header.leader_epoch < entries[-1][0]:
+                entries.pop()
+            alone = not entries or header.leader_epoch > entries[-1][0]
+            if alone:
+                entries.append((header.leader_epoch, header.base_offset))
+        if alone and listed is not None and entries[-1][0] > listed.latest:
+            entries.pop()  # the last batch alone contradicts the file
+        found = LeaderEpochs(entries or [(0, self.segments[0].base_offset)])
+        path = f"{self.folder}/{checkpoint.LEADER_EPOCH_FILE}"
+        if listed is not None:
+            if all(found.epoch_at(start) == epoch for epoch, start in listed.entries):
+                return listed
+            self.report(f"{path}: {listed.entries}, but the log has {found.entries}; rewritten")
+        self.disk.replace(path, checkpoint.pack_leader_epochs(found.entries))
+        return found
 
 
-def _rebuild_epochs(
-    disk: Disk,
-    folder: str,
-    listed: LeaderEpochs | None,
-    segments: Sequence[LogSegment],
-    report: Callable[[str], None],
-) -> LeaderEpochs:
-    """The leader epochs, from every batch there is; saved for the next time.
-
-    They only rise. So one batch alone that has a higher one than those behind it is damaged.
-    """
-    entries: list[tuple[int, int]] = []
-    alone = False
-    for head in (head for segment in segments for head in _scan_headers(segment, 0)):
-        if alone and head.leader_epoch < entries[-1][0]:
-            entries.pop()
-        alone = not entries or head.leader_epoch > entries[-1][0]
-        if alone:
-            entries.append((head.leader_epoch, head.base_offset))
-    if alone and listed is not None and entries[-1][0] > listed.latest:
-        entries.pop()  # the last batch alone against the list
-    found = LeaderEpochs(entries or [(0, segments[0].base_offset)])
-    if listed is not None:
-        if all(found.epoch_at(start) == known for known, start in listed.entries):
-            return listed
-        report(
-            f"{folder}/{checkpoint.LEADER_EPOCH_FILE}: {listed.entries}, the log has "
-            f"{found.entries}; made anew"
-        )
-    disk.replace(
-        f"{folder}/{checkpoint.LEADER_EPOCH_FILE}", checkpoint.pack_leader_epochs(found.entries)
-    )
-    return found
-
-
-def _scan_headers(segment: LogSegment, start: int) -> Iterator[RawBatchHeader]:
-    """Of the batches that reach an offset or go beyond it, up to the first that is damaged."""
-    frame = BatchFile(segment.disk, segment.log_path, segment.size, None, None)
-    with suppress(CorruptBatchError):  # of that, others tell
-        for batch in scan_batches(frame, 0, segment.base_offset):
+def _scan_headers(segment: LogSegment, start: int) -> Iterator[BatchHeader]:
+    """Yields the headers of batches that end at or after an offset, up to the first damage."""
+    file = BatchFile(segment.disk, segment.log_path, segment.size, None, None)
+    with suppress(CorruptBatchError):  # recovery reports it
+        for batch in scan_batches(file, 0, segment.base_offset):
             if batch.header.last_offset >= start:
                 yield batch.header

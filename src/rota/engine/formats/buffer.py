@@ -66,7 +66,7 @@ class ByteBuffer:
         self.view = self._base.data[self._begin : self._begin + self.size + PADDING]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 bytes, or numbers of a kind
-        """What is made when it is first asked for."""
+        """Makes a view at its first use."""
         made: bytes | npt.NDArray[Any]
         if name == "data":
             made = bytes(self.view)
@@ -78,7 +78,7 @@ class ByteBuffer:
         return made
 
     def _at_any_offset(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A value of this kind for every offset at which one fits."""
+        """Returns a value for every offset at which one fits."""
         rows = self.size + PADDING - np.dtype(kind).itemsize + 1
         return np.ndarray((rows,), kind, self._base, offset=self._begin, strides=(1,))
 
@@ -108,9 +108,7 @@ def _memory_address(array: npt.NDArray[Any]) -> int:
 
 #: The highest bit of each byte that a varint of 32 bits can have; it is clear in the last.
 LAST_BYTE_BITS_32 = 0x80_8080_8080
-
 VARINT_LIMIT = 1 << 32
-
 LAST_BYTE_BITS_64 = 0x8080_8080_8080_8080
 
 #: Bits of the numbers that are looked up.
@@ -142,7 +140,7 @@ def read_unsigned_varints(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Arra
 
 
 def decode_zigzag(value: Int64Array) -> Int64Array:
-    """Out of the zigzag form: 0, -1, 1, -2, ..."""
+    """Decodes zigzag: 0, -1, 1, -2, ..."""
     return (value >> 1) ^ -(value & 1)
 
 
@@ -164,7 +162,7 @@ def decode_leading_varints(
 
 @functools.cache
 def _short_varint_table() -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """By the first two bytes: the number that they begin with, and its bits if those are all."""
+    """Returns number and bits by the first two bytes of a varint; 255 bits if it is longer."""
     first, second = np.arange(1 << 16) & 255, np.arange(1 << 16) >> 8
     one = first < 128
     number = decode_zigzag(np.where(one, first, first & 127 | second << 7))
@@ -188,7 +186,7 @@ def _decode_any_leading_varints(
 
 
 def read_varlongs(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64Array, BoolArray]:
-    """The signed numbers of 64 bits, the offsets behind them, and where there is none."""
+    """Returns the signed 64-bit numbers, the offsets after them, and which are invalid."""
     value = buffer.uint8[at].astype(np.uint64)
     after = at + 1
     bad = np.zeros(len(at), dtype=np.bool_)
@@ -228,7 +226,6 @@ LONGEST_COMPARED_NAME = 256
 
 #: Rows whose names are resolved together: small enough for the processor's cache.
 ROWS_PER_CHUNK = 1 << 17
-
 SLOT_BITS = 16
 
 #: An odd number with its bits spread evenly: multiplying by it stirs the upper bits.
@@ -301,7 +298,7 @@ def _find_equal_names(buffer: ByteBuffer, name_at: Int64Array, name_size: Int64A
 def _read_name_word(
     buffer: ByteBuffer, at: Int64Array, size: Int64Array, position: int
 ) -> WordArray:
-    """The position-th eight bytes of each name with its length in front, zeros past its end."""
+    """Returns the position-th eight bytes of each name with its length, zeros past its end."""
     offset = WORD_SIZE * position
     word = buffer.word[np.minimum(at + offset, len(buffer.word) - 1)].astype(np.uint64)
     beyond = np.clip(offset + WORD_SIZE - size, 0, WORD_SIZE).astype(np.uint64)

@@ -1,17 +1,31 @@
 """The consumer protocol: subscriptions, assignments, and the user data of the sticky assignors.
 
-ConsumerProtocolSubscription, versions 0 to 3: version 1 added owned partitions, 2 their generation,
-3 the rack. A newer version only appends fields, so it is read as version 3 and the rest is ignored,
-as in Kafka. ConsumerProtocolAssignment has versions 0 to 3, all with the same fields.
+The layouts, with the versions that have a field::
+
+    subscription            version int16
+                            topics: array of strings
+                            user data: nullable bytes
+                            owned partitions: partition list    from 1 on
+                            generation int32                    from 2 on
+                            rack nullable string                from 3 on
+
+    assignment              version int16
+                            partitions: partition list
+                            user data: nullable bytes
+
+    partition list          array of: topic string, partitions array of int32
+
+    sticky user data        partitions: partition list, generation int32 (optional)
+    cooperative user data   generation int32
+
+Both have versions 0 to 3. A newer version only appends fields, so it is read as version 3 and the
+rest is ignored, as in Kafka. kafka-python puts a 16-bit version in front of sticky user data; Java
+cannot read that and ignores the owned partitions of such members.
 
 A leader may get a million topic entries, a few hundred from each of thousands of members.
-`read_partition_lists` reads the k-th entries of all members together, as arrays; a list that does
-not follow the format is left to `read_partitions`, which says what is wrong. `encode_assignments`
-writes the assignments of all members into one buffer, field by field.
-
-Sticky user data in Java's form has no version: version 1 is version 0 followed by a generation, a
-newer one may append more, and a reader takes what it knows. kafka-python puts a 16-bit version in
-front; Java cannot read that and ignores what such members own.
+`read_partition_lists` reads the k-th entries of all members together, as arrays; a malformed list
+is left to `read_partitions`, which raises the error. `encode_assignments` writes the assignments of
+all members into one buffer, field by field.
 """
 
 from __future__ import annotations
@@ -38,9 +52,6 @@ HIGHEST_VERSION = 3
 
 
 def read_protocol_version(reader: PrimitiveReader) -> int:
-    """Returns the version to decode with: the highest known for a newer one; a negative one
-    raises FormatError.
-    """
     version = reader.int16("version")
     if version < 0:
         raise reader.error("version", f"{version} is negative", at=reader.offset - 2)
@@ -59,7 +70,7 @@ SMALLEST_TOPIC_ENTRY = 6
 
 
 def read_partitions(reader: PrimitiveReader, field: str) -> Partitions:
-    """Partitions in the order they are listed in; a topic may come twice."""
+    """Reads partitions in the listed order; a topic may come twice."""
     index: dict[str, int] = {}
     topics: list[int] = []
     packed: list[bytes] = []
@@ -79,7 +90,7 @@ def read_partitions(reader: PrimitiveReader, field: str) -> Partitions:
 def write_partitions(
     writer: PrimitiveWriter, entries: Iterable[tuple[str, tuple[int, ...]]]
 ) -> None:
-    """One entry a topic, in the order given."""
+    """Writes one entry per topic, in the given order."""
     listed = list(entries)
     writer.int32(len(listed))
     for topic, numbers in listed:
@@ -88,7 +99,7 @@ def write_partitions(
 
 
 def sort_by_topic(partitions: Partitions) -> list[tuple[str, tuple[int, ...]]]:
-    """Topics in Java's order, the numbers of each ascending."""
+    """Returns topics in Java's order, the numbers of each ascending."""
     found = partitions.by_topic()
     return [(name, tuple(sorted(found[name]))) for name in sorted(found, key=java_sort_key)]
 
@@ -112,10 +123,8 @@ class ConcatenatedBuffer(ByteBuffer):
 def read_partition_lists(
     pieces: Sequence[bytes], offsets: Sequence[int]
 ) -> list[tuple[Partitions | None, int]]:
-    """Returns the partition list of each piece, starting at its offset, and the offset at which it
-    ends.
-
-    None in place of a list that was not read here.
+    """Reads the partition list of each piece from an offset on; returns it, or None if it was not
+    read here, and the offset after it.
     """
     if len(pieces) < FEW_MEMBERS:
         return [(None, offset) for offset in offsets]
@@ -145,7 +154,7 @@ def read_partition_lists(
 
 
 class _PartitionListScan:
-    """Finds every entry of every listing: where its name is, and how many partitions it has."""
+    """Finds every entry of every list: the offset of its name, and its number of partitions."""
 
     def __init__(self, source: ConcatenatedBuffer, starts: Int64Array) -> None:
         self.source = source
@@ -158,7 +167,6 @@ class _PartitionListScan:
         self.count = np.empty(len(self.name_at), dtype=np.int64)
 
     def run(self) -> None:
-        """Step k reads the k-th entry of every member that has one."""
         int16, int32 = self.source.int16, self.source.int32
         live = np.flatnonzero(self.sizes)
         row_end = np.cumsum(self.sizes)[live]
@@ -185,7 +193,7 @@ class _PartitionListScan:
         self.read[live] = False
 
     def entries(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Name offset, number of partitions and member of each entry of the listings read."""
+        """Returns name offset, number of partitions and member of each entry that was read."""
         member = np.repeat(np.arange(len(self.sizes)), self.sizes)
         if self.read.all():
             return self.name_at, self.count, member
@@ -215,36 +223,33 @@ def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
 def decode_subscriptions(
     members: Iterable[tuple[bytes, str | None]],
 ) -> list[Subscription | FormatError]:
-    """Decodes the subscriptions of a whole group together, each from its bytes and group instance
-    id.
+    """Decodes the subscriptions of a whole group together, from their bytes and group instance ids.
 
-    The same as :func:`decode_subscription` of each, at a fraction of the cost for a large group.
-    Where bytes do not follow the format, the error is in the subscription's place.
+    Like :func:`decode_subscription` of each, at a fraction of the cost for a large group. The error
+    takes the place of a malformed subscription.
     """
     known: dict[bytes, tuple[str, ...]] = {}
-    drafts: list[_PartialSubscription | FormatError] = []
+    found: list[_PartialSubscription | FormatError] = []
     for data, group_instance_id in members:
         try:
-            drafts.append(_PartialSubscription(data, group_instance_id, known))
+            found.append(_PartialSubscription(data, group_instance_id, known))
         except FormatError as error:
-            drafts.append(error)
+            found.append(error)
     owning = [
-        draft
-        for draft in drafts
-        if isinstance(draft, _PartialSubscription) and draft.version >= OWNED_PARTITIONS_VERSION
+        each
+        for each in found
+        if isinstance(each, _PartialSubscription) and each.version >= OWNED_PARTITIONS_VERSION
     ]
-    listings = read_partition_lists(
-        [draft.reader.data for draft in owning], [draft.reader.offset for draft in owning]
+    lists = read_partition_lists(
+        [each.reader.data for each in owning], [each.reader.offset for each in owning]
     )
-    for draft, (owned, end) in zip(owning, listings, strict=True):
+    for each, (owned, end) in zip(owning, lists, strict=True):
         if owned is not None:
-            draft.owned, draft.reader.offset = owned, end
-    return [_complete_or_error(draft) for draft in drafts]
+            each.owned, each.reader.offset = owned, end
+    return [_complete_or_error(each) for each in found]
 
 
 class _PartialSubscription:
-    """A subscription read up to its owned partitions."""
-
     __slots__ = ("group_instance_id", "owned", "reader", "topics", "user_data", "version")
 
     def __init__(
@@ -260,7 +265,6 @@ class _PartialSubscription:
         )
 
     def complete(self) -> Subscription:
-        """Reads the rest."""
         owned, generation, rack = self.owned, NO_GENERATION, None
         if owned is None:
             owned = read_partitions(self.reader, "owned partitions")
@@ -278,11 +282,9 @@ class _PartialSubscription:
         )
 
 
-def _complete_or_error(draft: _PartialSubscription | FormatError) -> Subscription | FormatError:
-    if isinstance(draft, FormatError):
-        return draft
+def _complete_or_error(found: _PartialSubscription | FormatError) -> Subscription | FormatError:
     try:
-        return draft.complete()
+        return found if isinstance(found, FormatError) else found.complete()
     except FormatError as error:
         return error
 
@@ -301,9 +303,7 @@ def _read_topics(reader: PrimitiveReader, known: dict[bytes, tuple[str, ...]]) -
 
 
 def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
-    """Encodes a subscription as Java does: topics and owned partitions sorted; fields that
-    the version lacks are left out.
-    """
+    """Encodes a subscription as Java does: topics and owned partitions are sorted."""
     version = limit_version(version, SUBSCRIPTION)
     writer = PrimitiveWriter(SUBSCRIPTION)
     writer.int16(version)
@@ -333,9 +333,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) -> bytes:
-    """Encodes an assignment as Java does: topics in order of appearance, partition numbers
-    unsorted.
-    """
+    """Encodes an assignment as Java does: topics and partitions are not sorted."""
     writer = PrimitiveWriter(ASSIGNMENT)
     writer.int16(limit_version(version, ASSIGNMENT))
     write_partitions(writer, assignment.partitions.by_topic().items())
@@ -343,22 +341,12 @@ def encode_assignment(assignment: Assignment, version: int = HIGHEST_VERSION) ->
     return writer.to_bytes()
 
 
-# Writes the assignments of all members of a group at once.
-#
-# They stand one after the other in one buffer. Where each field goes is computed for all of them
-# together, and the fields are then scattered into the buffer, column by column.
-
-_Int64Column = npt.NDArray[np.int64]
-
-#: The version and the number of topics.
-ASSIGNMENT_PREFIX_SIZE = 6
-
-#: User data: null.
-ASSIGNMENT_SUFFIX_SIZE = 4
+#: Bytes of the version and the number of topics, and of user data that is null.
+ASSIGNMENT_PREFIX_SIZE, ASSIGNMENT_SUFFIX_SIZE = 6, 4
 
 
 class _UnalignedWriter:
-    """Bytes into which values are written at any offsets, aligned or not."""
+    """A buffer for values at any offsets, aligned or not."""
 
     def __init__(self, size: int) -> None:
         self.bytes = np.empty(size, dtype=np.uint8)
@@ -371,8 +359,10 @@ class _UnalignedWriter:
 
 
 def encode_assignments(placement: Placement) -> dict[str, bytes]:
-    """The same bytes as :func:`rota.engine.formats.consumer_protocol.encode_assignment` of each
-    member's assignment.
+    """Encodes the assignments of all members, like :func:`encode_assignment` of each.
+
+    They are encoded one after the other in one buffer: the place of each field is computed for all
+    members together, and the fields are written column by column.
     """
     order, bounds = placement.numbers_by_member
     rows, bounds = order[bounds[0] :], bounds - bounds[0]
@@ -387,15 +377,10 @@ def encode_assignments(placement: Placement) -> dict[str, bytes]:
     name_size = np.array([len(name) for name in names], dtype=np.int64)[entry_topic]
     ends = np.cumsum(np.append(0, name_size + 4 + 4 * count))
     member = np.arange(len(placement.members))
-    name_at = (
-        ends[:-1]
-        + ASSIGNMENT_PREFIX_SIZE
-        + (ASSIGNMENT_PREFIX_SIZE + ASSIGNMENT_SUFFIX_SIZE) * np.repeat(member, entries)
-    )
+    fixed = ASSIGNMENT_PREFIX_SIZE + ASSIGNMENT_SUFFIX_SIZE
+    name_at = ends[:-1] + ASSIGNMENT_PREFIX_SIZE + fixed * np.repeat(member, entries)
     count_at = name_at + name_size
-    member_at = ends[entry_bounds] + (ASSIGNMENT_PREFIX_SIZE + ASSIGNMENT_SUFFIX_SIZE) * np.arange(
-        len(bounds)
-    )
+    member_at = ends[entry_bounds] + fixed * np.arange(len(bounds))
 
     buffer = _UnalignedWriter(int(member_at[-1]))
     buffer.put(">i2", member_at[:-1], HIGHEST_VERSION)
@@ -414,8 +399,8 @@ def encode_assignments(placement: Placement) -> dict[str, bytes]:
     }
 
 
-def _find_topic_entries(topic: IntArray, bounds: _Int64Column) -> npt.NDArray[np.intp]:
-    """The first row of each entry: a run of partitions of one topic that one member gets."""
+def _find_topic_entries(topic: IntArray, bounds: Int64Array) -> npt.NDArray[np.intp]:
+    """Returns the first row of each entry: a run of partitions of one topic and one member."""
     starts = np.ones(len(topic) + 1, dtype=np.bool_)
     np.not_equal(topic[1:], topic[:-1], out=starts[1:-1])
     starts[bounds] = True
@@ -426,10 +411,10 @@ def _write_names(
     buffer: _UnalignedWriter,
     names: list[bytes],
     entry_topic: IntArray,
-    name_at: _Int64Column,
-    name_size: _Int64Column,
+    name_at: Int64Array,
+    name_size: Int64Array,
 ) -> None:
-    """Names of one length are written together, as values of that many bytes."""
+    """Writes names of one length together, as values of that many bytes."""
     by_size = np.argsort(name_size.astype(np.uint16), kind="stable")
     per_size = np.bincount(name_size)
     sizes = np.array([len(name) for name in names])
@@ -445,12 +430,11 @@ def _write_names(
 
 
 STICKY_USER_DATA = "sticky user data"
-
 COOPERATIVE_USER_DATA = "cooperative user data"
 
 
 def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
-    """Sticky user data, version 1, topics in the order of Java's hash map."""
+    """Encodes version 1, with topics in the order of Java's hash map."""
     found = owned.by_topic()
     names = list(found)
     # Java groups one partition at a time: does one of a topic already seen come last?
@@ -469,8 +453,7 @@ def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
     """Decodes sticky user data of Java or kafka-python; unreadable bytes give no owned partitions
     and a note.
 
-    The form that uses up all bytes is chosen. If neither does, the bytes are read as Java reads
-    them: additional bytes are a newer version's, and ignored.
+    The form that uses all bytes is chosen, or else Java's: it ignores further bytes.
     """
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     try:
@@ -487,7 +470,7 @@ def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
 
 
 def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
-    """The user data of a whole group, read together: the same as :func:`decode_sticky` of each."""
+    """Decodes the user data of a whole group together."""
     found: list[OwnedPartitions] = []
     for piece, (partitions, end) in zip(
         data, read_partition_lists(data, [0] * len(data)), strict=True
@@ -502,14 +485,14 @@ def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
 
 
 def _read_java_user_data(reader: PrimitiveReader) -> OwnedPartitions:
-    """Version 1 where there are bytes enough for a generation, else version 0."""
+    """Reads version 1 if enough bytes for a generation are left, else version 0."""
     partitions = read_partitions(reader, "previous assignment")
     generation = reader.int32("generation") if reader.remaining >= 4 else NO_GENERATION
     return OwnedPartitions(partitions=partitions, generation=generation)
 
 
 def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:
-    """Version 0 or 1 behind its number, to the last byte."""
+    """Reads a 16-bit version, 0 or 1, and the fields up to the last byte."""
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     version = reader.int16("version")
     if version not in {0, 1}:
@@ -522,14 +505,14 @@ def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Cooperative user data, version 0: the generation alone."""
+    """Encodes version 0: the generation."""
     writer = PrimitiveWriter(COOPERATIVE_USER_DATA)
     writer.int32(generation)
     return writer.to_bytes()
 
 
 def decode_cooperative_user_data(data: bytes) -> tuple[int, str | None]:
-    """The generation, and a note if it could not be read; a newer version's tail is ignored."""
+    """Returns the generation, and a note if it could not be read; further bytes are ignored."""
     try:
         return PrimitiveReader(data, COOPERATIVE_USER_DATA).int32("generation"), None
     except FormatError as error:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 DEFAULT_INITIAL_CAPACITY = 16
-
 LOAD_FACTOR = 0.75
 
 #: A bucket with more keys makes a small table grow (and becomes a tree in a large one).
@@ -30,7 +29,6 @@ def java_sort_key(text: str) -> bytes:
 
 
 def sort_like_java(texts: Iterable[str]) -> list[str]:
-    """Text in Java's order."""
     listed = list(texts)
     return sorted(listed) if all(map(str.isascii, listed)) else sorted(listed, key=java_sort_key)
 
@@ -50,7 +48,7 @@ def _utf16_code_units(text: str) -> memoryview:
 
 
 def _spread_hashes(hashes: Sequence[int]) -> list[int]:
-    """Hash codes as a table uses them: the upper half folded into the lower."""
+    """Folds the upper half of each hash code into the lower, as a ``HashMap`` does."""
     words = [value & 0xFFFFFFFF for value in hashes]
     return [value ^ (value >> 16) for value in words]
 
@@ -85,7 +83,7 @@ class _HashTable:
 
 
 def hash_map_order(keys: Sequence[str]) -> list[int]:
-    """Positions of distinct keys in the order a ``HashMap`` filled by ``put`` gives them."""
+    """Returns the positions of distinct keys in the order of a ``HashMap`` filled by ``put``."""
     return hash_table_order([java_string_hash(key) for key in keys])
 
 
@@ -162,9 +160,7 @@ def compute_if_absent_order(keys: Sequence[str], *, looked_up_after: bool) -> li
 
 
 _MURMUR_SEED = 0x9747B28C
-
 _MURMUR_MULTIPLIER = 0x5BD1E995
-
 _UINT32_MASK = 0xFFFFFFFF
 
 

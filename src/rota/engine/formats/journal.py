@@ -1,12 +1,12 @@
 """The records of ``__consumer_offsets``: decoded one by one or as columns, and encoded as Kafka
 writes them.
 
-A key starts with the record's type, a value with its version; a null value is a tombstone. Decoded
-are offsets and classic groups in all versions (journal_classic.py) and consumer groups
-(journal_consumer.py). Any other type becomes an `UnparsedEntry` with Kafka's name or "unknown":
-like Kafka's own coordinator, a reader skips types that it does not know, and can count them by
-name. Bytes that do not follow their type's format exactly raise a FormatError; so does a version
-newer than those known. Tagged fields with unknown tags are skipped, and so not written back.
+A key starts with the record's type, a value with its version; a null value is a tombstone. The
+layouts are in journal_classic.py (offsets and classic groups, all versions) and journal_consumer.py
+(consumer groups). Any other type becomes an `UnparsedEntry` with Kafka's name or "unknown": like
+Kafka's own coordinator, a reader skips unknown types, and can count them by name. Bytes that do not
+follow their type's format exactly raise a FormatError; so does a version newer than those known.
+Tagged fields with unknown tags are skipped, and so not written back.
 
 Nearly every record is an offset. `decode_entries` reads all of them at once, in all versions,
 column by column, and of every other record its type and group. An offset that it does not read,
@@ -34,11 +34,14 @@ from rota.engine.formats.buffer import (
 from rota.engine.formats.journal_classic import (
     CONSUMER_GROUP_RECORD_NAMES,
     EXPIRING_OFFSET_VERSION,
+    FLEXIBLE_VERSION,
+    GROUP_TYPE,
     HIGHEST_VALUE_VERSION,
+    LEADER_EPOCH_VERSION,
     LEGACY_OFFSET_TYPE,
     OFFSET_TYPE,
     RECORD_NAMES,
-    TOPIC_ID_TAG,
+    TOPIC_ID_PREFIX,
 )
 from rota.engine.formats.primitive import UUID_SIZE
 from rota.engine.model.journal_entry import (
@@ -54,18 +57,9 @@ from rota.engine.model.text import MAX_STRING_BYTES
 from rota.engine.model.topic import NO_LEADER_EPOCH, IntArray
 from rota.errors import FormatError
 
-#: Those that are read; of the others only the name is known.
-DECODED_TYPES = (
-    journal_classic.LEGACY_OFFSET_TYPE,
-    journal_classic.OFFSET_TYPE,
-    journal_classic.GROUP_TYPE,
-    *CONSUMER_GROUP_RECORD_NAMES,
-)
-
+DECODED_TYPES = (LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE, *CONSUMER_GROUP_RECORD_NAMES)
 UNKNOWN_RECORD_NAME = "unknown"
-
-_OFFSET_TYPES = frozenset((journal_classic.LEGACY_OFFSET_TYPE, journal_classic.OFFSET_TYPE))
-
+_OFFSET_TYPES = frozenset((LEGACY_OFFSET_TYPE, OFFSET_TYPE))
 _TYPE_FIELD = struct.Struct(">h")
 
 
@@ -80,10 +74,10 @@ def decode_record(key: bytes, value: bytes | None) -> JournalEntry:
         raise FormatError(f"record key: type at byte 0: 2 bytes needed, {len(key)} left") from None
     if number in _OFFSET_TYPES:
         return journal_classic.decode_offset(key, value)
-    if number == journal_classic.GROUP_TYPE:
+    if number == GROUP_TYPE:
         return journal_classic.decode_group(key, value)
     if number in CONSUMER_GROUP_RECORD_NAMES:
-        from rota.engine.formats import journal_consumer  # noqa: PLC0415 (a broker does without them)
+        from rota.engine.formats import journal_consumer  # noqa: PLC0415, not used by brokers
 
         return journal_consumer.decode_consumer_record(number, key, value)
     return UnparsedEntry(
@@ -95,13 +89,11 @@ def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
     """Returns the key and the value that Kafka 4.3 writes for an entry."""
     match entry:
         case OffsetCommitEntry():
-            return journal_classic.encode_offset_key(entry), journal_classic.encode_offset_value(
-                entry
-            )
+            value = journal_classic.encode_offset_value(entry)
+            return journal_classic.encode_offset_key(entry), value
         case GroupMetadataEntry():
-            return journal_classic.encode_group_key(entry), journal_classic.encode_group_value(
-                entry
-            )
+            value = journal_classic.encode_group_value(entry)
+            return journal_classic.encode_group_key(entry), value
         case OffsetCommitTombstone():
             return journal_classic.encode_offset_key(entry), None
         case GroupMetadataTombstone():
@@ -114,21 +106,14 @@ def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
             return journal_consumer.encode_consumer_entry(entry)
 
 
-#: The type of a record without one: no 16 bits are this.
+#: The type of a record whose key is too short.
 NO_TYPE = -(1 << 16)
-
 NO_GROUP = NO_TOPIC = NULL = -1
 
-#: The versions from which on the leader's epoch is there, and lengths are compact.
-LEADER_EPOCH_VERSION, FLEXIBLE_VERSION = 3, 4
-
-#: The least bytes of each version.
+#: The least bytes of an offset's value, by version.
 SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)
 
-#: What stands before a topic's id: one tagged field, its tag, its size.
-TOPIC_ID_PREFIX = (1, TOPIC_ID_TAG, UUID_SIZE)
-
-#: What stands where a version, or a tombstone, has no such field.
+#: The values of fields that a version or a tombstone does not have.
 DEFAULT_COLUMN_VALUES = MappingProxyType(
     {
         "version": NULL,
@@ -147,12 +132,12 @@ DEFAULT_COLUMN_VALUES = MappingProxyType(
 class OffsetCommitColumns:
     """Decoded offsets, one row each; starts are positions in the buffer's data."""
 
-    #: The record's own row.
+    #: The row in :class:`EntryColumns`.
     row: Int64Array
     group: IntArray
     topic: IntArray
     partition: Int64Array
-    #: The offset is gone; nothing but group, topic and partition is known.
+    #: A tombstone has only group, topic and partition.
     tombstone: BoolArray
     version: Int64Array
     offset: Int64Array
@@ -161,14 +146,13 @@ class OffsetCommitColumns:
     metadata_size: Int64Array
     commit_timestamp: Int64Array
     expire_timestamp: Int64Array
-    #: -1: it has none.
+    #: -1: none.
     topic_id_start: Int64Array
 
     def __len__(self) -> int:
         return len(self.row)
 
     def select(self, rows: BoolArray) -> OffsetCommitColumns:
-        """Some of them."""
         return OffsetCommitColumns(
             **{each.name: getattr(self, each.name)[rows] for each in fields(self)}
         )
@@ -180,12 +164,12 @@ class EntryColumns:
 
     buffer: ByteBuffer
     type: Int64Array
-    #: A position in ``groups``; -1: it has none, or none that can be read.
+    #: A position in ``groups``; -1: no group, or none that can be read.
     group: IntArray
     groups: tuple[str, ...]
     topics: tuple[str, ...]
     commits: OffsetCommitColumns
-    #: Rows to be decoded one by one, because they do not look as they should.
+    #: Rows that must be decoded one by one with :func:`decode_record`.
     undecoded_rows: Int64Array
 
     def __len__(self) -> int:
@@ -201,11 +185,9 @@ class Slices(NamedTuple):
 
     @property
     def end(self) -> Int64Array:
-        """Where each ends."""
         return self.start + self.size
 
     def select(self, rows: Int64Array | BoolArray) -> Slices:
-        """Some of them."""
         return Slices(self.start[rows], self.size[rows])
 
 
@@ -226,13 +208,12 @@ def decode_batch_entries(columns: record_batch_columns.RecordColumns) -> EntryCo
 
 
 def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryColumns:
-    """Decodes records of the journal."""
     kind = np.full(len(keys.start), NO_TYPE)
     typed = np.flatnonzero(keys.size >= 2)
     kind[typed] = buffer.int16[keys.start[typed]]
     grouped = np.flatnonzero((kind >= 0) & (kind <= max(RECORD_NAMES)) & (keys.size >= 4))
     groups, group = _read_groups(buffer, keys, grouped)
-    # a foreign record is none of ours to judge; the others need their group
+    # unknown types are not checked; the others need their group
     left = (kind == NO_TYPE) | (np.isin(kind, DECODED_TYPES) & (group == NO_GROUP))
     rows = np.flatnonzero((kind <= OFFSET_TYPE) & (kind >= LEGACY_OFFSET_TYPE) & ~left)
     topics, topic, partition = _read_topics(buffer, keys.select(rows))
@@ -262,7 +243,7 @@ def decode_entries(buffer: ByteBuffer, keys: Slices, values: Slices) -> EntryCol
 def _read_groups(
     buffer: ByteBuffer, keys: Slices, rows: Int64Array
 ) -> tuple[tuple[str, ...], IntArray]:
-    """The names of groups, and each record's; of some rows, that have room for its length."""
+    """Returns the distinct groups, and the group of each record (-1: none)."""
     start = keys.start[rows] + 2
     size = buffer.int16[start].astype(np.int64) + 2
     fits = (size >= 2) & (size + 2 <= keys.size[rows])
@@ -275,7 +256,7 @@ def _read_groups(
 
 
 def _read_topics(buffer: ByteBuffer, keys: Slices) -> tuple[tuple[str, ...], IntArray, Int64Array]:
-    """The names of topics, each offset's (-1: its key is not as it should be), its partition."""
+    """Returns the distinct topics, and topic (-1: malformed key) and partition of each offset."""
     end = keys.end
     start = keys.start + 4 + buffer.int16[keys.start + 2]
     fits = start + 6 <= end
@@ -288,7 +269,7 @@ def _read_topics(buffer: ByteBuffer, keys: Slices) -> tuple[tuple[str, ...], Int
 
 
 class _OffsetValues:
-    """The values of offsets, by version: columns as in :class:`Commits`."""
+    """The values of offsets as columns of :class:`OffsetCommitColumns`, read by version."""
 
     def __init__(self, buffer: ByteBuffer, values: Slices) -> None:
         self.buffer = buffer
@@ -342,7 +323,7 @@ class _OffsetValues:
 def _find_topic_ids(
     buffer: ByteBuffer, at: Int64Array, end: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Where the id is, and where the tagged fields end; -1 for those not read here."""
+    """Returns where the id is, and where the tagged fields end; -1 for those not read here."""
     bare = (at + 1 == end) & (buffer.uint8[np.minimum(at, end)] == 0)
     id_at = at + len(TOPIC_ID_PREFIX)
     with_id = np.flatnonzero(id_at + UUID_SIZE == end)
@@ -358,7 +339,7 @@ def _find_topic_ids(
 
 
 def _are_utf8(data: bytes, starts: Int64Array, sizes: Int64Array) -> BoolArray:
-    """Is it UTF-8? Most offsets have no metadata at all."""
+    """Returns which metadata is UTF-8; most offsets have none."""
     good = np.ones(len(starts), dtype=np.bool_)
     some = np.flatnonzero(sizes)
     for row, start, size in zip(
@@ -371,25 +352,3 @@ def _are_utf8(data: bytes, starts: Int64Array, sizes: Int64Array) -> BoolArray:
             except UnicodeDecodeError:
                 good[row] = False
     return good
-
-
-def read_commit_row(entries: EntryColumns, at: int) -> OffsetCommitEntry | OffsetCommitTombstone:
-    """Returns a row of ``entries.commits`` as an entry."""
-    commits, data = entries.commits, entries.buffer.data
-    group = entries.groups[int(commits.group[at])]
-    topic = entries.topics[int(commits.topic[at])]
-    partition = int(commits.partition[at])
-    if commits.tombstone[at]:
-        return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
-    metadata, topic_id = int(commits.metadata_start[at]), int(commits.topic_id_start[at])
-    return OffsetCommitEntry(
-        group=group,
-        topic=topic,
-        partition=partition,
-        offset=int(commits.offset[at]),
-        leader_epoch=int(commits.leader_epoch[at]),
-        metadata=data[metadata : metadata + int(commits.metadata_size[at])].decode(),
-        commit_timestamp=int(commits.commit_timestamp[at]),
-        expire_timestamp=int(commits.expire_timestamp[at]),
-        topic_id=None if topic_id < 0 else data[topic_id : topic_id + UUID_SIZE],
-    )

@@ -1,18 +1,41 @@
 """Offsets and classic groups in ``__consumer_offsets``: record types 0 to 2, and Kafka's names of
 all types.
 
-An OffsetCommit value has versions 0 to 4: only 1 has an expiry, 3 added the leader epoch, 4 the
-topic id as a tagged field. A GroupMetadata value has versions 0 to 4: 1 added the rebalance
-timeout, 2 the timestamp, 3 the group instance id. Version 4 of both is flexible. Kafka writes an
-offset in version 4, or in version 1 where it has an expiry of its own, and a group in version 3; so
-does Rota.
+The layouts, with the versions that have a field::
+
+    OffsetCommit key            type int16 (1; 0 in the oldest brokers), group string, topic string,
+                                partition int32
+    OffsetCommit value          version int16
+                                offset int64
+                                leader epoch int32              3, 4
+                                metadata string                 compact in 4
+                                commit timestamp int64
+                                expire timestamp int64          1
+                                tagged fields: 0 topic id uuid  4
+
+    GroupMetadata key           type int16 (2), group string
+    GroupMetadata value         version int16
+                                protocol type string, generation int32
+                                protocol, leader: nullable strings
+                                state timestamp int64           from 2 on
+                                members: array of
+                                    member id string
+                                    group instance id nullable  from 3 on
+                                    client id, client host: strings
+                                    rebalance timeout int32     from 1 on
+                                    session timeout int32
+                                    subscription, assignment: bytes
+
+Both values have versions 0 to 4; version 4 is flexible: all strings, arrays and bytes are compact
+and tagged fields follow. Kafka writes an offset in version 4, or in version 1 with an expiry of its
+own, and a group in version 3; so does Rota.
 """
 
 from __future__ import annotations
 
 import struct
 
-from rota.engine.formats.primitive import UUID_SIZE, PrimitiveReader, PrimitiveWriter
+from rota.engine.formats.primitive import UUID_SIZE, ZERO_UUID, PrimitiveReader, PrimitiveWriter
 from rota.engine.model.journal_entry import (
     NO_TIMESTAMP,
     GroupMetadataEntry,
@@ -23,7 +46,7 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.topic import NO_LEADER_EPOCH
 
-#: Those of consumer groups (KIP-848).
+#: The record types of consumer groups (KIP-848).
 CONSUMER_GROUP_RECORD_NAMES = {
     3: "ConsumerGroupMetadata",
     4: "ConsumerGroupPartitionMetadata",
@@ -56,70 +79,53 @@ RECORD_NAMES = {
     23: "StreamsGroupTopology",
 }
 
-#: Record types. Keys of type 0 are those of the first brokers; they look like type 1.
 LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE = 0, 1, 2
-
 OFFSET_KEY, OFFSET_VALUE = "OffsetCommit key", "OffsetCommit value"
-
 GROUP_KEY, GROUP_VALUE = "GroupMetadata key", "GroupMetadata value"
 
-#: The highest version of both values; what came with which version stands where it is read.
+#: The highest version of both values.
 HIGHEST_VALUE_VERSION = 4
-
 #: The versions that are written.
 EXPIRING_OFFSET_VERSION, CURRENT_OFFSET_VERSION, CURRENT_GROUP_VERSION = 1, 4, 3
+#: The versions that introduced the leader epoch, and compact fields.
+LEADER_EPOCH_VERSION, FLEXIBLE_VERSION = 3, 4
 
-#: The tag of a topic's id.
+#: The number of tagged fields, then tag and size of the topic id.
 TOPIC_ID_TAG = 0
+TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))
+NO_TAGS = b"\0"
 
-NO_TOPIC_ID = bytes(UUID_SIZE)
-
-#: A member with nothing in it, in version 4.
+#: Bytes of a member with empty fields, in version 4.
 SMALLEST_MEMBER = 15
-
-_INT16 = struct.Struct(">h")
-
-_INT32 = struct.Struct(">i")
-
+_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _THREE_INT32 = struct.Struct(">iii")
-
-_INT64 = struct.Struct(">q")
-
-#: Record type, length of the group's name.
-_KEY_HEAD = struct.Struct(">hh")
-
-#: Version, offset, leader's epoch, length of the metadata and one.
-_VALUE_HEAD = struct.Struct(">hqiB")
-
-_NO_TAGS = b"\0"
-
-#: One tagged field, its tag, its size: what stands before a topic's id.
-_TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))
+#: Record type and the length of the group.
+_KEY_START = struct.Struct(">hh")
+#: Version, offset, leader epoch, and the length of the metadata plus one.
+_VALUE_START = struct.Struct(">hqiB")
 
 
 def decode_offset(key: bytes, value: bytes | None) -> OffsetCommitEntry | OffsetCommitTombstone:
-    """An offset, or its tombstone."""
     try:
-        quick = None if value is None else _decode_current_offset(key, value)
+        found = None if value is None else _decode_current_offset(key, value)
     except (struct.error, UnicodeDecodeError):
-        quick = None
-    return quick or _decode_any_offset(key, value)
+        found = None
+    return found or _decode_any_offset(key, value)
 
 
 def _decode_current_offset(key: bytes, value: bytes) -> OffsetCommitEntry | None:
-    """Decodes the form that nearly all offset records have, in few steps; returns None for any
-    other.
+    """Decodes the form of nearly all offset records, in few steps; returns None for any other.
 
     Lengths are trusted only if together they match the record's size. :func:`_decode_any_offset`
     says what is wrong with a record.
     """
-    _, group_size = _KEY_HEAD.unpack_from(key)
+    _, group_size = _KEY_START.unpack_from(key)
     if group_size < 0:
         return None
     topic_at = 6 + group_size
     (topic_size,) = _INT16.unpack_from(key, topic_at - 2)
     partition_at = topic_at + topic_size
-    version, offset, leader_epoch, metadata_size = _VALUE_HEAD.unpack_from(value)
+    version, offset, leader_epoch, metadata_size = _VALUE_START.unpack_from(value)
     metadata_end = 14 + metadata_size
     if (
         topic_size < 0
@@ -129,9 +135,9 @@ def _decode_current_offset(key: bytes, value: bytes) -> OffsetCommitEntry | None
     ):
         return None
     tags = value[metadata_end + 8 :]
-    if tags == _NO_TAGS:
+    if tags == NO_TAGS:
         topic_id = None
-    elif len(tags) == 19 and tags.startswith(_TOPIC_ID_PREFIX) and tags[3:] != NO_TOPIC_ID:
+    elif len(tags) == 19 and tags.startswith(TOPIC_ID_PREFIX) and tags[3:] != ZERO_UUID:
         topic_id = tags[3:]
     else:
         return None
@@ -150,7 +156,7 @@ def _decode_current_offset(key: bytes, value: bytes) -> OffsetCommitEntry | None
 def _decode_any_offset(
     key: bytes, value: bytes | None
 ) -> OffsetCommitEntry | OffsetCommitTombstone:
-    """Any version, field by field, so that an error can name the field."""
+    """Decodes any version field by field, so that an error can name the field."""
     reader = PrimitiveReader(key, OFFSET_KEY)
     reader.int16("type")
     group = reader.string("group")
@@ -161,9 +167,11 @@ def _decode_any_offset(
         return OffsetCommitTombstone(group=group, topic=topic, partition=partition)
     reader = PrimitiveReader(value, OFFSET_VALUE)
     version = read_value_version(reader, HIGHEST_VALUE_VERSION)
-    flexible = version >= 4
+    flexible = version >= FLEXIBLE_VERSION
     offset = reader.int64("offset")
-    leader_epoch = reader.int32("leader epoch") if version >= 3 else NO_LEADER_EPOCH
+    leader_epoch = NO_LEADER_EPOCH
+    if version >= LEADER_EPOCH_VERSION:
+        leader_epoch = reader.int32("leader epoch")
     metadata = reader.compact_string("metadata") if flexible else reader.string("metadata")
     commit_timestamp = reader.int64("commit timestamp")
     expire_timestamp = (
@@ -185,18 +193,16 @@ def _decode_any_offset(
 
 
 def _read_topic_id(reader: PrimitiveReader) -> bytes | None:
-    """The topic's id among the tagged fields; Kafka's zero means that there is none."""
-    found = NO_TOPIC_ID
+    found = ZERO_UUID
     for tag, end in reader.tags():
         if tag == TOPIC_ID_TAG:
             found = reader.uuid("topic id")
         else:
             reader.offset = end
-    return None if found == NO_TOPIC_ID else found
+    return None if found == ZERO_UUID else found
 
 
 def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupMetadataTombstone:
-    """A classic group, or its tombstone."""
     reader = PrimitiveReader(key, GROUP_KEY)
     reader.int16("type")
     group = reader.string("group")
@@ -205,7 +211,7 @@ def decode_group(key: bytes, value: bytes | None) -> GroupMetadataEntry | GroupM
         return GroupMetadataTombstone(group=group)
     reader = PrimitiveReader(value, GROUP_VALUE)
     version = read_value_version(reader, HIGHEST_VALUE_VERSION)
-    flexible = version >= 4
+    flexible = version >= FLEXIBLE_VERSION
     text = reader.compact_string if flexible else reader.string
     nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
     count = reader.compact_count if flexible else reader.count
@@ -232,14 +238,14 @@ def _read_members(
         try:
             return tuple([_read_current_member(reader) for _ in range(count)])
         except (struct.error, UnicodeDecodeError):
-            reader.offset = start  # what is wrong is said below
+            reader.offset = start  # the other decoder raises the error
     return tuple([_read_any_member(reader, version) for _ in range(count)])
 
 
 def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
-    """The form that nearly all groups have, in few steps.
+    """Reads the form of nearly all groups, in few steps.
 
-    :raises struct.error: if it is another, or the bytes are not enough
+    :raises struct.error: the form is another, or the bytes are too few
     """
     data, at = reader.data, reader.offset
     texts: list[str | None] = []
@@ -250,10 +256,10 @@ def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
         at = end
     member_id, group_instance_id, client_id, client_host = texts
     rebalance_timeout, session_timeout, size = _THREE_INT32.unpack_from(data, at)
-    told_at, end = at + 12, at + 12 + size
-    (given,) = _INT32.unpack_from(data, end)
-    reader.offset = end + 4 + given
-    if size < 0 or given < 0 or reader.offset > len(data):
+    subscription_at, end = at + 12, at + 12 + size
+    (assignment_size,) = _INT32.unpack_from(data, end)
+    reader.offset = end + 4 + assignment_size
+    if size < 0 or assignment_size < 0 or reader.offset > len(data):
         raise struct.error
     if member_id is None or client_id is None or client_host is None:
         raise struct.error
@@ -264,13 +270,13 @@ def _read_current_member(reader: PrimitiveReader) -> GroupMetadataMember:
         client_host=client_host,
         rebalance_timeout=rebalance_timeout,
         session_timeout=session_timeout,
-        subscription=data[told_at:end],
+        subscription=data[subscription_at:end],
         assignment=data[end + 4 : reader.offset],
     )
 
 
 def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMember:
-    flexible = version >= 4
+    flexible = version >= FLEXIBLE_VERSION
     text = reader.compact_string if flexible else reader.string
     nullable_text = reader.nullable_compact_string if flexible else reader.nullable_string
     some_bytes = reader.compact_bytes if flexible else reader.bytes_not_null
@@ -297,7 +303,6 @@ def _read_any_member(reader: PrimitiveReader, version: int) -> GroupMetadataMemb
 
 
 def encode_offset_key(entry: OffsetCommitEntry | OffsetCommitTombstone) -> bytes:
-    """The key of an offset."""
     writer = PrimitiveWriter(OFFSET_KEY)
     writer.int16(OFFSET_TYPE)
     writer.string(entry.group)
@@ -307,7 +312,7 @@ def encode_offset_key(entry: OffsetCommitEntry | OffsetCommitTombstone) -> bytes
 
 
 def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
-    """The value of an offset. With an expiry it has no room for the epoch and the topic's id."""
+    """Encodes an offset's value. With an expiry it has neither leader epoch nor topic id."""
     writer = PrimitiveWriter(OFFSET_VALUE)
     if entry.expire_timestamp != NO_TIMESTAMP:
         writer.int16(EXPIRING_OFFSET_VERSION)
@@ -321,7 +326,7 @@ def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
     writer.int32(entry.leader_epoch)
     writer.compact_string(entry.metadata)
     writer.int64(entry.commit_timestamp)
-    if entry.topic_id is None or entry.topic_id == NO_TOPIC_ID:
+    if entry.topic_id is None or entry.topic_id == ZERO_UUID:
         writer.unsigned_varint(0)
     else:
         writer.unsigned_varint(1)
@@ -332,7 +337,6 @@ def encode_offset_value(entry: OffsetCommitEntry) -> bytes:
 
 
 def encode_group_key(entry: GroupMetadataEntry | GroupMetadataTombstone) -> bytes:
-    """The key of a classic group."""
     writer = PrimitiveWriter(GROUP_KEY)
     writer.int16(GROUP_TYPE)
     writer.string(entry.group)
@@ -340,7 +344,6 @@ def encode_group_key(entry: GroupMetadataEntry | GroupMetadataTombstone) -> byte
 
 
 def encode_group_value(entry: GroupMetadataEntry) -> bytes:
-    """The value of a classic group."""
     writer = PrimitiveWriter(GROUP_VALUE)
     writer.int16(CURRENT_GROUP_VERSION)
     writer.string(entry.protocol_type)
@@ -362,9 +365,7 @@ def encode_group_value(entry: GroupMetadataEntry) -> bytes:
 
 
 def read_value_version(reader: PrimitiveReader, highest: int) -> int:
-    """Returns a value's version. A newer one may have additional fields in between, so it
-    raises FormatError.
-    """
+    """Raises FormatError for a newer version, which may have additional fields in between."""
     version = reader.int16("version")
     if not 0 <= version <= highest:
         raise reader.error("version", f"{version} is not one of 0 to {highest}", at=0)

@@ -39,7 +39,7 @@ from rota.engine.model.request import JoinGroupProtocol
 
 
 class FieldType(NamedTuple):
-    """How values of one type are read and written, and the smallest size of one."""
+    """How values of a type are read and written, and the smallest size of one."""
 
     read: Callable[[PrimitiveReader, str], Any]
     write: Callable[[PrimitiveWriter, Any], None]
@@ -55,13 +55,9 @@ class TaggedField(NamedTuple):
 
 
 INT8 = FieldType(PrimitiveReader.int8, PrimitiveWriter.int8, 1)
-
 INT32 = FieldType(PrimitiveReader.int32, PrimitiveWriter.int32, 4)
-
 INT64 = FieldType(PrimitiveReader.int64, PrimitiveWriter.int64, 8)
-
 UUID = FieldType(PrimitiveReader.uuid, PrimitiveWriter.uuid, UUID_SIZE)
-
 TEXT = FieldType(PrimitiveReader.compact_string, PrimitiveWriter.compact_string, 1)
 
 NULLABLE_TEXT = FieldType(
@@ -73,13 +69,12 @@ BYTES = FieldType(PrimitiveReader.compact_bytes, PrimitiveWriter.compact_bytes, 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Fields in their order, then those with tags."""
+    """Fields in order, then tagged fields."""
 
     fields: Mapping[str, FieldType]
     tags: Mapping[int, TaggedField] = field(default_factory=dict)
 
     def read(self, reader: PrimitiveReader) -> dict[str, Any]:
-        """The values of all fields, by name."""
         found = {name: kind.read(reader, field_label(name)) for name, kind in self.fields.items()}
         found |= {tag.field: tag.default for tag in self.tags.values()}
         for number, end in reader.tags():
@@ -91,7 +86,7 @@ class Structure:
         return found
 
     def write(self, writer: PrimitiveWriter, value: object) -> None:
-        """All fields; of those with tags only what is not the default."""
+        """Writes all fields, but no tagged field that has its default."""
         for name, kind in self.fields.items():
             kind.write(writer, getattr(value, name))
         tagged = [
@@ -106,13 +101,13 @@ class Structure:
             writer.tag(number, inner.to_bytes())
 
     def as_field_type(self, made: Callable[..., Any]) -> FieldType:
-        """The structure inside of another, as values of a class."""
+        """Returns the field type of the structure as a class."""
         smallest = 1 + sum(kind.smallest_size for kind in self.fields.values())
         return FieldType(lambda reader, _: made(**self.read(reader)), self.write, smallest)
 
 
 def nullable_struct(kind: FieldType) -> FieldType:
-    """A structure that may be null; a byte before it says so."""
+    """A structure that may be null, as its first byte tells."""
 
     def read(reader: PrimitiveReader, field: str) -> object:
         return kind.read(reader, field) if reader.unsigned_varint(field) else None
@@ -157,21 +152,17 @@ def _write_nullable_int32s(writer: PrimitiveWriter, values: tuple[int, ...] | No
 
 
 INT32S = FieldType(_read_int32s, PrimitiveWriter.compact_int32s, 1)
-
 NULLABLE_INT32S = FieldType(_read_nullable_int32s, _write_nullable_int32s, 1)
 
 
 def field_label(field: str) -> str:
-    """Returns a field's name as error messages show it."""
     return field.replace("_", " ")
 
 
 VALUE_VERSION = 0
 
 GROUP_KEY_FIELDS = ("group",)
-
 MEMBER_KEY_FIELDS = ("group", "member_id")
-
 REGEX_KEY_FIELDS = ("group", "regex")
 
 PARTITION_RACKS = Structure({"partition": INT32, "racks": compact_array(TEXT)}).as_field_type(
@@ -193,7 +184,7 @@ CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOC
     ClassicMemberMetadata
 )
 
-#: What a missing tag means. Null is not that, and Kafka writes it.
+#: The value of a missing tagged field; Kafka writes null as null.
 NO_CLASSIC = ClassicMemberMetadata(session_timeout=0, protocols=())
 
 TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).as_field_type(
@@ -207,18 +198,17 @@ CURRENT_TOPIC = Structure(
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """A record type: Kafka's number, and the entries for a value and for a tombstone."""
+    """A record type, with the entries for a value and for a tombstone."""
 
     number: int
     saved: type[ConsumerGroupEntry]
     forgotten: type[ConsumerGroupEntry]
-    #: The fields of its key, all of them text.
+    #: The fields of the key, all strings.
     key: tuple[str, ...]
     value: Structure
 
     @property
     def name(self) -> str:
-        """Kafka's."""
         return CONSUMER_GROUP_RECORD_NAMES[self.number]
 
 
@@ -253,13 +243,7 @@ RECORD_TYPES = (
                 "rebalance_timeout": INT32,
                 "assignor": NULLABLE_TEXT,
             },
-            {
-                0: TaggedField(
-                    "classic",
-                    nullable_struct(CLASSIC),
-                    ClassicMemberMetadata(session_timeout=0, protocols=()),
-                )
-            },
+            {0: TaggedField("classic", nullable_struct(CLASSIC), NO_CLASSIC)},
         ),
     ),
     RecordType(
@@ -308,7 +292,6 @@ _RECORD_TYPE_BY_ENTRY = {
 
 
 def decode_consumer_record(number: int, key: bytes, value: bytes | None) -> ConsumerGroupEntry:
-    """A record of a consumer group, of this type."""
     record = RECORD_TYPE_BY_NUMBER[number]
     reader = PrimitiveReader(key, f"{record.name} key")
     reader.int16("type")
@@ -324,7 +307,6 @@ def decode_consumer_record(number: int, key: bytes, value: bytes | None) -> Cons
 
 
 def encode_consumer_entry(entry: ConsumerGroupEntry) -> tuple[bytes, bytes | None]:
-    """The bytes Kafka writes."""
     record = _RECORD_TYPE_BY_ENTRY[type(entry)]
     writer = PrimitiveWriter(f"{record.name} key")
     writer.int16(record.number)

@@ -8,6 +8,7 @@ it does not know.
 from __future__ import annotations
 
 import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 
 from rota.engine.model.text import MAX_STRING_BYTES
@@ -16,14 +17,10 @@ from rota.errors import FormatError
 LONGEST_VARINT = 5
 
 UUID_SIZE = 16
-
-_INT8 = struct.Struct(">b")
-
-_INT16 = struct.Struct(">h")
-
-_INT32 = struct.Struct(">i")
-
-_INT64 = struct.Struct(">q")
+#: Kafka's value for "no UUID".
+ZERO_UUID = bytes(UUID_SIZE)
+_INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
+_INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
 
 class PrimitiveReader:
@@ -38,11 +35,10 @@ class PrimitiveReader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
         return len(self.data) - self.offset
 
     def error(self, field: str, problem: str, at: int | None = None) -> FormatError:
-        """An error about a field, at an offset or where the reader stands."""
+        """Returns an error about a field, at an offset or at the current position."""
         return FormatError(
             f"{self.subject}: {field} at byte {self.offset if at is None else at}: {problem}"
         )
@@ -67,28 +63,24 @@ class PrimitiveReader:
         return value
 
     def expect_end(self) -> None:
-        """Nothing may be left."""
+        """Raises FormatError if bytes are left."""
         if self.remaining:
             raise self.error("end", f"{self.remaining} bytes too many")
 
     def int8(self, field: str) -> int:
-        """A signed 8-bit integer."""
         return self._number(_INT8, field)
 
     def int16(self, field: str) -> int:
-        """A signed 16-bit integer."""
         return self._number(_INT16, field)
 
     def int32(self, field: str) -> int:
-        """A signed 32-bit integer."""
         return self._number(_INT32, field)
 
     def int64(self, field: str) -> int:
-        """A signed 64-bit integer."""
         return self._number(_INT64, field)
 
     def unsigned_varint(self, field: str) -> int:
-        """An unsigned 32-bit integer, seven bits to the byte, the lowest first."""
+        """Seven bits to the byte, the lowest first; at most 32 bits."""
         at = self.offset
         value = 0
         for shift in range(0, 7 * LONGEST_VARINT, 7):
@@ -101,7 +93,6 @@ class PrimitiveReader:
         raise self.error(field, "a varint past 32 bits", at)
 
     def uuid(self, field: str) -> bytes:
-        """The 16 bytes of a UUID."""
         start = self._advance(UUID_SIZE, field)
         return self.data[start : start + UUID_SIZE]
 
@@ -114,13 +105,12 @@ class PrimitiveReader:
         return self._check_count(self.int32(field), field, smallest, at)
 
     def nullable_compact_count(self, field: str, smallest: int) -> int | None:
-        """The length of a compact array, checked in the same way; None for null."""
+        """Reads the length of a compact array, checked in the same way; None for null."""
         at = self.offset
         count = self.unsigned_varint(field) - 1
         return None if count < 0 else self._check_count(count, field, smallest, at)
 
     def compact_count(self, field: str, smallest: int) -> int:
-        """The length of a compact array that may not be null."""
         at = self.offset
         count = self.nullable_compact_count(field, smallest)
         if count is None:
@@ -133,13 +123,12 @@ class PrimitiveReader:
         return count
 
     def nullable_string(self, field: str) -> str | None:
-        """Text with a 16-bit length; a negative length is null."""
+        """Reads text with a 16-bit length; a negative length is null."""
         at = self.offset
         size = self.int16(field)
         return None if size < 0 else self._text(size, field, at)
 
     def string(self, field: str) -> str:
-        """Text that may not be null."""
         at = self.offset
         size = self.int16(field)
         if size < 0:
@@ -147,7 +136,6 @@ class PrimitiveReader:
         return self._text(size, field, at)
 
     def nullable_compact_string(self, field: str) -> str | None:
-        """Text with a compact length."""
         at = self.offset
         size = self.unsigned_varint(field) - 1
         if size > MAX_STRING_BYTES:
@@ -155,7 +143,6 @@ class PrimitiveReader:
         return None if size < 0 else self._text(size, field, at)
 
     def compact_string(self, field: str) -> str:
-        """Text with a compact length that may not be null."""
         at = self.offset
         text = self.nullable_compact_string(field)
         if text is None:
@@ -170,7 +157,7 @@ class PrimitiveReader:
             raise self.error(field, f"not UTF-8 ({error.reason})", at) from None
 
     def nullable_bytes(self, field: str) -> bytes | None:
-        """Bytes with a 32-bit length; a negative length is null."""
+        """Reads bytes with a 32-bit length; a negative length is null."""
         size = self.int32(field)
         if size < 0:
             return None
@@ -178,7 +165,6 @@ class PrimitiveReader:
         return self.data[start : start + size]
 
     def bytes_not_null(self, field: str) -> bytes:
-        """Bytes with a 32-bit length that may not be null."""
         at = self.offset
         data = self.nullable_bytes(field)
         if data is None:
@@ -186,7 +172,6 @@ class PrimitiveReader:
         return data
 
     def compact_bytes(self, field: str) -> bytes:
-        """Bytes with a compact length that may not be null."""
         at = self.offset
         size = self.unsigned_varint(field) - 1
         if size < 0:
@@ -195,11 +180,10 @@ class PrimitiveReader:
         return self.data[start : start + size]
 
     def int32s(self, count: int, field: str) -> tuple[int, ...]:
-        """So many signed 32-bit integers."""
         return struct.unpack_from(f">{count}i", self.data, self._advance(4 * count, field))
 
     def packed_int32s(self, field: str) -> bytes:
-        """An array of signed 32-bit integers, as the bytes of its elements."""
+        """Reads an array of signed 32-bit integers as bytes."""
         size = 4 * self.count(field, 4)
         start = self._advance(size, field)
         return self.data[start : start + size]
@@ -222,7 +206,6 @@ class PrimitiveReader:
                 raise self.error(field, f"{self.offset - start} bytes read of {size}", start)
 
     def skip_tags(self) -> None:
-        """Passes over the tagged fields where none is known."""
         for _, end in self.tags():
             self.offset = end
 
@@ -237,29 +220,24 @@ class PrimitiveWriter:
         self.subject = subject
 
     def to_bytes(self) -> bytes:
-        """Everything that was written."""
         return bytes(self._out)
 
     def int8(self, value: int) -> None:
-        """A signed 8-bit integer."""
         try:
             self._out += _INT8.pack(value)
         except struct.error:
             raise self._out_of_range(value, 8) from None
 
     def int16(self, value: int) -> None:
-        """A signed 16-bit integer."""
         self._out += _INT16.pack(value)
 
     def int32(self, value: int) -> None:
-        """A signed 32-bit integer."""
         try:
             self._out += _INT32.pack(value)
         except struct.error:
             raise self._out_of_range(value, 32) from None
 
     def int64(self, value: int) -> None:
-        """A signed 64-bit integer."""
         try:
             self._out += _INT64.pack(value)
         except struct.error:
@@ -269,50 +247,41 @@ class PrimitiveWriter:
         return FormatError(f"{self.subject}: {value!r} does not fit {bits} bits")
 
     def unsigned_varint(self, value: int) -> None:
-        """An unsigned integer, seven bits to the byte, the lowest first."""
         while value > 127:
             self._out.append(value & 127 | 128)
             value >>= 7
         self._out.append(value)
 
     def uuid(self, value: bytes) -> None:
-        """The 16 bytes of a UUID."""
         if len(value) != UUID_SIZE:
             raise FormatError(f"{self.subject}: a UUID has {UUID_SIZE} bytes, not {len(value)}")
         self._out += value
 
     def string(self, text: str | None) -> None:
-        """Text with a 16-bit length; None as null."""
         self._out += _INT16.pack(-1) if text is None else encode_string(text, self.subject)
 
     def nullable_bytes(self, data: bytes | None) -> None:
-        """Bytes with a 32-bit length; None as null."""
         self.int32(-1 if data is None else len(data))
         self._out += data or b""
 
     def int32s(self, values: Sequence[int]) -> None:
-        """An array of signed 32-bit integers."""
         self.int32(len(values))
         self._out += struct.pack(f">{len(values)}i", *values)
 
     def compact_string(self, text: str) -> None:
-        """Text with a compact length."""
         self.compact_bytes(encode_utf8(text, self.subject))
 
     def nullable_compact_string(self, text: str | None) -> None:
-        """Text with a compact length; None as null."""
         if text is None:
             self._out.append(0)
         else:
             self.compact_string(text)
 
     def compact_bytes(self, data: bytes) -> None:
-        """Bytes with a compact length."""
         self.unsigned_varint(len(data) + 1)
         self._out += data
 
     def compact_int32s(self, values: Sequence[int]) -> None:
-        """A compact array of signed 32-bit integers."""
         self.unsigned_varint(len(values) + 1)
         try:
             self._out += struct.pack(f">{len(values)}i", *values)
@@ -320,20 +289,34 @@ class PrimitiveWriter:
             raise self._out_of_range(values, 32) from None
 
     def tag(self, number: int, field: bytes) -> None:
-        """A tagged field, already written by itself; their count comes before the first."""
+        """Writes a tagged field from its encoded bytes, after the number of fields."""
         self.unsigned_varint(number)
         self.unsigned_varint(len(field))
         self._out += field
 
 
+def uuid_to_text(value: bytes) -> str:
+    """Returns a UUID as Kafka shows it: in base64."""
+    return urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def uuid_from_text(text: str) -> bytes:
+    """:raises FormatError: the text is not a UUID in base64"""
+    try:
+        found = urlsafe_b64decode(text + "==")
+    except ValueError:
+        found = b""
+    if len(found) != UUID_SIZE:
+        raise FormatError(f"{text!r} is not a UUID")
+    return found
+
+
 def encode_string(text: str, subject: str) -> bytes:
-    """Text as UTF-8 behind its 16-bit length."""
     data = encode_utf8(text, subject)
     return _INT16.pack(len(data)) + data
 
 
 def encode_utf8(text: str, subject: str) -> bytes:
-    """Text as UTF-8, if Kafka can carry it."""
     try:
         data = text.encode()
     except UnicodeEncodeError as error:

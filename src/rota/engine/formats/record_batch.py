@@ -1,5 +1,4 @@
-"""Record batches (magic 2), one at a time: header, checksum, compression, encoding, and reading the
-records of one batch.
+"""Record batches (magic 2), one at a time: header, checksum, compression, encoding and decoding.
 
 The header has 61 bytes and is never compressed::
 
@@ -49,11 +48,8 @@ from rota.errors import FormatError, InputError
 MAGIC = 2
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-
 LENGTH_FIELD = struct.Struct(">i")
-
 CRC_FIELD = struct.Struct(">I")
-
 LENGTH_OFFSET, MAGIC_OFFSET, CRC_OFFSET, ATTRIBUTES_OFFSET = 8, 16, 17, 21
 
 #: Bytes that the length does not count.
@@ -64,15 +60,10 @@ SHORTEST_BATCH_LENGTH = HEADER.size - LOG_OVERHEAD
 
 #: The least length of a message of magic 0.
 SHORTEST_MESSAGE_LENGTH = 14
-
 COMPRESSION_CODEC_MASK = 0x07
-
 TIMESTAMP_TYPE_MASK = 0x08
-
 TRANSACTIONAL_FLAG_MASK = 0x10
-
 CONTROL_FLAG_MASK = 0x20
-
 DELETE_HORIZON_FLAG_MASK = 0x40
 
 #: The same for many batches at once.
@@ -96,8 +87,6 @@ HEADER_DTYPE = np.dtype(
 
 
 class CompressionType(enum.IntEnum):
-    """How a batch's records are compressed."""
-
     NONE = 0
     GZIP = 1
     SNAPPY = 2
@@ -106,15 +95,14 @@ class CompressionType(enum.IntEnum):
 
 
 class ControlRecordType(enum.IntEnum):
-    """How a transaction ended: the type in its control record's key."""
+    """The type in the key of a control record."""
 
     ABORT = 0
     COMMIT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
-    """A batch's head."""
+class BatchHeader(NamedTuple):
+    """The header of a batch: its 13 fields as they are stored, in the order of :data:`HEADER`."""
 
     base_offset: int
     length: int
@@ -128,41 +116,40 @@ class BatchHeader:
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def size(self) -> int:
-        """All bytes of the batch."""
+        """Size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.length
 
     @property
     def last_offset(self) -> int:
-        """The last offset that is the batch's, whether its record is still there or not."""
+        """The last offset of the batch, whether or not its record was compacted away."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> int:
-        """A :class:`Codec`, or a number that none has."""
+        """A :class:`CompressionType`, or an unknown number."""
         return self.attributes & COMPRESSION_CODEC_MASK
 
     @property
     def append_time(self) -> bool:
-        """The broker's time counts for all records: the max timestamp."""
+        """The max timestamp is the timestamp of all records."""
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
     @property
     def transactional(self) -> bool:
-        """Part of a transaction; so are its markers."""
         return bool(self.attributes & TRANSACTIONAL_FLAG_MASK)
 
     @property
     def control(self) -> bool:
-        """Holds a marker, not data."""
+        """The batch has a marker, not data."""
         return bool(self.attributes & CONTROL_FLAG_MASK)
 
     @property
     def delete_horizon(self) -> int | None:
-        """When compaction may drop the batch's tombstones, once it has set that."""
+        """When compaction may remove the tombstones, if it has set that."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG_MASK else None
 
 
@@ -174,22 +161,20 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
     if not 0 <= position <= len(data) - HEADER.size:
         left = max(len(data) - position, 0)
         raise FormatError(f"batch at byte {position}: {HEADER.size} bytes needed, {left} left")
-    names = BatchHeader.__dataclass_fields__
-    header = BatchHeader(**dict(zip(names, HEADER.unpack_from(data, position), strict=True)))
+    header = BatchHeader._make(HEADER.unpack_from(data, position))
     if header.magic != MAGIC:
         raise FormatError(f"batch at byte {position}: {describe_magic(header.magic)}")
     return header
 
 
 def describe_magic(magic: int) -> str:
-    """What is wrong with a magic other than 2."""
     if magic in {0, 1}:
         return f"message format {magic}, as before Kafka 0.11; only format 2 is read"
     return f"magic {magic} is none that is known"
 
 
 class BatchProblemKind(enum.StrEnum):
-    """What is wrong with bytes among batches."""
+    """What is wrong with a range of bytes."""
 
     #: The last batch is not whole: usual where a file is still written to.
     CUT = "cut"
@@ -210,7 +195,7 @@ class BatchProblemKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchProblem:
-    """A range of bytes that gave no records, and why."""
+    """A range of bytes without readable records."""
 
     position: int
     size: int
@@ -223,7 +208,7 @@ class BatchProblem:
 
 
 def load_optional_library(name: str, purpose: str, extra: str = "spark") -> ModuleType:
-    """Imports an optional library; raises InputError that says which extra of Rota to install."""
+    """Imports an optional library; raises InputError that names the extra of Rota to install."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -237,7 +222,7 @@ CRC32C_LIBRARY = "crc32c"
 
 @functools.cache
 def load_crc32c() -> Callable[[Bytes], int]:
-    """Returns the CRC-32C function itself, for callers that need it for every batch."""
+    """Returns the CRC-32C function, for callers that need it for every batch."""
     library = _load_c_extension() or load_optional_library(
         CRC32C_LIBRARY, "the checksum of record batches"
     )
@@ -246,7 +231,6 @@ def load_crc32c() -> Callable[[Bytes], int]:
 
 
 def compute_crc32c(data: Bytes) -> int:
-    """The checksum of some bytes."""
     return load_crc32c()(data)
 
 
@@ -278,12 +262,10 @@ GZIP_WINDOW_BITS = 31
 
 #: Bytes that are read at a time: of each, zlib copies what is behind the end of a member.
 GZIP_CHUNK_SIZE = 1 << 14
-
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 
 #: The version, and the oldest that can read it.
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-
 XERIAL_BLOCK_SIZE = 32 * 1024
 
 #: Records are tried to be so many times their compressed size, then more.
@@ -294,7 +276,6 @@ ZSTD_LEVEL = 3
 
 #: What cramjam says where the room was too small.
 CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
-
 _BLOCK_SIZE_FIELD = struct.Struct(">i")
 
 
@@ -324,7 +305,6 @@ def decompress(codec: int, data: Bytes, most: int = MAX_DECOMPRESSED_SIZE) -> by
 
 
 def compress(codec: CompressionType, data: bytes) -> bytes:
-    """Compresses as a producer does."""
     return COMPRESSORS[codec](data)
 
 
@@ -339,7 +319,7 @@ def _copy_uncompressed(data: Bytes, most: int) -> bytes:
 
 
 def _decompress_gzip(data: Bytes, most: int) -> bytes:
-    """All members, as Java reads them."""
+    """Decompresses all members, as Java does."""
     found: list[bytes] = []
     view = memoryview(data)
     at = 0
@@ -449,7 +429,7 @@ def _compress_snappy(data: bytes) -> bytes:
 
 
 def _compress_lz4(data: bytes) -> bytes:
-    """Blocks that do not refer to each other: Kafka reads no others."""
+    """Compresses to independent blocks: Kafka reads no others."""
     frame = _load_cramjam("lz4").lz4.Compressor(content_checksum=False, block_linked=False)
     frame.compress(data)
     return bytes(frame.finish())
@@ -480,20 +460,16 @@ COMPRESSORS: Mapping[CompressionType, Callable[[bytes], bytes]] = MappingProxyTy
 )
 
 NO_TIMESTAMP = -1
-
 MAX_INT64 = (1 << 63) - 1
 
-_MARKER_KEY = struct.Struct(">hh")
-
-_MARKER_VALUE = struct.Struct(">hi")
+#: A control record's key: version and type; and its value: version and coordinator epoch.
+MARKER_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 
 #: Numbers from 0 to here are looked up: two bytes each at most.
 _SHORT_VARINT_LIMIT = 1 << 13
 
 
 class BatchRecord(NamedTuple):
-    """A record of a batch."""
-
     offset: int
     timestamp: int
     key: bytes | None
@@ -516,14 +492,14 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
     transactional: bool = False,
     control: bool = False,
     delete_horizon: int | None = None,
-    newest: int | None = None,
+    max_timestamp: int | None = None,
 ) -> bytes:
-    """One batch of records in the order of their offsets.
+    """Encodes one batch of records in the order of their offsets.
 
-    Offsets may have gaps, as compaction leaves them; ``base_offset`` and ``last_offset`` are those
-    of the batch where its first or last record is gone. With ``append_time`` that is what readers
-    get as every record's timestamp. From ``delete_horizon`` on compaction may drop tombstones.
-    Without records, ``newest`` is what the batch's max timestamp was.
+    Offsets may have gaps, as compaction leaves them; ``base_offset`` and ``last_offset`` belong to
+    the batch if its first or last record was removed. ``append_time`` is the timestamp of every
+    record for readers. After ``delete_horizon`` compaction may remove tombstones. Without records,
+    ``max_timestamp`` is the header's.
 
     :raises FormatError: a number does not fit, or offsets do not ascend
     """
@@ -533,7 +509,7 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
     base_timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
     if delete_horizon is not None:
         base_timestamp = delete_horizon
-    last_time = max(timestamps, default=NO_TIMESTAMP if newest is None else newest)
+    last_time = max(timestamps, default=NO_TIMESTAMP if max_timestamp is None else max_timestamp)
     if last_time - min(timestamps, default=last_time) >= MAX_INT64:
         raise FormatError(f"batch at offset {first}: timestamps are too far apart")
     body = b"".join([_encode_record(record, first, base_timestamp) for record in kept])
@@ -548,72 +524,58 @@ def encode_batch(  # noqa: PLR0913, each is a field of the head
         | (CONTROL_FLAG_MASK if control else 0)
         | (DELETE_HORIZON_FLAG_MASK if delete_horizon is not None else 0)
     )
-    length = HEADER.size - LOG_OVERHEAD + len(body)
-    fields = (
-        *(first, length, leader_epoch, MAGIC, 0, attributes, last - first, base_timestamp),
-        *(last_time if append_time is None else append_time, producer_id, producer_epoch),
-        *(base_sequence, len(kept)),
+    header = BatchHeader(
+        base_offset=first,
+        length=HEADER.size - LOG_OVERHEAD + len(body),
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        checksum=0,
+        attributes=attributes,
+        last_offset_delta=last - first,
+        base_timestamp=base_timestamp,
+        max_timestamp=last_time if append_time is None else append_time,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(kept),
     )
-    return _add_checksum(fields, body)
+    return _add_checksum(header, body)
 
 
-def reencode_batch(head: BatchHeader, body: bytes, *, count: int, newest: int) -> bytes:
+def reencode_batch(
+    header: BatchHeader, body: bytes, *, record_count: int, max_timestamp: int
+) -> bytes:
     """Encodes a batch again with some of its records; everything else stays as it was.
 
     :param body: the encoded records, not compressed
-    :param newest: the latest of their timestamps; ignored with log append time
     """
-    codec = CompressionType(head.codec)
+    codec = CompressionType(header.codec)
     if codec is not CompressionType.NONE:
         body = compress(codec, body)
-    fields = (
-        *(head.base_offset, HEADER.size - LOG_OVERHEAD + len(body), head.leader_epoch, MAGIC, 0),
-        *(head.attributes, head.last_offset_delta, head.base_timestamp),
-        *(head.max_timestamp if head.append_time else newest, head.producer_id),
-        *(head.producer_epoch, head.base_sequence, count),
+    header = header._replace(
+        length=HEADER.size - LOG_OVERHEAD + len(body),
+        max_timestamp=max_timestamp,
+        record_count=record_count,
     )
-    return _add_checksum(fields, body)
+    return _add_checksum(header, body)
 
 
-def _add_checksum(fields: tuple[int, ...], body: bytes) -> bytes:
-    """Head and body with their checksum."""
+def _add_checksum(header: BatchHeader, body: bytes) -> bytes:
     try:
-        batch = bytearray(HEADER.pack(*fields))
+        batch = bytearray(HEADER.pack(*header))
     except struct.error as error:
-        raise FormatError(f"batch at offset {fields[0]}: a field does not fit: {error}") from None
+        raise FormatError(
+            f"batch at offset {header.base_offset}: a field does not fit: {error}"
+        ) from None
     batch += body
     CRC_FIELD.pack_into(batch, CRC_OFFSET, compute_crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]))
     return bytes(batch)
 
 
-def encode_end_transaction_marker(  # noqa: PLR0913, as above
-    kind: ControlRecordType,
-    *,
-    offset: int,
-    timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int = 0,
-    leader_epoch: int = 0,
-) -> bytes:
-    """Returns the control batch that ends a transaction."""
-    record = BatchRecord(
-        offset, timestamp, _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, coordinator_epoch)
-    )
-    return encode_batch(
-        [record],
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
-
-
 def _check_offsets(
     records: Sequence[BatchRecord], base_offset: int | None, last_offset: int | None
 ) -> tuple[int, int]:
-    """The first and the last offset that are the batch's."""
+    """Returns the batch's first and last offset."""
     if base_offset is None:
         if not records:
             raise FormatError("batch: without records it needs a base offset")
@@ -652,7 +614,7 @@ def _encode_bytes(data: bytes | None) -> tuple[bytes, bytes]:
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed number, seven bits to the byte, the lowest first; the sign is the lowest bit."""
+    """Encodes a signed number: zigzag, then seven bits to the byte, the lowest first."""
     return _SHORT_VARINTS[value] if 0 <= value < _SHORT_VARINT_LIMIT else _encode_any_varint(value)
 
 
@@ -679,7 +641,18 @@ RecordHeaders = tuple[tuple[bytes, bytes | None], ...]
 
 
 class RecordReader:
-    """Reads the records of a batch; every error names the record, the field and its offset."""
+    """Reads the records of a batch; every error names the record, the field and its offset.
+
+    A record; all numbers after the attributes are zigzag varints (the first one of 64 bits)::
+
+        length             of everything after this field
+        attributes         int8, unused
+        timestamp delta    from the batch's base timestamp
+        offset delta       from the batch's base offset
+        key                length, bytes; -1: null
+        value              length, bytes; -1: null
+        headers            count; of each: name length, name, value length (-1: null), value
+    """
 
     __slots__ = ("at", "data", "limit", "record")
 
@@ -729,14 +702,13 @@ class RecordReader:
         return read_record_headers(self, count)
 
     def read_header(self) -> tuple[bytes, bytes | None]:
-        """A header's name and value."""
         name = self._bytes("header name")
         if name is None:
             raise self._error("header name", "null")
         return name, self._bytes("header value")
 
     def locate_header(self) -> tuple[int, int, int, int]:
-        """Where a header's name and value start, and their sizes; -1: null."""
+        """Returns start and size of the name, then of the value; size -1 is null."""
         return *self._locate_bytes("header name"), *self._locate_bytes("header value")
 
     def _error(self, field: str, problem: str) -> FormatError:
@@ -772,10 +744,9 @@ class RecordReader:
 
 
 def read_record_headers(body: RecordReader, count: int) -> RecordHeaders:
-    """So many headers, from where the reader stands."""
     return tuple([body.read_header() for _ in range(count)])
 
 
 def _wrap_int64(value: int) -> int:
-    """As Java adds 64 bits: past the largest comes the smallest."""
+    """Adds like Java: the largest 64-bit number is followed by the smallest."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

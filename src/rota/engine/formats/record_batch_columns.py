@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from rota.engine.formats import record_batch
 from rota.engine.formats.buffer import (
+    VARINT_LIMIT,
     BoolArray,
     ByteBuffer,
     Bytes,
@@ -58,27 +61,27 @@ MAX_EXPLAINED_RECORDS = 10_000
 
 
 class BatchContents:
-    """The batches of a buffer that have no problem so far, one row each."""
+    """The batches of a buffer without a problem so far, one row each."""
 
     def __init__(
-        self, view: memoryview, portion: int | None = None, *, may_end_cut: bool = False
+        self, view: memoryview, chunk_bytes: int | None = None, *, may_end_cut: bool = False
     ) -> None:
-        """As in :func:`rota.engine.formats.record_batch_columns.decode_batches`."""
+        """The parameters are those of :func:`decode_batches`."""
         found = find_batches(view, may_end_cut=may_end_cut)
         self.view = view
         self.end_position = len(view)
         self.problems = list(found.problems)
         self.position = found.positions
         self.size = found.sizes
-        self._portion = portion
+        self._chunk_bytes = chunk_bytes
         rows = max(len(view) - HEADER.size + 1, 0)
         self.heads = np.ndarray((rows,), HEADER_DTYPE, view, strides=(1,))[found.positions]
         self.count: Int64Array = self.heads["count"].astype(np.int64)
         self.start: Int64Array = self.position + HEADER.size
         #: Where the records are: in the view, and once opened in the buffer.
         self.limit: Int64Array = self.position + self.size
-        if portion is not None and len(view) > portion:
-            self._end_before(max(int(np.searchsorted(self.size.cumsum(), portion, "right")), 1))
+        if chunk_bytes is not None and len(view) > chunk_bytes:
+            self._end_before(max(int(np.searchsorted(self.size.cumsum(), chunk_bytes, "right")), 1))
             self.view = view[: self.end_position]
 
     def check_checksums(self) -> None:
@@ -97,11 +100,11 @@ class BatchContents:
         }
         self._reject(found)
 
-    def decompress_all(self, most: int, most_in_all: int) -> None:
+    def decompress_all(self, max_batch_bytes: int, max_bytes: int) -> None:
         """Decompresses; afterwards the records of all batches are in one buffer."""
         pieces: list[memoryview | bytes] = [self.view]
         size = len(self.view)
-        left = most_in_all
+        left = max_bytes
         found = {}
         compressed = (self.heads["attributes"] & COMPRESSION_CODEC_MASK != CompressionType.NONE) & (
             self.count > 0
@@ -109,19 +112,19 @@ class BatchContents:
         for row in np.flatnonzero(compressed).tolist():
             data = self.view[int(self.start[row]) : int(self.limit[row])]
             codec = int(self.heads["attributes"][row]) & COMPRESSION_CODEC_MASK
-            room = min(most, left)
-            enough = room
-            if row and self._portion is not None:
-                enough = min(room, max(self._portion - (size - len(self.view)), 0))
+            limit = min(max_batch_bytes, left)
+            chunk_limit = limit
+            if row and self._chunk_bytes is not None:
+                chunk_limit = min(limit, max(self._chunk_bytes - (size - len(self.view)), 0))
             try:
-                piece = decompress(codec, data, enough)
+                piece = decompress(codec, data, chunk_limit)
             except FormatError as error:
                 found[row] = BatchProblemKind.CODEC, str(error)
             except DecompressedTooLarge:
-                if enough < room:
+                if chunk_limit < limit:
                     self._end_before(row)
                     break
-                found[row] = BatchProblemKind.SIZE, f"more than {room} bytes, decompressed"
+                found[row] = BatchProblemKind.SIZE, f"more than {limit} bytes, decompressed"
             else:
                 pieces.append(piece)
                 self.start[row], self.limit[row] = size, size + len(piece)
@@ -147,7 +150,6 @@ class BatchContents:
         return (self.count < 0) | (self.count > room)
 
     def reject_bad_records(self, bad: BoolArray) -> None:
-        """Takes out batches whose records do not follow the format."""
         found = {
             row: (BatchProblemKind.RECORDS, self._reason(row))
             for row in np.flatnonzero(bad).tolist()
@@ -182,46 +184,30 @@ class BatchContents:
 
 #: Records that are read together.
 RECORDS_PER_CHUNK = 1 << 13
-
-VARINT_LIMIT = 1 << 32
-
 WORD_BITS = 64
 
 #: With fewer records than this that have more headers, they are read one by one.
 FEW_RECORDS_WITH_HEADERS = 48
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFields:
-    """A row for each record."""
-
-    timestamp_delta: Int64Array
-    offset_delta: Int64Array
-    key_start: Int64Array
-    key_size: Int64Array
-    value_start: Int64Array
-    value_size: Int64Array
-    headers_start: Int64Array
-    headers: Int64Array
-    #: The record does not follow the format; the row's other fields mean nothing.
-    bad: BoolArray
-
-    def select(self, rows: BoolArray) -> RecordFields:
-        """Some of the records."""
-        return RecordFields(**{name: getattr(self, name)[rows] for name in RECORD_FIELD_NAMES})
-
-
-RECORD_FIELD_NAMES = tuple(each.name for each in fields(RecordFields))
+#: Columns of record fields: deltas of timestamp and offset, ``key_start``, ``key_size``,
+#: ``value_start``, ``value_size``, ``headers_start``, ``headers`` (the count), and ``bad``: the
+#: record is malformed, and the row's other fields are invalid.
+RecordFields: TypeAlias = dict[str, npt.NDArray[Any]]
+RECORD_FIELDS = (
+    *("timestamp_delta", "offset_delta", "key_start", "key_size", "value_start", "value_size"),
+    *("headers_start", "headers", "bad"),
+)
 
 
 def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
     """Reads all fields of the records between these offsets.
 
-    In chunks that fit the processor's cache, since each chunk is passed over about a hundred times.
+    It reads chunks that fit the processor's cache, as each is read about a hundred times.
     """
     if len(starts) <= RECORDS_PER_CHUNK:
         return _read_chunk(buffer, starts, ends)
-    parts = [
+    chunks = [
         _read_chunk(
             buffer,
             starts[begin : begin + RECORDS_PER_CHUNK],
@@ -229,22 +215,20 @@ def read_record_fields(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array)
         )
         for begin in range(0, len(starts), RECORDS_PER_CHUNK)
     ]
-    return RecordFields(
-        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in RECORD_FIELD_NAMES}
-    )
+    return {name: np.concatenate([each[name] for each in chunks]) for name in chunks[0]}
 
 
 def _read_chunk(buffer: ByteBuffer, starts: Int64Array, ends: Int64Array) -> RecordFields:
-    """Offsets are kept from leaving their record. Every field has a byte at least, so a record that
-    was held back at its end before the last field does not come out at its end.
+    """Offsets are limited to their record. Every field has at least one byte, so a record whose
+    offset was limited before the last field does not arrive exactly at its end.
     """
     found, at, odd = _read_common_records(buffer, starts, ends)
     rows = np.flatnonzero(odd)
     if len(rows):
         known, at[rows] = _read_any_records(buffer, starts[rows], ends[rows])
-        for name in RECORD_FIELD_NAMES:
-            getattr(found, name)[rows] = getattr(known, name)
-    bad, headers = found.bad, found.headers
+        for name, column in known.items():
+            found[name][rows] = column
+    bad, headers = found["bad"], found["headers"]
     bad |= starts >= ends
     if headers.any():
         bad |= (headers < 0) | (headers > ends - at)
@@ -259,10 +243,7 @@ def _read_common_records(
     buffer: ByteBuffer, starts: Int64Array, ends: Int64Array
 ) -> tuple[RecordFields, Int64Array, BoolArray]:
     """Reads records whose numbers have at most four bytes, and those before the key at most eight
-    together.
-
-    Nearly all records are like that; for any other the row is meaningless, and the last column is
-    set.
+    together, as nearly all records do; of any other the row is invalid, and the last column is set.
     """
     at = starts + 1
     word = buffer.little[at]
@@ -288,42 +269,23 @@ def _read_common_records(
     odd |= (headers & 0x81) != 0
     headers >>= 1
     at += 1
-    found = RecordFields(
-        timestamp_delta=timestamp_delta,
-        offset_delta=offset_delta,
-        key_start=key_start,
-        key_size=key_size,
-        value_start=value_start,
-        value_size=value_size,
-        headers_start=at.copy(),
-        headers=headers,
-        bad=np.zeros(len(starts), dtype=np.bool_),
-    )
-    return found, at, odd
+    bad = np.zeros(len(starts), dtype=np.bool_)
+    fields = (timestamp_delta, offset_delta, key_start, key_size, value_start, value_size)
+    return dict(zip(RECORD_FIELDS, (*fields, at.copy(), headers, bad), strict=True)), at, odd
 
 
 def _read_any_records(
     buffer: ByteBuffer, starts: Int64Array, ends: Int64Array
 ) -> tuple[RecordFields, Int64Array]:
-    """Of any records, one number after the other."""
+    """Reads any records, one number after the other."""
     at = np.minimum(starts + 1, ends)
     timestamp_delta, at, bad = read_varlongs(buffer, at)
     offset_delta, at = _read_varints(buffer, np.minimum(at, ends), bad)
     key_start, key_size, at = _read_sized_bytes(buffer, np.minimum(at, ends), bad)
     value_start, value_size, at = _read_sized_bytes(buffer, np.minimum(at, ends), bad)
     headers, at = _read_varints(buffer, np.minimum(at, ends), bad)
-    found = RecordFields(
-        timestamp_delta=timestamp_delta,
-        offset_delta=offset_delta,
-        key_start=key_start,
-        key_size=key_size,
-        value_start=value_start,
-        value_size=value_size,
-        headers_start=at,
-        headers=headers,
-        bad=bad,
-    )
-    return found, at
+    fields = (timestamp_delta, offset_delta, key_start, key_size, value_start, value_size)
+    return dict(zip(RECORD_FIELDS, (*fields, at, headers, bad), strict=True)), at
 
 
 def _read_varints(
@@ -345,7 +307,7 @@ def _read_sized_bytes(
 def _skip_headers(
     buffer: ByteBuffer, at: Int64Array, ends: Int64Array, count: Int64Array
 ) -> Int64Array:
-    """Where the headers of each record end; past the record's end where they are wrong."""
+    """Returns where the headers of each record end; past the record's end if they are malformed."""
     order = np.argsort(-count, kind="stable")
     going = np.searchsorted(-count[order], -np.arange(1, int(count.max()) + 2), "right")
     place, end = at[order], ends[order]
@@ -389,7 +351,7 @@ RECORD_COLUMN_NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchColumns:
-    """The batches that were read, a row for each."""
+    """The decoded batches, one row each."""
 
     #: In the file.
     position: Int64Array
@@ -414,7 +376,6 @@ class BatchColumns:
         return len(self.position)
 
     def first(self, count: int) -> BatchColumns:
-        """The first of them."""
         return BatchColumns(
             **{each.name: getattr(self, each.name)[:count] for each in fields(self)}
         )
@@ -422,7 +383,7 @@ class BatchColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """The records that were read, a row for each; starts are positions in the buffer's data."""
+    """The decoded records, one row each; starts are positions in the buffer's data."""
 
     #: The input, then what was decompressed.
     buffer: ByteBuffer
@@ -452,21 +413,17 @@ class RecordColumns:
         return len(self.offset)
 
     def select(self, rows: BoolArray) -> RecordColumns:
-        """Returns the records selected by a mask."""
         return replace(self, **{name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES})
 
     def first_batches(self, count: int) -> RecordColumns:
-        """Returns the first batches with their records."""
         rows = slice(0, int(self.batches.count[:count].sum()))
         kept = {name: getattr(self, name)[rows] for name in RECORD_COLUMN_NAMES}
         return replace(self, batches=self.batches.first(count), **kept)
 
     def key(self, row: int) -> bytes | None:
-        """A row's key."""
         return self._bytes(self.key_start, self.key_size, row)
 
     def value(self, row: int) -> bytes | None:
-        """A row's value."""
         return self._bytes(self.value_start, self.value_size, row)
 
     def _bytes(self, starts: Int64Array, sizes: Int64Array, row: int) -> bytes | None:
@@ -497,33 +454,33 @@ def decode_batches(  # noqa: PLR0913, limits of several kinds
     *,
     at: int = 0,
     check: bool = True,
-    most: int = MAX_DECOMPRESSED_SIZE,
-    most_in_all: int = MAX_TOTAL_DECOMPRESSED_SIZE,
-    portion: int | None = None,
+    max_batch_bytes: int = MAX_DECOMPRESSED_SIZE,
+    max_bytes: int = MAX_TOTAL_DECOMPRESSED_SIZE,
+    chunk_bytes: int | None = None,
     may_end_cut: bool = False,
 ) -> RecordColumns:
-    """The records of all batches of a buffer that begins with one.
+    """Decodes the records of all batches of a buffer that begins with a batch.
 
     :param at: where the buffer begins in its file
     :param check: compare checksums
-    :param most: bytes that a batch may have, decompressed
-    :param most_in_all: the same for all batches together
-    :param portion: read no more batches than have so many bytes together, decompressed, but one at
-        least; ``columns.upto`` says where to go on
+    :param max_batch_bytes: limit of a batch's decompressed bytes; a larger one is a problem
+    :param max_bytes: the same limit for all batches together
+    :param chunk_bytes: stop before the batch that exceeds this many decompressed bytes, but decode
+        at least one; ``columns.end_position`` is where to continue
     :param may_end_cut: as in :func:`rota.engine.formats.record_batch_scan.find_batches`
     """
-    content = BatchContents(memoryview(data), portion, may_end_cut=may_end_cut)
+    content = BatchContents(memoryview(data), chunk_bytes, may_end_cut=may_end_cut)
     if check:
         content.check_checksums()
-    content.decompress_all(most, most_in_all)
+    content.decompress_all(max_batch_bytes, max_bytes)
     buffer = content.buffer
     starts, ends, batch, bad = find_records(buffer, content.start, content.limit, content.count)
     read = read_record_fields(buffer, starts, ends)
-    bad[batch[read.bad]] = True
+    bad[batch[read["bad"]]] = True
     if bad.any():
         keep = ~bad[batch]
         batch = (np.cumsum(~bad) - 1)[batch[keep]]
-        read = read.select(keep)
+        read = {name: column[keep] for name, column in read.items()}
         starts, ends = starts[keep], ends[keep]
         content.reject_bad_records(bad)
     return _build_columns(content, read, batch, (starts, ends), at)
@@ -542,7 +499,7 @@ def _build_columns(
     base_offset = heads["base_offset"].astype(np.int64)
     newest = heads["max_timestamp"].astype(np.int64)
     timestamp = np.repeat(heads["base_timestamp"].astype(np.int64), content.count)
-    timestamp += read.timestamp_delta
+    timestamp += read["timestamp_delta"]
     if append_time.any():
         timestamp = np.where(append_time[batch], newest[batch], timestamp)
     control = (attributes & CONTROL_FLAG_MASK) != 0
@@ -568,14 +525,9 @@ def _build_columns(
         buffer=content.buffer,
         start=span[0],
         end=span[1],
-        offset=np.repeat(base_offset, content.count) + read.offset_delta,
+        offset=np.repeat(base_offset, content.count) + read["offset_delta"],
         timestamp=timestamp,
-        key_start=read.key_start,
-        key_size=read.key_size,
-        value_start=read.value_start,
-        value_size=read.value_size,
-        headers_start=read.headers_start,
-        headers=read.headers,
+        **{name: read[name] for name in RECORD_FIELDS[2:-1]},
         batch=batch,
         batches=batches,
         problems=tuple([replace(each, position=each.position + at) for each in problems]),
@@ -584,14 +536,14 @@ def _build_columns(
 
 
 def _read_markers(content: BatchContents, read: RecordFields, control: BoolArray) -> Int64Array:
-    """The type in the key of the first record of each control batch."""
+    """Returns the type in the key of the first record of each control batch, else -1."""
     marker = np.full(len(control), NO_MARKER)
     if not control.any():
         return marker
     some = np.flatnonzero(control & (content.count > 0))
     first = (np.cumsum(content.count) - content.count)[some]
-    told = read.key_size[first] >= MARKER_KEY_SIZE
-    marker[some[told]] = content.buffer.int16[read.key_start[first[told]] + 2]
+    typed = read["key_size"][first] >= MARKER_KEY_SIZE
+    marker[some[typed]] = content.buffer.int16[read["key_start"][first[typed]] + 2]
     return marker
 
 
@@ -601,7 +553,7 @@ FEW_RECORDS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderColumns:
-    """Names and values; starts are positions in the buffer's data."""
+    """Names and values of headers; starts are positions in the buffer's data."""
 
     name_start: Int64Array
     name_size: Int64Array

@@ -51,10 +51,9 @@ from rota.engine.formats.record_batch import (
 
 KNOWN_ATTRIBUTES = 0x7F
 
-#: Bytes that are looked through at first; twice as many each time that nothing is found.
+#: Bytes of a search window, which doubles until a batch is found.
 FIRST_SEARCH_WINDOW, LONGEST_SEARCH_WINDOW = 1 << 12, 1 << 22
-
-#: Looking for batches may take the checksum of so many times the bytes there are.
+#: A search may compute the checksum of this many times the buffer's bytes.
 MAX_CHECKSUM_PASSES = 4
 
 
@@ -64,7 +63,7 @@ class BatchPositions:
 
     positions: Int64Array
     sizes: Int64Array
-    #: Behind the last whole batch, or message of an old format.
+    #: The end of the last whole batch, or message of an old format.
     end: int
     problems: tuple[BatchProblem, ...]
 
@@ -76,12 +75,10 @@ class BatchPositions:
 
 
 def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> BatchPositions:
-    """Finds the batches from ``start`` on, where one must begin; ``data`` may be any buffer, also a
-    mapped file.
+    """Finds the batches from ``start`` on, where one must begin; ``data`` may be a mapped file.
 
-    :param may_end_cut: the last batch may be cut off. Bytes that look like that are not searched
-        for further batches, as damage is, unless they come first: then nothing confirms that they
-        are a batch
+    :param may_end_cut: the last batch may be cut off. Then its bytes are not searched for further
+        batches, as damage is, unless they come first: no batch before confirms them
     """
     view = memoryview(data)
     search = _BatchSearch(view)
@@ -100,7 +97,7 @@ def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> B
             problem = _describe_zeros_or_old_format(view, at)
         if problem is None:
             problem = _describe_damage(view, at, search, before)
-            if problem.position < at:  # the batch before was none: its length led astray
+            if problem.position < at:  # the length of the batch before is wrong
                 positions.pop()
                 end = problem.position
         _add_problem(problems, problem)
@@ -112,7 +109,7 @@ def find_batches(data: Bytes, start: int = 0, *, may_end_cut: bool = False) -> B
 
 
 def _step_over_batches(view: memoryview, at: int, positions: list[int]) -> int:
-    """Steps from batch to batch as far as it goes; nearly all the time is spent here."""
+    """Steps from batch to batch; nearly all the time is spent here."""
     unpack, add = LENGTH_FIELD.unpack_from, positions.append
     limit = len(view)
     last = limit - HEADER.size
@@ -134,7 +131,7 @@ def _add_batch_sizes(view: memoryview, positions: list[int]) -> tuple[Int64Array
 
 
 def _describe_zeros_or_old_format(view: memoryview, at: int) -> BatchProblem | None:
-    """What may well be where no batch of today begins; None: it is damage, or cut."""
+    """Returns None if the bytes are damaged, or a cut batch."""
     left = len(view) - at
     if not any(view[at : at + HEADER.size]) and _only_zeros(view, at):
         return BatchProblem(at, left, BatchProblemKind.ZEROS, "zeros to the end")
@@ -151,7 +148,7 @@ def _describe_zeros_or_old_format(view: memoryview, at: int) -> BatchProblem | N
 def _describe_damage(
     view: memoryview, at: int, search: _BatchSearch, before: int | None
 ) -> BatchProblem:
-    """What is wrong here, and how far; it may have begun at the batch before."""
+    """Describes damaged bytes, which may begin at the batch before."""
     length, magic = _read_length_and_magic(view, at)
     if before is not None and not search.has_right_checksum(before, at - before):
         after = search.find_next(before + 1)
@@ -171,7 +168,7 @@ def _describe_damage(
 
 
 def _describe_cut_batch(view: memoryview, at: int) -> BatchProblem | None:
-    """A batch of today that goes on behind the end, or may."""
+    """Returns a problem if a batch of magic 2 continues past the end, or may."""
     left = len(view) - at
     if left < LOG_OVERHEAD:
         return _build_cut_problem(at, left, None)
@@ -190,7 +187,7 @@ def _build_cut_problem(at: int, size: int, length: int | None) -> BatchProblem:
 
 
 def _read_length_and_magic(view: memoryview, at: int) -> tuple[int | None, int]:
-    """What a head says; if it is too short for that, nothing and the magic it should have."""
+    """Returns None and the expected magic if the header is too short."""
     if len(view) - at <= MAGIC_OFFSET:
         return None, MAGIC
     (length,) = LENGTH_FIELD.unpack_from(view, at + LENGTH_OFFSET)
@@ -198,9 +195,7 @@ def _read_length_and_magic(view: memoryview, at: int) -> tuple[int | None, int]:
 
 
 def _add_problem(problems: list[BatchProblem], problem: BatchProblem) -> None:
-    """Adds a problem; adjacent messages of an old format become one, since there may be
-    millions.
-    """
+    """Adds a problem; adjacent messages of an old format, maybe millions, become one."""
     if problems and problem.kind is BatchProblemKind.OLD:
         last = problems[-1]
         if (last.position + last.size, last.text) == (problem.position, problem.text):
@@ -231,7 +226,7 @@ class _BatchSearch:
         self.budget = MAX_CHECKSUM_PASSES * len(view)
 
     def find_next(self, at: int) -> int:
-        """Its position; the buffer's end if there is none."""
+        """Returns the position, or the buffer's end."""
         limit = len(self.view)
         for begin, end in _search_windows(at, limit - HEADER.size + 1):
             for position, size in self._find_candidates(begin, end):
@@ -243,7 +238,6 @@ class _BatchSearch:
         return limit
 
     def has_right_checksum(self, position: int, size: int) -> bool:
-        """Is a batch's checksum right?"""
         view = self.view
         (stored,) = CRC_FIELD.unpack_from(view, position + CRC_OFFSET)
         made = compute_crc32c(view[position + ATTRIBUTES_OFFSET : position + size])
@@ -263,13 +257,11 @@ class _BatchSearch:
         return zip(found[good].tolist(), size[good].tolist(), strict=True)
 
 
-#: Further than any buffer goes: a length that no record has, or of more than two bytes.
+#: Larger than any buffer: the length is invalid, or has more than two bytes.
 NO_STRIDE = 1 << 40
-
-#: Records of one size from which on they are found faster together than one by one.
+#: Records of one size that are found faster together than one by one.
 SHORTEST_USEFUL_RUN = 64
-
-#: With so many shorter ones there are no runs to be expected.
+#: After this many shorter runs, records are found one by one.
 MAX_SHORT_RUNS = 4
 
 
@@ -287,7 +279,7 @@ def record_stride_table() -> Int64Array:
 
 
 def measure_records(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Of records at these offsets: where they begin behind their length, and where they end."""
+    """Returns where records begin after their length, and where they end."""
     pair = buffer.pair[at]
     end = record_stride_table()[pair]
     start = at + 1
@@ -302,10 +294,8 @@ def measure_records(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int
 
 
 def find_records_in_sequence(buffer: ByteBuffer, at: int, limit: int) -> Int64Array:
-    """Returns where records begin, from an offset on; stops before the limit if they do not follow
-    the format.
-
-    Often many consecutive records have the same size: such runs are found at once.
+    """Returns where records begin, from an offset on, up to the first malformed one. Runs of
+    records of the same size are found at once.
     """
     found = []
     short = 0
@@ -324,7 +314,7 @@ def find_records_in_sequence(buffer: ByteBuffer, at: int, limit: int) -> Int64Ar
 
 
 def _count_equal_at_start(lengths: npt.NDArray[np.uint16]) -> int:
-    """How many are equal at the beginning, in a time that is theirs."""
+    """Counts equal values at the start."""
     known, window = 0, SHORTEST_USEFUL_RUN
     while known < len(lengths):
         others = np.flatnonzero(lengths[known : known + window] != lengths[0])
@@ -352,14 +342,14 @@ def _find_one_by_one(data: Bytes, at: int, limit: int) -> list[int]:
 
 @functools.cache
 def _stride_by_byte_tables() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the first byte says of a record's size, and what is to be added for the second."""
+    """Returns the part of a record size from the first byte, and the part to add for the second."""
     small = record_stride_table()[:128].tolist()
     low = [2 + (byte >> 1) if byte % 2 == 0 else NO_STRIDE for byte in range(128)]
     return (*small, *low), (*range(0, 64 * 128, 64), *[NO_STRIDE] * 128)
 
 
 def _read_any_stride(data: Bytes, at: int) -> int:
-    """How many bytes a record has whose length may be a varint of any size."""
+    """Returns the size of a record whose length may be a varint of any size."""
     number = 0
     for place, byte in enumerate(data[at : at + 5]):
         number |= (byte & 127) << 7 * place
@@ -368,39 +358,25 @@ def _read_any_stride(data: Bytes, at: int) -> int:
     return NO_STRIDE
 
 
-# Where in the middle of a large batch a record begins.
-#
-# A record begins where the one before it ends, so that those of one batch are found one after the
-# other. With a record known here and there, several can go on from there at once. What is found
-# here is likely, not certain: whoever goes on from one must arrive exactly at the next.
-
-#: Records that must follow each that is found.
+#: Records that must follow a probable record start.
 CONFIRMING_RECORDS = 2
-
-#: Between their offsets: compaction may have removed some.
+#: The largest step between their offsets: compaction may have removed some records.
 MAX_OFFSET_GAP = 64
-
-#: Where a record is looked for: so many times the records' mean size.
+#: Size of the search window, in mean record sizes.
 GUESS_WINDOW = 1.5
-
-#: Beyond this mean size it takes longer to look for records than to go through all.
+#: For larger records a search costs more than reading all lengths.
 MAX_MEAN_RECORD_SIZE = 512
-
-#: The first byte of a length, if that is one that a record can have.
+#: The smallest first byte of a record's length.
 SMALLEST_LENGTH_BYTE = 2 * (SMALLEST_RECORD - 1)
-
-#: If more places than this look like a record, in the mean, they all do.
+#: With more candidates per window, the search is given up.
 MAX_CANDIDATES = 32
 
 
 def guess_record_starts(
     buffer: ByteBuffer, start: int, limit: int, count: int, parts: int
 ) -> Int64Array:
-    """Returns places in the middle of a large batch where a record probably starts, ascending;
-    about ``parts - 1``, or none.
-
-    They are likely, not certain: a chain of records that starts at one must arrive exactly at the
-    next.
+    """Returns places in a large batch where a record probably starts, ascending; about
+    ``parts - 1``, or none. A chain of records that starts at one must arrive exactly at the next.
     """
     nothing = np.empty(0, dtype=np.int64)
     mean = (limit - start) // count
@@ -426,7 +402,7 @@ def guess_record_starts(
 
 
 def _looks_like_record(near: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Where there is an even length of one byte or two, then attributes: a zero."""
+    """Returns where an even length of one or two bytes is followed by zero attributes."""
     here, zero = near[:-2], near == 0
     long = here > 127
     looks: npt.NDArray[np.bool_] = zero[1:-1] & ~long
@@ -437,11 +413,8 @@ def _looks_like_record(near: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def _confirm_candidates(buffer: ByteBuffer, at: Int64Array, limit: int) -> Int64Array:
-    """Returns which candidates are followed by what looks like records with ascending offsets, or
-    by the end.
-
-    Without the check of offsets one in a few hundred would be wrong: any length may lead to a
-    record.
+    """Returns which candidates are followed by probable records with ascending offsets, or by the
+    end. Without the check of offsets one in a few hundred would be wrong.
     """
     rows = np.arange(len(at))
     stride, _, before = _peek_records(buffer, at)
@@ -460,7 +433,7 @@ def _confirm_candidates(buffer: ByteBuffer, at: Int64Array, limit: int) -> Int64
 def _peek_records(
     buffer: ByteBuffer, at: Int64Array
 ) -> tuple[Int64Array, npt.NDArray[np.uint8], Int64Array]:
-    """What would be the size of a record, its attributes, and its offset in its batch."""
+    """Returns the size, attributes and offset delta that a record at these offsets would have."""
     pair = buffer.pair[at]
     behind = at + 1 + (pair >> 7 & 1)
     word = buffer.little[behind + 1]
@@ -472,27 +445,21 @@ def _peek_records(
     )
 
 
-#: With fewer strands than this still going, a step costs more than one after the other.
+#: With fewer unfinished chains, a step for all costs more than reading one after the other.
 FEW_CHAINS = 16
-
-#: Strands that are worth to be looked for.
+#: Chains that make the steps for all worthwhile.
 CHAINS_WANTED = 128
-
-#: Records of a batch from which on it may have several.
+#: Records of a batch that may have several chains.
 LARGE_BATCH = 256
-
-#: Steps, before it is looked at who is still going.
+#: Additional steps before finished chains are dropped.
 EXTRA_STEPS = 4
 
 
 def find_records(
     buffer: ByteBuffer, start: Int64Array, limit: Int64Array, count: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, BoolArray]:
-    """Returns for each record its start (after its length), its end and the row of its batch; and a
-    flag per batch.
-
-    The flag is set if the records do not fill the batch exactly; none of its records are returned
-    then.
+    """Returns the start (after its length), end and batch row of each record, and for each batch
+    whether its records do not fill it exactly; such a batch has no records in the result.
     """
     at, batch = _find_candidates(buffer, start, limit, count)
     starts, ends = measure_records(buffer, at)
@@ -513,12 +480,12 @@ def find_records(
 def _find_candidates(
     buffer: ByteBuffer, start: Int64Array, limit: Int64Array, count: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Where records seem to be, and of which batch."""
+    """Returns the probable starts of records, and their batch."""
     if len(count) < FEW_CHAINS and (limit - start).sum() > MAX_MEAN_RECORD_SIZE * count.sum():
         bounds = zip(start.tolist(), limit.tolist(), strict=True)
-        turns = [find_records_in_sequence(buffer, first, behind) for first, behind in bounds]
-        lengths = [len(each) for each in turns]
-        return np.concatenate(turns), np.repeat(np.arange(len(count)), lengths)
+        starts = [find_records_in_sequence(buffer, first, end) for first, end in bounds]
+        lengths = [len(each) for each in starts]
+        return np.concatenate(starts), np.repeat(np.arange(len(count)), lengths)
     begin, owner = _start_chains(buffer, start, limit, count)
     target = limit[owner]
     inner = np.flatnonzero(owner[1:] == owner[:-1])
@@ -541,16 +508,16 @@ def _find_candidates(
     return at, np.repeat(owner, counts)
 
 
-def _steps_per_round(count: Int64Array, strands: int) -> int:
-    """How many steps to go before it is looked at who is still going."""
-    mean = int(count.sum()) // max(strands, 1)
+def _steps_per_round(count: Int64Array, chains: int) -> int:
+    """Returns the number of steps before finished chains are dropped."""
+    mean = int(count.sum()) // max(chains, 1)
     return min(int(count.max(initial=0)), mean + mean // 4 + EXTRA_STEPS)
 
 
 def _start_chains(
     buffer: ByteBuffer, start: Int64Array, limit: Int64Array, count: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Where strands begin, and of which batch; those without records have none."""
+    """Returns where chains start, and their batch; batches without records have none."""
     rows = np.flatnonzero(count > 0)
     large = rows[count[rows] >= LARGE_BATCH]
     if len(rows) >= CHAINS_WANTED // 2 or not len(large):
@@ -573,9 +540,8 @@ def _start_chains(
 def _follow_chains(
     buffer: ByteBuffer, at: Int64Array, target: Int64Array, run: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Rows of strands, and for each the places of its next records.
-
-    A strand that has arrived, or gone astray, stays at its target.
+    """Yields rows of chains, and for each the places of its next records. A chain that has arrived
+    at its target, or passed it, stays there.
     """
     stride, pair = record_stride_table().take, buffer.pair
     rows = np.arange(len(at))
@@ -595,7 +561,7 @@ def _follow_chains(
 def _find_inconsistent(
     at: Int64Array, ends: Int64Array, batch: Int64Array, limit: Int64Array, count: Int64Array
 ) -> BoolArray:
-    """In which batches a record does not end where the next one begins, or some are missing."""
+    """Returns the batches whose records do not follow each other exactly, or are too few."""
     found = np.bincount(batch, minlength=len(count))
     bad: BoolArray = found != count
     if len(at):
@@ -607,12 +573,9 @@ def _find_inconsistent(
 
 
 def _find_again_in_sequence(
-    buffer: ByteBuffer,
-    bounds: dict[int, tuple[int, int]],
-    at: Int64Array,
-    batch: Int64Array,
+    buffer: ByteBuffer, bounds: dict[int, tuple[int, int]], at: Int64Array, batch: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """The same with the records of some batches found one by one."""
+    """Finds the records of some batches again, one by one."""
     sound = ~np.isin(batch, list(bounds))
     places, owner = [at[sound]], [batch[sound]]
     for row, (start, limit) in bounds.items():
