@@ -255,9 +255,12 @@ class ClusterClient:
 
     # Connections
 
-    async def connect(self, node: int | None = None, *, deadline: float) -> BrokerConnection:
-        """An open connection to a broker; None: to anyone.
+    async def connect(
+        self, node: int | None = None, *, use: str = "", deadline: float
+    ) -> BrokerConnection:
+        """Returns an open connection to a broker; None: to any broker.
 
+        :param use: purpose of the connection; each purpose has its own
         :raises Unreachable: there is none in time; the message names what was tried
         """
         self._check_open()
@@ -268,10 +271,15 @@ class ClusterClient:
             self.request_refresh()
             raise Unreachable(f"broker {node} is not known: {self._describe_brokers()}")
         try:
-            return await self.endpoint(known).connect(deadline)
+            return await self.endpoint(known, use).connect(deadline)
         except Unreachable:
             self.request_refresh()
             raise
+
+    def open_connection(self, node: int, use: str = "") -> BrokerConnection | None:
+        """Returns the connection to a broker if it is open now."""
+        known = self.metadata.brokers.get(node)
+        return None if known is None else self.endpoint(known, use).connection
 
     def endpoint(self, node: BrokerMetadata, use: str = "") -> BrokerEndpoint:
         """Returns the endpoint of a broker from the metadata."""

@@ -13,10 +13,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from rota.client.retry import Backoff, is_permanent, wait_for_shared
+from rota.client.retry import (
+    RETRIABLE_CODES,
+    Backoff,
+    is_permanent,
+    partition_error,
+    wait_for_shared,
+)
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import Cluster, TopicPartition
-from rota.errors import Code, RotaError, TimedOut, Unreachable
+from rota.errors import Code, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import ZERO_UUID, MetadataRequest, MetadataResponse
 
 #: The leader of a partition that has none, and the epoch of one who does not say.
@@ -77,6 +83,13 @@ class ClusterMetadata:
         """The broker that leads a partition, if one is known that is there."""
         found = self.partition(tp)
         return found.leader if found is not None and found.leader in self.brokers else None
+
+    def topic_error(self, tp: TopicPartition) -> Refused | None:
+        """Returns the error of a topic that a newer snapshot will not change, if there is one."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or topic.error == Code.NONE or topic.error in RETRIABLE_CODES:
+            return None
+        return partition_error(topic.error, tp, "to look up")
 
     def cluster(self) -> Cluster:
         """What assignors need: how many partitions each topic has, and their replicas' racks."""
