@@ -545,7 +545,7 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
             cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
             await asyncio.sleep(0)
             cancelled.cancel()
-            with pytest.raises(TimedOut, match=f"{at}.*nothing is said in the time given"):
+            with pytest.raises(TimedOut, match=f"{at}.*the server sends nothing in the time given"):
                 await hasty
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
@@ -596,10 +596,10 @@ def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, 
             means = ConnectionContext(settings)
             if how == "late":
                 with pytest.raises(Unreachable):
-                    await BrokerConnection.open(address(at), settings, soon(0.05), means=means)
+                    await BrokerConnection.open(address(at), settings, soon(0.05), context=means)
                 return
             opening = asyncio.ensure_future(
-                BrokerConnection.open(address(at), settings, soon(), means=means)
+                BrokerConnection.open(address(at), settings, soon(), context=means)
             )
             await asyncio.sleep(0.05)
             opening.cancel()

@@ -91,7 +91,7 @@ def test_no_login_where_one_is_needed() -> None:
             async with client(broker.bootstrap_servers) as one:
                 await one.connect(deadline=soon())
                 broker.delay("ApiVersions", 60)  # for whoever connects again
-                with pytest.raises(TimedOut, match="after the greeting: it may want a login"):
+                with pytest.raises(TimedOut, match="after ApiVersions: it may require a login"):
                     await one.refresh([], deadline=soon(0.5))
 
         run(main())
