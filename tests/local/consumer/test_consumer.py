@@ -1181,7 +1181,7 @@ def test_no_permission_for_a_topics_offsets_is_said(
     async def refused(request: object, *, timeout: float | None = None) -> OffsetFetchResult:
         return OffsetFetchResult(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
 
-    monkeypatch.setattr(membership.driver, "ask_coordinator", refused)
+    monkeypatch.setattr(membership.driver, "send_to_coordinator", refused)
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):
         consumer.committed([T0])
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):

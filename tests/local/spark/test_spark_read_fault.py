@@ -283,5 +283,5 @@ def test_a_topic_or_a_partition_that_is_gone(broker: rota.Broker) -> None:
 
 def test_messages_say_what_to_do(broker: rota.Broker) -> None:
     shorten(broker, 4)
-    with pytest.raises(DataLost, match="failOnDataLoss=false goes on without them"):
+    with pytest.raises(DataLost, match="failOnDataLoss=false to continue without them"):
         offsets(broker.bootstrap_servers, (T0, 0, 10))

@@ -239,7 +239,7 @@ def test_what_makes_no_sense_here_is_refused(name: str) -> None:
         ),
         ({"endingOffsets": "committed"}, "endingOffsets: 'committed' is none of earliest, latest "),
         ({"startingOffsets": "committed"}, "startingOffsets: committed needs kafka.group.id"),
-        ({"startingOffsets": "{"}, "startingOffsets: no JSON"),
+        ({"startingOffsets": "{"}, "startingOffsets: not JSON"),
         ({"startingTimestamp": "-3"}, "startingTimestamp: -3 is out of bounds"),
         ({"startingTimestamp": "1e3"}, "startingTimestamp: '1e3' is no whole number"),
         ({"endingTimestamp": "noon"}, "endingTimestamp: 'noon' is no whole number"),
