@@ -489,9 +489,7 @@ class BrokerEndpoint:
 
 #: FindCoordinator key type of groups.
 GROUP_KEY_TYPE = 0
-
 _LOADING_CODES = (Code.COORDINATOR_LOAD_IN_PROGRESS,)
-
 _MOVED_CODES = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 

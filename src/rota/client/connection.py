@@ -48,29 +48,20 @@ from rota.protocol.schemas import ResponseT, Versions
 
 #: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
-
 #: Memory is allocated at once for responses up to this size; larger ones grow.
 PREALLOCATED_BYTES: Final = 64 << 20
-
 #: After a response of this size a thread receives the next one.
 LARGE_RESPONSE: Final = 1 << 18
-
 LIMIT_TEXT: Final = "the largest that a client takes"
-
 #: Seconds to send the last bytes when a connection is closed.
 CLOSE_TIMEOUT: Final = 1.0
-
 #: Share of a session's time after which a new login is due, as in Kafka (KIP-368).
 REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
-
 #: Seconds that a timer may be late.
 TIMER_GRACE: Final = 0.2
-
 #: Seconds for a silent server to respond after this client has ended its side.
 PROBE_TIMEOUT: Final = 1.0
-
 NEVER: Final = float("inf")
-
 _EMPTY_VIEW = memoryview(b"")
 
 
@@ -709,7 +700,6 @@ def _connect_error_text(error: OSError, patience: float) -> str:
 
 #: First bytes that are enough to recognise any of these servers.
 PROBE_BYTES = 64
-
 _TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
 
 _KNOWN_SERVERS = (
@@ -783,9 +773,7 @@ def _show_first_line(head: bytes) -> str:
 #: A response; or an ``OSError`` (the connection is broken), a ``FormatError`` (not a frame), a lack
 #: of memory, or None (the broker has ended the stream).
 ReceiveResult: TypeAlias = Bytes | Exception | None
-
 DeliverResult: TypeAlias = Callable[[ReceiveResult], object]
-
 #: Seconds for the thread to end, which mostly takes no time.
 JOIN_TIMEOUT = 1.0
 

@@ -58,11 +58,8 @@ if TYPE_CHECKING:
 
 #: The highest version that names topics; later versions have topic ids instead (KIP-516).
 LAST_VERSION_WITH_NAMES = 12
-
 NO_SESSION, FULL = 0, -1
-
 NO_REPLICA = -1
-
 NO_RECORDS = memoryview(b"")
 
 
@@ -483,12 +480,9 @@ class _AbortedTransactions:
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
-
 NO_HEADERS: Headers = ()
-
 #: Shortest run of values of one size for which ``struct`` is faster than slicing.
 MIN_RUN_LENGTH = 64
-
 #: Values that one ``struct`` unpacks; the cache holds 64 bytes for each.
 MAX_UNPACK_COUNT = 500
 

@@ -152,7 +152,6 @@ def _merge_topic(topic: MetadataResponse.MetadataResponseTopic, old: TopicMetada
 
 
 LOGGER = logging.getLogger("rota.client")
-
 REBOOTSTRAP_REQUIRED = 129
 
 

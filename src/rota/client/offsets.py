@@ -20,17 +20,12 @@ from rota.protocol.messages import Api, ListOffsetsRequest, ListOffsetsResponse,
 
 #: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
 LATEST: Final = -1
-
 EARLIEST: Final = -2
-
 #: The replica id of clients.
 CONSUMER_REPLICA_ID = -1
-
 READ_COMMITTED = "read_committed"
-
 #: The first version of OffsetForLeaderEpoch that a broker accepts from clients.
 MIN_CONSUMER_VERSION = 3
-
 T = TypeVar("T")
 
 

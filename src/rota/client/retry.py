@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from rota.engine.model.topic import TopicPartition
 from rota.errors import (
@@ -115,13 +115,12 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
 
 
 T = TypeVar("T")
-
 #: Seconds between the starts of two attempts, as in RFC 8305.
 ATTEMPT_DELAY = 0.25
 
 
 async def first_success(
-    attempts: Sequence[Callable[[], Awaitable[T]]], discard: Callable[[T], None] | None = None
+    attempts: Sequence[Callable[[], Awaitable[T]]], discard: Callable[[Any], None] | None = None
 ) -> tuple[T | None, list[RotaError]]:
     """Returns the result of the first attempt that succeeds, and the errors of those that failed.
 
@@ -151,13 +150,13 @@ async def first_success(
             )
             for task in done:
                 running.discard(task)
-                error = task.exception()
-                if error is None:
+                failure = task.exception()
+                if failure is None:
                     won = task
                     break
-                if not isinstance(error, RotaError):
-                    raise error
-                failed.append(error)
+                if not isinstance(failure, RotaError):
+                    raise failure
+                failed.append(failure)
         return (None if won is None else won.result()), failed
     finally:
         try:
@@ -202,7 +201,7 @@ async def wait_for_shared(task: asyncio.Future[T]) -> T:
 
 
 async def _cancel_attempts(
-    tasks: set[asyncio.Future[T]], discard: Callable[[T], None] | None
+    tasks: set[asyncio.Future[T]], discard: Callable[[Any], None] | None
 ) -> None:
     def discard_result(task: asyncio.Future[T]) -> None:
         if discard is not None and not task.cancelled() and task.exception() is None:

@@ -21,10 +21,8 @@ OffsetsArgument: TypeAlias = (
 )
 
 TimesArgument: TypeAlias = Mapping[TopicPartition, int] | Mapping[PartitionLike, int]
-
 #: Characters of a wrong argument that a message shows.
 MAX_SHOWN = 60
-
 #: Characters of patterns that topic names cannot have.
 PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")
 

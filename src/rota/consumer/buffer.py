@@ -314,7 +314,6 @@ class FetchBuffer:
 #: alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it has
 #: nothing to do. That halves the time per record.
 MAX_RECORDS_PER_STEP = 500
-
 #: Rows of a ``RecordFactory``, which needs a hundred bytes for each.
 ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP
 

@@ -46,13 +46,10 @@ RETRIABLE_GROUP_CODES = frozenset(
 )
 
 MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
-
 #: Seconds until the first search fails and is logged; the next ones take longer.
 FIRST_SEARCH_TIMEOUT = 2.0
-
 #: Characters of a request or response that are logged at most.
 MAX_TRACE_LENGTH = 600
-
 LOGGER = logging.getLogger("rota.consumer")
 
 

@@ -43,16 +43,12 @@ from rota.errors import (
 )
 
 FOREVER = float("inf")
-
 POLL_TIMEOUT = 1.0
-
 #: Seconds after which a poll runs the event loop although records are buffered: as long as Python
 #: lets a thread run while others wait. Running it in every poll would take a tenth of the time.
 LOOP_INTERVAL = 0.005
-
 #: A poll timeout that was probably meant as milliseconds, as in other clients.
 SUSPICIOUS_TIMEOUT = 100.0
-
 T = TypeVar("T")
 
 

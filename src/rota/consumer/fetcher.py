@@ -403,10 +403,8 @@ def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> Leader
 
 #: The two connections to a broker; other requests use a third.
 FIRST_FETCH, SECOND_FETCH = "fetch", "second fetch"
-
 #: Seconds by which the second Fetch ends before the first.
 SECOND_FETCH_MARGIN = 0.02
-
 #: Seconds that the second Fetch waits at first.
 SECOND_FETCH_WAIT = 0.02
 
@@ -620,7 +618,6 @@ class InFlightFetches:
 
 #: Bytes of a response: larger ones are not faster, and need more memory.
 MAX_RESPONSE_BYTES = 8 << 20
-
 #: Bytes that a response may always have: many small responses take longer.
 MIN_RESPONSE_BYTES = 4 << 20
 

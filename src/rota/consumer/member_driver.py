@@ -62,9 +62,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import RotaError, StrategyFailed
 
 LOGGER = logging.getLogger("rota.consumer")
-
 POLL_EVENTS = frozenset({PollBegan, PollEnded})
-
 #: Seconds for the thread to end.
 STOP_TIMEOUT = 5.0
 

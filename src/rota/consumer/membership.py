@@ -43,18 +43,12 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
-
 NO_LISTENER = RebalanceListener()
-
 _in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
-
 CommitCommand: TypeAlias = RunCommitCallback | CallInterceptors | FinishSyncCommit
-
 #: Calls a function of the application, and awaits its result if that is awaitable.
 CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
-
 T = TypeVar("T")
-
 R = TypeVar("R")
 
 

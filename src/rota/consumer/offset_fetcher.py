@@ -26,7 +26,6 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Unreachable
 
 LOGGER = logging.getLogger("rota.consumer")
-
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 FetchCommittedOffsets: TypeAlias = Callable[

@@ -63,7 +63,6 @@ class Records:
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
-
 #: Called with the offsets of a commit, and its error if it failed.
 CommitCallback: TypeAlias = Callable[[Offsets, Exception | None], object]
 

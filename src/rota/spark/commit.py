@@ -45,13 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOGGER = logging.getLogger("rota.spark")
-
 #: Default seconds for the last commits.
 COMMIT_TIMEOUT = 10.0
-
 #: Seconds to remove the listener, at least.
 REMOVE_LISTENER_TIMEOUT = 1.0
-
 _SOURCE_OPTIONS = {name.lower() for name in OPTION_NAMES}
 
 
@@ -235,19 +232,15 @@ class Committer:
 
 #: Pauses after failed commits, in seconds.
 COMMIT_BACKOFF = Backoff(0.5, 60.0)
-
 #: Seconds after which unchanged offsets are committed again. In a group without members a broker
 #: drops each offset ``offsets.retention.minutes`` after it was committed (KIP-211), by default a
 #: week, even if the query is only idle.
 RENEWAL_INTERVAL = 3600.0
-
 #: Seconds after which an unchanged failure is logged again.
 WARNING_INTERVAL = 600.0
-
 #: Seconds after which all offsets are committed again if a commit got no response: a broker may
 #: still execute it, after the commit that followed it.
 RECOMMIT_DELAY = 60.0
-
 #: Seconds to close connections.
 CLOSE_TIMEOUT = 2.0
 
@@ -436,11 +429,8 @@ class GroupCommitter:
 
 #: Packages whose threads may run as long as a listener is registered.
 SPARK_MODULES = ("pyspark.", "py4j.")
-
 _exit_lock = threading.Lock()
-
 _exit_callbacks: list[Callable[[], object]] = []
-
 _exit_threads: list[threading.Thread] = []
 
 

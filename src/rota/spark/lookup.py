@@ -17,11 +17,8 @@ from rota.spark import query
 from rota.spark.query import LOGGER, OffsetRangeLimit, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-
 ListedOffsets = dict[TopicPartition, ListedOffset | None]
-
 T = TypeVar("T")
-
 #: Seconds for which known topics count as existing.
 METADATA_MAX_AGE = 1.0
 

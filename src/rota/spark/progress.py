@@ -45,14 +45,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 OffsetsByPartition: TypeAlias = Mapping[TopicPartition, int]
-
 #: A duration that only a batch in the commit log has; a progress event without it reports a trigger
 #: without a batch.
 COMMIT_DURATION: Final = "commitOffsets"
-
 #: Descriptions of Spark's own source. Other sources may have offsets of the same form.
 KAFKA_DESCRIPTIONS: Final = ("KafkaV1[", "KafkaV2[")
-
 #: Part of the description of every source in Python; Spark does not report their names.
 PYTHON_DESCRIPTION: Final = ".PythonMicroBatchStream"
 
@@ -119,11 +116,8 @@ def lowest_offsets(several: Iterable[OffsetsByPartition]) -> dict[TopicPartition
 
 
 FILE_SCHEME: Final = "file:"
-
 OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
-
 _SOURCE_NAME = re.compile(r"\w+:")
-
 T = TypeVar("T")
 
 
@@ -340,7 +334,6 @@ class WorkerThread:
 #: Prefix of the engine that writes its logs asynchronously (``asyncProgressTrackingEnabled``): it
 #: reports batches before they are in its commit log.
 ASYNC_ENGINE = "Async"
-
 E = TypeVar("E")
 
 

@@ -129,9 +129,7 @@ class SourceOptions:
 
 #: A partition's end and beginning in the JSON of offsets.
 LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
-
 OFFSETS_EXAMPLE = '{"topic": {"0": 23, "1": -2}}'
-
 MAX_OFFSET = 2**63 - 1
 
 

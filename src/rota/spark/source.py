@@ -302,9 +302,7 @@ def _check_time_order(start: OffsetRangeLimit, end: OffsetRangeLimit) -> None:
 
 
 Offsets = dict[TopicPartition, int]
-
 OffsetJson = Mapping[str, Mapping[str, int]]
-
 #: Stands for the beginning of a query: no topic has this name. Never in a checkpoint.
 BEGINNING: Final[Mapping[str, Mapping[str, int]]] = {"": {}}
 

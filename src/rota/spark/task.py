@@ -47,10 +47,8 @@ from rota.spark.query import SourceOptions, report_data_loss
 
 #: Rows of one Arrow batch, at most.
 MAX_ROWS = 50_000
-
 #: Bytes of the records of one Arrow batch, about; one record may have more.
 ARROW_BATCH_BYTES = 16 << 20
-
 #: Decompressed bytes of records that are decoded together; one record batch may have more.
 DECODE_BYTES = 8 << 20
 
@@ -153,7 +151,6 @@ def _bool_array(values: BoolArray) -> pa.Array:
 
 #: Client configurations for which a worker stays connected.
 MAX_CLIENTS = 4
-
 T = TypeVar("T")
 
 
@@ -276,10 +273,8 @@ class RangeProgress:
 
 #: Bytes that a Fetch requests, about; ``max.partition.fetch.bytes`` may be more.
 FETCH_BYTES = 4 << 20
-
 #: Bytes requested beyond the estimate for a range: batches are not cut.
 FETCH_MARGIN = 128 << 10
-
 #: Bytes per offset of a partition without a response.
 DEFAULT_OFFSET_BYTES = 1024.0
 
@@ -488,14 +483,11 @@ def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> N
 
 #: Fetch requests in flight to one broker.
 MAX_IN_FLIGHT = 2
-
 #: Bytes in flight from all brokers together; one Fetch may bring more.
 MAX_BYTES_IN_FLIGHT = 32 << 20
-
 #: Share of the timeout after which a topic that brokers do not know counts as deleted: a broker
 #: that is behind does not know a topic that exists.
 UNKNOWN_TOPIC_SHARE = 0.5
-
 #: Seconds: no response is late while Spark takes rows. ``FetchLoop`` measures the time it waits.
 FETCH_DEADLINE = 7 * 86_400.0
 
