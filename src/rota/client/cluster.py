@@ -12,8 +12,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from rota.client import retry
 from rota.client.connection import BrokerConnection, ConnectionContext, api_name
@@ -69,7 +69,7 @@ class ClusterClient:
             self._connection_problems,
             self._reset_connections,
         )
-        self._coordinators = CoordinatorCache(self)
+        self._coordinators: dict[str, CoordinatorNode] = {}
         #: Pauses after error responses.
         self.backoff = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._closed = False
@@ -209,9 +209,36 @@ class ClusterClient:
             return f": there is no topic {tp.topic!r}"
         return f": {error_name(topic.error)}"
 
+    def forget_coordinator(self, group: str) -> None:
+        self._coordinators.pop(group, None)
+
     async def find_coordinator(self, group: str, deadline: float) -> CoordinatorNode:
-        """Returns a group's coordinator, from the cache or from a broker."""
-        return await self._coordinators.find(group, deadline)
+        """Returns a group's coordinator, from the cache or from a broker.
+
+        :raises TimedOut: no coordinator in time
+        :raises GroupError: the broker refuses the group's name
+        :raises AuthorizationFailed: no permission for the group
+        """
+        failures, code = 0, 0
+        request = FindCoordinatorRequest(
+            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
+        )
+        while group not in self._coordinators:
+            try:
+                response = await self.send(Api.FIND_COORDINATOR, request, deadline=deadline)
+            except TimedOut as error:
+                if code:  # the last error code says more than the timeout
+                    raise _coordinator_timeout(group, code) from error
+                raise
+            found = response.coordinators[0] if response.coordinators else response
+            if found.error_code == Code.NONE:
+                node = BrokerMetadata(found.node_id, found.host, found.port)
+                endpoint = self.endpoint(node, "coordinator")
+                self._coordinators[group] = CoordinatorNode(node, endpoint)
+                break
+            failures, code = failures + 1, found.error_code
+            await self._wait_before_retry(group, code, failures, deadline)
+        return self._coordinators[group]
 
     async def send_to_coordinator(
         self,
@@ -227,10 +254,46 @@ class ClusterClient:
 
         The request may be executed twice, so use it only for requests where that does no harm.
         """
-        return await self._coordinators.send(group, api, request, deadline, most=most)
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            failures += 1
+            pause = self.backoff.pause_after(failures)
+            found = await self.find_coordinator(group, deadline)
+            try:
+                connection = await found.endpoint.connect(deadline)
+                response = await self.send_over(connection, api, request, deadline, most=most)
+            except Unreachable as error:
+                self.forget_coordinator(group)
+                if is_permanent(error) or loop.time() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                continue
+            codes = collect_error_codes(response)
+            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
+                return response
+            if codes & {*_MOVED_CODES}:
+                self.forget_coordinator(group)
+            if loop.time() + pause >= deadline:
+                return response
+            await asyncio.sleep(pause)
 
-    def forget_coordinator(self, group: str) -> None:
-        self._coordinators.forget(group)
+    async def _wait_before_retry(
+        self, group: str, code: int, failures: int, deadline: float
+    ) -> None:
+        if code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(
+                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
+            )
+        if code not in (*_LOADING_CODES, *_MOVED_CODES):
+            raise GroupError(
+                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
+                code,
+            )
+        pause = self.backoff.pause_after(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise _coordinator_timeout(group, code)
+        await asyncio.sleep(pause)
 
     async def connect(
         self, node: int | None = None, *, use: str = "", deadline: float
@@ -493,115 +556,11 @@ _LOADING_CODES = (Code.COORDINATOR_LOAD_IN_PROGRESS,)
 _MOVED_CODES = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorNode:
+class CoordinatorNode(NamedTuple):
     """The broker that coordinates a group, with a connection of its own."""
 
-    group: str
     node: BrokerMetadata
-    client: ClusterClient
     endpoint: BrokerEndpoint
-
-    async def connect(self, deadline: float) -> BrokerConnection:
-        return await self.endpoint.connect(deadline)
-
-    async def send(
-        self,
-        api: Api,
-        request: Request[ResponseT],
-        *,
-        deadline: float,
-        most: int | None = None,
-        timeout: float | None = None,
-    ) -> ResponseT:
-        """Sends a request once, as :meth:`ClusterClient.send` does."""
-        connection = await self.endpoint.connect(deadline)
-        return await self.client.send_over(
-            connection, api, request, deadline, most=most, timeout=timeout
-        )
-
-
-class CoordinatorCache:
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
-        self._known: dict[str, CoordinatorNode] = {}
-
-    def forget(self, group: str) -> None:
-        self._known.pop(group, None)
-
-    async def find(self, group: str, deadline: float) -> CoordinatorNode:
-        """Returns a group's coordinator.
-
-        :raises TimedOut: no coordinator in time
-        :raises GroupError: the broker refuses the group's name
-        :raises AuthorizationFailed: no permission for the group
-        """
-        failures, code = 0, 0
-        request = FindCoordinatorRequest(
-            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
-        )
-        while group not in self._known:
-            try:
-                response = await self._client.send(Api.FIND_COORDINATOR, request, deadline=deadline)
-            except TimedOut as error:
-                if code:  # the last error code says more than the timeout
-                    raise _coordinator_timeout(group, code) from error
-                raise
-            found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
-            if response.coordinators:
-                found = response.coordinators[0]
-            if found.error_code == Code.NONE:
-                node = BrokerMetadata(found.node_id, found.host, found.port)
-                endpoint = self._client.endpoint(node, "coordinator")
-                self._known[group] = CoordinatorNode(group, node, self._client, endpoint)
-                break
-            failures, code = failures + 1, found.error_code
-            await self._wait_before_retry(group, code, failures, deadline)
-        return self._known[group]
-
-    async def send(
-        self, group: str, api: Api, request: Request[ResponseT], deadline: float, *, most: int | None = None
-    ) -> ResponseT:
-        """Sends a request until the right coordinator responds."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            failures += 1
-            pause = self._client.backoff.pause_after(failures)
-            found = await self.find(group, deadline)
-            try:
-                response = await found.send(api, request, deadline=deadline, most=most)
-            except Unreachable as error:
-                self.forget(group)
-                if is_permanent(error) or loop.time() + pause >= deadline:
-                    raise
-                await asyncio.sleep(pause)
-                continue
-            codes = collect_error_codes(response)
-            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
-                return response
-            if codes & {*_MOVED_CODES}:
-                self.forget(group)
-            if loop.time() + pause >= deadline:
-                return response
-            await asyncio.sleep(pause)
-
-    async def _wait_before_retry(
-        self, group: str, code: int, failures: int, deadline: float
-    ) -> None:
-        if code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
-            )
-        if code not in (*_LOADING_CODES, *_MOVED_CODES):
-            raise GroupError(
-                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
-                code,
-            )
-        pause = self._client.backoff.pause_after(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
-            raise _coordinator_timeout(group, code)
-        await asyncio.sleep(pause)
 
 
 def _coordinator_timeout(group: str, code: int) -> TimedOut:

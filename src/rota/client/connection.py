@@ -24,6 +24,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias, cast
@@ -344,7 +345,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = RequestHeader(api, version, self._correlation_id, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = InFlightRequest(api, version, self._correlation_id, deadline, self._loop)
+        now, future = self._loop.time(), self._loop.create_future()
+        pending = InFlightRequest(api, version, self._correlation_id, deadline, now, future)
         self._last_activity = pending.sent_at
         # at most request.timeout.ms, whatever pause the broker demands
         muted = min(self._muted_until - pending.sent_at, self._config.request_timeout / 1000)
@@ -373,9 +375,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             ]
             if (
                 len(self._first_bytes) >= 4
-                and (who := identify_server(self._first_bytes)) is not None
+                and (problem := identify_server(self._first_bytes)) is not None
             ):
-                self._close_with_error(who, NotKafka)
+                self._close_with_error(problem, NotKafka)
                 return
         self._room = _EMPTY_VIEW  # a view would keep the whole response in memory
         self._frames.buffer_updated(nbytes)
@@ -591,25 +593,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._set_timer(min([ends, *(each.deadline for each in self._in_flight)]))
 
 
+@dataclass(slots=True, eq=False)
 class InFlightRequest:
-    __slots__ = ("api", "correlation_id", "deadline", "future", "is_raw", "sent_at", "version")
-
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        deadline: float,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.deadline = deadline
-        self.sent_at = loop.time()
-        #: The result is the undecoded frame.
-        self.is_raw = False
-        self.future: asyncio.Future[Any] = loop.create_future()
+    api: Api
+    version: int
+    correlation_id: int
+    deadline: float
+    sent_at: float
+    future: asyncio.Future[ResponseT]
+    #: The result is the undecoded frame.
+    is_raw: bool = False
 
 
 def api_name(api: Api) -> str:

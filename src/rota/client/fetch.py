@@ -79,9 +79,6 @@ class RequestedPartition(NamedTuple):
     offset: int
     #: A leader of another epoch refuses the request (KIP-320).
     leader_epoch: int = NO_LEADER_EPOCH
-    #: Epoch of the record before the offset: the leader reports where its log diverges (KIP-595).
-    #: Kafka's consumers send OffsetForLeaderEpoch instead, and do not set this.
-    last_fetched_epoch: int = NO_LEADER_EPOCH
     #: Replaces ``max.partition.fetch.bytes``.
     max_bytes: int | None = None
 
@@ -102,7 +99,7 @@ def request_partition(
     if leader_epoch is None:
         leader_epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
     topic_id = ZERO_UUID if topic is None else topic.id
-    return RequestedPartition(partition, topic_id, offset, leader_epoch, max_bytes=max_bytes)
+    return RequestedPartition(partition, topic_id, offset, leader_epoch, max_bytes)
 
 
 class FetchedPartition(NamedTuple):
@@ -122,16 +119,10 @@ class FetchedPartition(NamedTuple):
     aborted_transactions: tuple[tuple[int, int], ...] = ()
     #: The broker to fetch from instead (KIP-392).
     preferred_read_replica: int = NO_REPLICA
-    #: Where the leader's log diverges from the position: an epoch and its end offset.
-    diverging_epoch: tuple[int, int] | None = None
-    #: With the codes 6 and 74: the current leader and its epoch (KIP-951).
-    current_leader: tuple[int, int] | None = None
 
 
 class PreparedFetch:
     """A Fetch request, and how to read its response."""
-
-    __slots__ = ("_requested", "max_version", "message")
 
     def __init__(
         self, requested: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
@@ -176,7 +167,7 @@ def build_fetch(
     topics: list[FetchRequest.FetchTopic] = []
     requested: dict[tuple[object, int], RequestedPartition] = {}
     for each in partitions:
-        (name, number), topic_id, offset, epoch, last_epoch, limit = each
+        (name, number), topic_id, offset, epoch, limit = each
         requested[name, number] = each
         if topic_id != ZERO_UUID:
             requested[topic_id, number] = each
@@ -188,7 +179,6 @@ def build_fetch(
                 partition=number,
                 current_leader_epoch=epoch,
                 fetch_offset=offset,
-                last_fetched_epoch=last_epoch,
                 partition_max_bytes=partition_bytes if limit is None else limit,
             )
         )
@@ -207,9 +197,6 @@ def build_fetch(
 
 def _read_partition(requested: RequestedPartition, data: FetchResponse.PartitionData) -> FetchedPartition:
     aborted, records = data.aborted_transactions, data.records
-    diverging, leader = data.diverging_epoch, data.current_leader
-    if diverging is not None and diverging.epoch < 0:
-        diverging = None
     return FetchedPartition(
         requested.partition,
         data.error_code,
@@ -220,8 +207,6 @@ def _read_partition(requested: RequestedPartition, data: FetchResponse.Partition
         data.log_start_offset,
         tuple([(each.producer_id, each.first_offset) for each in aborted]) if aborted else (),
         data.preferred_read_replica,
-        None if diverging is None else (diverging.epoch, diverging.end_offset),
-        None if leader is None else (leader.leader_id, leader.leader_epoch),
     )
 
 

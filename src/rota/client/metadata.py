@@ -48,7 +48,6 @@ class PartitionMetadata(NamedTuple):
     leader: int
     leader_epoch: int = NOT_KNOWN
     replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
     error: int = Code.NONE
 
 
@@ -65,7 +64,6 @@ class ClusterMetadata:
     """A snapshot of the cluster."""
 
     cluster_id: str | None = None
-    controller: int = NOT_KNOWN
     brokers: Mapping[int, BrokerMetadata] = field(default_factory=lambda: MappingProxyType({}))
     #: The requested topics; one that the broker does not describe has an error.
     topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
@@ -116,7 +114,6 @@ def merge_response(
     }
     return ClusterMetadata(
         cluster_id=response.cluster_id or old.cluster_id,
-        controller=response.controller_id,
         # a broker that has just started may not know any broker yet
         brokers=MappingProxyType(brokers) if brokers else old.brokers,
         topics=MappingProxyType(topics),
@@ -140,11 +137,7 @@ def _merge_topic(topic: MetadataResponse.MetadataResponseTopic, old: TopicMetada
             found[number] = known[number]  # the broker is behind: its leader is outdated (KIP-320)
             continue
         found[number] = PartitionMetadata(
-            each.leader_id,
-            each.leader_epoch,
-            tuple(each.replica_nodes),
-            tuple(each.isr_nodes),
-            each.error_code,
+            each.leader_id, each.leader_epoch, tuple(each.replica_nodes), each.error_code
         )
     return TopicMetadata(
         topic.name, topic.topic_id, topic.is_internal, tuple(found), topic.error_code

@@ -1,5 +1,5 @@
 """ListOffsets and OffsetForLeaderEpoch: offsets by time and the end offsets of leader epochs,
-asked of each leader.
+from the leaders.
 """
 
 from __future__ import annotations
@@ -259,8 +259,6 @@ def _timeout_error(problems: Mapping[TopicPartition, object]) -> RotaError:
     return TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
 
 
-def _group_by_topic(
-    partitions: Iterable[TopicPartition],
-) -> list[tuple[str, list[TopicPartition]]]:
+def _group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
     ordered = sorted(partitions)
     return [(topic, list(each)) for topic, each in groupby(ordered, key=itemgetter(0))]

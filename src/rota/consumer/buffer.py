@@ -330,23 +330,6 @@ class CompletedFetch:
     (:meth:`make_records`).
     """
 
-    __slots__ = (
-        "_at",
-        "_batches",
-        "_factory",
-        "_fetched",
-        "_made",
-        "_next_error",
-        "_row",
-        "_rows",
-        "buffer_version",
-        "empty_batch",
-        "error",
-        "is_empty",
-        "partition",
-        "size",
-    )
-
     def __init__(self, fetched: FetchedPartition, version: int) -> None:
         self.partition = fetched.partition
         self.buffer_version = version
@@ -609,8 +592,6 @@ class PolledRecords:
     running Python code for each record. Another thread may ask at any moment what was handed out.
     So while records are left, they are changed under the driver's lock only.
     """
-
-    __slots__ = ("_batches", "_state", "remaining")
 
     def __init__(self) -> None:
         self._state = _PolledState(NO_RECORDS, [], iter(()))

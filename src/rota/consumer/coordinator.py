@@ -92,7 +92,7 @@ class CoordinatorClient:
         try:
             self._client.forget_coordinator(self._group)
             found = await self._client.find_coordinator(self._group, deadline)
-            self._connection = await found.connect(deadline)
+            self._connection = await found.endpoint.connect(deadline)
         except RotaError as error:
             self._failures = min(self._failures + 1, 30)
             if is_final(error):

@@ -1,7 +1,7 @@
 """The implementation that both consumers share: polling, handling the member's commands, committing
 and closing.
 
-``WatchedTopics`` keeps the metadata of the topics fresh and reports what is wrong with them.
+``WatchedTopics`` keeps the metadata of the topics fresh and reports their errors.
 ``Waker`` wakes the application where it waits, from any thread.
 """
 
@@ -641,8 +641,6 @@ class WatchedTopics:
 
 class Waker:
     """Wakes the application where it waits; a wake-up while it does not wait is forgotten."""
-
-    __slots__ = ("_loop", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()

@@ -29,31 +29,9 @@ from typing import Any, assert_never
 from rota.client.retry import add_jitter
 from rota.consumer.coordinator import CoordinatorClient, now_ms
 from rota.engine.assignors.interface import Assignor
+from rota.engine.member import events
 from rota.engine.member.classic import compute_assignment
-from rota.engine.member.events import (
-    AssignmentComputed,
-    CallInterceptors,
-    CallListener,
-    ComputeAssignment,
-    FindCoordinator,
-    FinishClose,
-    FinishSyncCommit,
-    MarkPendingRevocation,
-    MemberCommand,
-    MemberEvent,
-    MemberNote,
-    MemberTimer,
-    MemberTimerFired,
-    PollBegan,
-    PollEnded,
-    RaiseError,
-    RequestMetadata,
-    RunCommitCallback,
-    SendRequest,
-    SetAssignment,
-    StartMemberTimer,
-    StopMemberTimer,
-)
+from rota.engine.member.events import MemberCommand, MemberEvent
 from rota.engine.member.member import MemberStateMachine
 from rota.engine.model.config import ClientConfig, MemberConfig
 from rota.engine.model.request import GroupRequest
@@ -62,7 +40,7 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import RotaError, StrategyFailed
 
 LOGGER = logging.getLogger("rota.consumer")
-POLL_EVENTS = frozenset({PollBegan, PollEnded})
+POLL_EVENTS = frozenset({events.PollBegan, events.PollEnded})
 #: Seconds for the thread to end.
 STOP_TIMEOUT = 5.0
 
@@ -95,7 +73,7 @@ class MemberDriver:
         self._wake = wake
         self._fork_check = ForkCheck()
         self._timers = MemberTimers(self._fire_due_timers)
-        self._outgoing: deque[FindCoordinator | SendRequest] = deque()
+        self._outgoing: deque[events.FindCoordinator | events.SendRequest] = deque()
         self._is_sending = False
         self._worker = BackgroundWorker(f"rota-{member.group}-assign")
         self._thread: LoopThread | None = None
@@ -136,31 +114,31 @@ class MemberDriver:
 
     def _execute_command(self, command: MemberCommand) -> None:
         match command:
-            case StopMemberTimer(timer):
+            case events.StopMemberTimer(timer):
                 self._timers.stop(timer)
-            case StartMemberTimer(timer, at):
+            case events.StartMemberTimer(timer, at):
                 if self._timers.start(timer, at):
                     self._ensure_thread().call(self._set_loop_timer)
-            case FindCoordinator() | SendRequest():
+            case events.FindCoordinator() | events.SendRequest():
                 self._outgoing.append(command)
                 if not self._is_sending:
                     self._ensure_thread().call(self._send_outgoing)
                     self._is_sending = True  # _send_outgoing needs the lock to reset this
-            case ComputeAssignment():
+            case events.ComputeAssignment():
                 self._worker.submit(partial(self._make_assignment, command))
-            case MemberNote(text, warns):
+            case events.MemberNote(text, warns):
                 level = logging.WARNING if warns else logging.INFO
                 LOGGER.log(level, "group %r: %s", self._member.group, text)
             case (
-                CallListener()
-                | SetAssignment()
-                | MarkPendingRevocation()
-                | RunCommitCallback()
-                | CallInterceptors()
-                | FinishSyncCommit()
-                | RaiseError()
-                | RequestMetadata()
-                | FinishClose()
+                events.CallListener()
+                | events.SetAssignment()
+                | events.MarkPendingRevocation()
+                | events.RunCommitCallback()
+                | events.CallInterceptors()
+                | events.FinishSyncCommit()
+                | events.RaiseError()
+                | events.RequestMetadata()
+                | events.FinishClose()
             ):
                 self.inbox.append(command)
             case _:
@@ -231,13 +209,13 @@ class MemberDriver:
                 raise RotaError("the consumer was closed meanwhile") from None
             raise
 
-    def _make_assignment(self, command: ComputeAssignment) -> None:
+    def _make_assignment(self, command: events.ComputeAssignment) -> None:
         try:
             made = compute_assignment(command)
         except BaseException as error:  # noqa: BLE001 (the group waits for an assignment)
             failed = StrategyFailed(f"strategy {command.assignor.name!r} failed: {error!r}")
             failed.__cause__ = error
-            made = AssignmentComputed(command.assignment_id, error=failed)
+            made = events.AssignmentComputed(command.assignment_id, error=failed)
         if not self._is_stopped:
             self._handle_event_safely(made)
 
@@ -260,9 +238,9 @@ class MemberDriver:
         while self._outgoing:
             command = self._outgoing.popleft()
             match command:
-                case FindCoordinator():
+                case events.FindCoordinator():
                     coordinator.find_coordinator()
-                case SendRequest(number, request):
+                case events.SendRequest(number, request):
                     coordinator.send_request(number, request)
                 case _:
                     assert_never(command)
@@ -275,7 +253,7 @@ class MemberDriver:
         with self.lock:
             now = now_ms()
             while (timer := self._timers.take_due(now)) is not None:
-                self._handle_event_safely(MemberTimerFired(timer))
+                self._handle_event_safely(events.MemberTimerFired(timer))
             self._timers.set_loop_timer(asyncio.get_running_loop())
 
     def _handle_event_safely(self, event: MemberEvent) -> None:
@@ -289,7 +267,7 @@ class MemberDriver:
         """Makes the application's next call raise an error."""
         LOGGER.error("group %r: %r", self._member.group, error, exc_info=error)
         if not self._is_stopped:
-            self.inbox.append(RaiseError(error))
+            self.inbox.append(events.RaiseError(error))
             self._wake()
 
     async def _close(self) -> None:
@@ -305,17 +283,15 @@ class MemberTimers:
     again. A poll does that thousands of times a second. All methods need the owner's lock.
     """
 
-    __slots__ = ("_armed", "_fire", "_handle", "due")
-
     def __init__(self, fire: Callable[[], None]) -> None:
         #: In milliseconds of the driver's clock.
-        self.due: dict[MemberTimer, int] = {}
+        self.due: dict[events.MemberTimer, int] = {}
         self._fire = fire
         #: When the loop will wake up, in milliseconds; it may not have its timer yet.
         self._armed = math.inf
         self._handle: asyncio.TimerHandle | None = None
 
-    def start(self, timer: MemberTimer, at: int) -> bool:
+    def start(self, timer: events.MemberTimer, at: int) -> bool:
         """Starts or moves a timer; returns whether :meth:`set_loop_timer` must be called."""
         self.due[timer] = at
         if at < self._armed:
@@ -323,10 +299,10 @@ class MemberTimers:
             return True
         return False
 
-    def stop(self, timer: MemberTimer) -> None:
+    def stop(self, timer: events.MemberTimer) -> None:
         self.due.pop(timer, None)
 
-    def take_due(self, now: int) -> MemberTimer | None:
+    def take_due(self, now: int) -> events.MemberTimer | None:
         """Removes and returns the first timer that is due; None if none is."""
         timer = min(self.due, key=lambda one: (self.due[one], one.value), default=None)
         if timer is None or self.due[timer] > now:
@@ -509,8 +485,6 @@ class SigintGuard:
 
 class ForkCheck:
     """Detects a fork: the new process lacks the threads and shares its parent's sockets."""
-
-    __slots__ = ("_pid",)
 
     def __init__(self) -> None:
         self._pid = os.getpid()

@@ -21,21 +21,8 @@ from rota.client.retry import wait_for_shared
 from rota.consumer.fetcher import Fetcher
 from rota.consumer.member_driver import MemberDriver
 from rota.consumer.records import CommitCallback, ConsumerInterceptor, Offsets, RebalanceListener
-from rota.engine.member.events import (
-    CallInterceptors,
-    CallListener,
-    CloseRequested,
-    CommitRequested,
-    FinishClose,
-    FinishSyncCommit,
-    ListenerReturned,
-    MarkPendingRevocation,
-    MemberCommand,
-    RaiseError,
-    RequestMetadata,
-    RunCommitCallback,
-    SetAssignment,
-)
+from rota.engine.member import events
+from rota.engine.member.events import MemberCommand
 from rota.engine.member.state import format_code
 from rota.engine.model.request import OffsetFetch
 from rota.engine.model.response import OffsetFetchResult
@@ -45,7 +32,9 @@ from rota.errors import AuthorizationFailed, Code, GroupError
 LOGGER = logging.getLogger("rota.consumer")
 NO_LISTENER = RebalanceListener()
 _in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
-CommitCommand: TypeAlias = RunCommitCallback | CallInterceptors | FinishSyncCommit
+CommitCommand: TypeAlias = (
+    events.RunCommitCallback | events.CallInterceptors | events.FinishSyncCommit
+)
 #: Calls a function of the application, and awaits its result if that is awaitable.
 CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
 T = TypeVar("T")
@@ -134,12 +123,12 @@ class GroupMembership:
         """Starts a commit; its callback runs later."""
         number = next(self._numbers)
         self._callbacks[number] = callback
-        self.driver.handle_event(CommitRequested(number, offsets))
+        self.driver.handle_event(events.CommitRequested(number, offsets))
 
     def begin_commit(self, offsets: Offsets | None, until_ms: int) -> int:
         """Starts a commit, and returns the number for :meth:`has_commit_ended`."""
         number = next(self._numbers)
-        self.driver.handle_event(CommitRequested(number, offsets, until_ms))
+        self.driver.handle_event(events.CommitRequested(number, offsets, until_ms))
         return number
 
     def has_commit_ended(self, number: int) -> bool:
@@ -181,30 +170,30 @@ class GroupMembership:
 
     def begin_close(self, until_ms: int | None) -> None:
         """The member leaves the group; then :attr:`has_left` is set."""
-        self.driver.handle_event(CloseRequested(until_ms))
+        self.driver.handle_event(events.CloseRequested(until_ms))
 
     async def _execute_command(self, command: MemberCommand) -> None:
         match command:
-            case SetAssignment(partitions):
+            case events.SetAssignment(partitions):
                 with self.driver.lock:
                     self._fetcher.assign(partitions)
-            case MarkPendingRevocation(partitions):
+            case events.MarkPendingRevocation(partitions):
                 with self.driver.lock:
                     self._fetcher.withhold(partitions)
-            case CallListener():
+            case events.CallListener():
                 await self._call_listener(command)
-            case RunCommitCallback() | CallInterceptors() | FinishSyncCommit():
+            case events.RunCommitCallback() | events.CallInterceptors() | events.FinishSyncCommit():
                 await self._call(partial(self._handle_commit_command, command))
-            case RequestMetadata(topics):
+            case events.RequestMetadata(topics):
                 self._want_metadata(topics)
-            case RaiseError(error):
+            case events.RaiseError(error):
                 self._errors.append(error)
-            case FinishClose():
+            case events.FinishClose():
                 self.has_left = True
             case _:
                 raise AssertionError(f"not for the application: {command!r}")
 
-    async def _call_listener(self, command: CallListener) -> None:
+    async def _call_listener(self, command: events.CallListener) -> None:
         """Runs the listener in a task of its own: a cancelled poll does not interrupt it, and the
         next poll waits for it.
         """
@@ -212,7 +201,7 @@ class GroupMembership:
         self._listener_task.add_done_callback(lambda _: self._wake())
         await wait_for_shared(self._listener_task)
 
-    async def _run_listener(self, command: CallListener) -> None:
+    async def _run_listener(self, command: events.CallListener) -> None:
         method = getattr(self.listener, command.method.value)
         error: Exception | None = None
         _in_listener.set(True)
@@ -221,16 +210,16 @@ class GroupMembership:
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
         finally:  # also after a Ctrl-C: the group must not wait forever
-            self.driver.handle_event(ListenerReturned(command.call_id, error))
+            self.driver.handle_event(events.ListenerReturned(command.call_id, error))
 
     def _handle_commit_command(self, command: CommitCommand) -> None:
         match command:
-            case RunCommitCallback(number, offsets, error):
+            case events.RunCommitCallback(number, offsets, error):
                 self._run(self._callbacks.pop(number, None), offsets, error)
-            case CallInterceptors(offsets):
+            case events.CallInterceptors(offsets):
                 for interceptor in self._interceptors:
                     call_interceptor("on_commit", interceptor.on_commit, offsets)
-            case FinishSyncCommit(number, error):
+            case events.FinishSyncCommit(number, error):
                 self._ended[number] = error
             case _:
                 assert_never(command)

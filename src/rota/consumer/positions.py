@@ -599,8 +599,6 @@ QueueKey: TypeAlias = FetchState | int
 class ReadyPartitions:
     """Partitions by the request that they need next."""
 
-    __slots__ = ("_paused", "_pauses", "_queues", "_touched")
-
     def __init__(self) -> None:
         self._touched: dict[TopicPartition, PartitionState] = {}
         self._queues: dict[QueueKey, dict[TopicPartition, PartitionState]] = {}

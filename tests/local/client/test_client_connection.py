@@ -524,7 +524,7 @@ def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
             await one.refresh([], deadline=soon())
             common = await one.connect(1, deadline=soon())
             coordinator = await one.find_coordinator("readers", soon())
-            assert await coordinator.connect(soon()) is not common
+            assert await coordinator.endpoint.connect(soon()) is not common
             assert await one.connect(deadline=soon()) is common
 
     run(main())
@@ -619,7 +619,7 @@ def test_nothing_is_left_open(broker: Broker) -> None:
         async with client(broker.bootstrap_servers) as one:
             await one.refresh(["orders"], deadline=soon())
             coordinator = await one.find_coordinator("readers", soon())
-            await coordinator.connect(soon())
+            await coordinator.endpoint.connect(soon())
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -360,7 +360,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
                 assert "advertised.listeners" in said
                 coordinator = await one.find_coordinator("readers", soon())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
-                    await coordinator.connect(soon())
+                    await coordinator.endpoint.connect(soon())
 
         run(main())
 
@@ -374,7 +374,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
                 coordinator = await one.find_coordinator("readers", soon())
                 broker.stop()
                 with pytest.raises(Unreachable, match=r"broker 1 at .* is refused") as caught:
-                    await coordinator.connect(soon())
+                    await coordinator.endpoint.connect(soon())
                 assert "advertised.listeners" not in str(caught.value)
 
         run(main())

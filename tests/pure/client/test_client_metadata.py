@@ -79,7 +79,7 @@ def known(*answers: MetadataResponse, whole: bool = False) -> ClusterMetadata:
 def test_leaders_brokers_and_racks() -> None:
     found = known(answer(topic("orders", (1, 5), (2, 6), (9, 7))))
     assert found.brokers[2] == BrokerMetadata(2, "b2", 9092, "r0")
-    assert found.topics["orders"].partitions[0] == PartitionMetadata(1, 5, (1,), (1,))
+    assert found.topics["orders"].partitions[0] == PartitionMetadata(1, 5, (1,))
     assert found.leader(ORDERS) == 1
     assert found.leader(TopicPartition("orders", 2)) is None, "broker 9 is not there"
     assert found.partition(TopicPartition("orders", 3)) is None

@@ -275,7 +275,8 @@ def test_a_coordinator_is_found_and_asked(kafka: Kafka) -> None:
             coordinator = await one.find_coordinator("readers", soon(30))
             assert str(coordinator.node.address) == kafka.at["BOTH"]
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
-            answer = await coordinator.send(Api.HEARTBEAT, heartbeat, deadline=soon(30))
+            connection = await coordinator.endpoint.connect(soon(30))
+            answer = await one.send_over(connection, Api.HEARTBEAT, heartbeat, soon(30))
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID
 
     run(main())
