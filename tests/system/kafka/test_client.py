@@ -181,7 +181,7 @@ def test_a_login_where_none_is_wanted_and_none_where_one_is(kafka: Kafka) -> Non
     said = run(refused(AuthenticationFailed, kafka.at["PLAINTEXT"], sasl=alice("PLAIN")))
     assert "nobody logs in there" in said
     said = run(refused(Unreachable, kafka.at["LOGIN"], 1))
-    assert "it may want a login" in said
+    assert "it may require a login" in said
 
 
 def test_by_tls(kafka: Kafka) -> None:
