@@ -35,7 +35,6 @@ from rota.errors import (
 from rota.protocol.messages import (
     Api,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     Message,
     Request,
 )

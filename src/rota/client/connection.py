@@ -229,7 +229,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             # a broker answers a version that it does not know in version 0 (KIP-511)
             refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
             try:
-                _, response = read_response(Api.API_VERSIONS, 0 if refused else version, frame)
+                _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
             except FormatError as error:
                 raise NotKafka(self._named(f"the server is not Kafka: {error}")) from error
             versions = {
@@ -600,7 +600,7 @@ class InFlightRequest:
     correlation_id: int
     deadline: float
     sent_at: float
-    future: asyncio.Future[ResponseT]
+    future: asyncio.Future[Any]
     #: The result is the undecoded frame.
     is_raw: bool = False
 

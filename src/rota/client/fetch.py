@@ -195,7 +195,9 @@ def build_fetch(
     return PreparedFetch(requested, message)
 
 
-def _read_partition(requested: RequestedPartition, data: FetchResponse.PartitionData) -> FetchedPartition:
+def _read_partition(
+    requested: RequestedPartition, data: FetchResponse.PartitionData
+) -> FetchedPartition:
     aborted, records = data.aborted_transactions, data.records
     return FetchedPartition(
         requested.partition,

@@ -107,7 +107,7 @@ def merge_response(
     topics = {} if whole else dict(old.topics)
     for topic in response.topics:
         if topic.name is not None:
-            topics[topic.name] = _merge_topic(topic, old.topics.get(topic.name))
+            topics[topic.name] = _merge_topic(topic.name, topic, old.topics.get(topic.name))
     brokers = {
         each.node_id: BrokerMetadata(each.node_id, each.host, each.port, each.rack)
         for each in response.brokers
@@ -125,7 +125,9 @@ def without_topics(metadata: ClusterMetadata, topics: frozenset[str]) -> Cluster
     return replace(metadata, topics=MappingProxyType(left))
 
 
-def _merge_topic(topic: MetadataResponse.MetadataResponseTopic, old: TopicMetadata | None) -> TopicMetadata:
+def _merge_topic(
+    name: str, topic: MetadataResponse.MetadataResponseTopic, old: TopicMetadata | None
+) -> TopicMetadata:
     # the epochs of a topic that was deleted and created again begin at 0
     known = old.partitions if old is not None and old.id == topic.topic_id else ()
     found = [PartitionMetadata(NOT_KNOWN, error=Code.LEADER_NOT_AVAILABLE)] * len(topic.partitions)
@@ -139,9 +141,7 @@ def _merge_topic(topic: MetadataResponse.MetadataResponseTopic, old: TopicMetada
         found[number] = PartitionMetadata(
             each.leader_id, each.leader_epoch, tuple(each.replica_nodes), each.error_code
         )
-    return TopicMetadata(
-        topic.name, topic.topic_id, topic.is_internal, tuple(found), topic.error_code
-    )
+    return TopicMetadata(name, topic.topic_id, topic.is_internal, tuple(found), topic.error_code)
 
 
 LOGGER = logging.getLogger("rota.client")
@@ -166,7 +166,7 @@ class MetadataRefresher:
 
     def __init__(
         self,
-        send: Callable[..., Awaitable[Message]],
+        send: Callable[..., Awaitable[MetadataResponse]],
         config: ClientConfig,
         problems: Callable[[], str],
         reset_connections: Callable[[], None],

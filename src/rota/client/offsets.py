@@ -16,7 +16,11 @@ from rota.client.retry import RETRIABLE_CODES, partition_error
 from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
-from rota.protocol.messages import Api, ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
+from rota.protocol.messages import (
+    Api,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+)
 
 #: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
 LATEST: Final = -1

@@ -597,7 +597,7 @@ class InFlightFetches:
         key: FetchConnection,
         fetch: PreparedFetch,
         tokens: dict[TopicPartition, RequestToken],
-        response: Message,
+        response: FetchResponse,
     ) -> None:
         seen = set()
         for fetched in fetch.parse(response):

@@ -561,8 +561,10 @@ class FetchLoop:
 
     def close(self) -> None:
         background = list(self._background.values())
-        for each in (*self._in_flight, *background):
-            each.cancel()
+        for response in self._in_flight:
+            response.cancel()
+        for task in background:
+            task.cancel()
         self._in_flight, self._background = {}, {}
         if background:
             self._blocking_client.run(_wait_for_all(background))
