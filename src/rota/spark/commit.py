@@ -37,7 +37,7 @@ from rota.engine.model.response import OffsetCommitResult
 from rota.engine.model.text import list_first_names, quote_shortened
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import GroupError, InputError, RotaError
-from rota.spark.option import KAFKA_PREFIX, OPTION_NAMES
+from rota.spark.option import KAFKA_PREFIX, SOURCE_OPTIONS
 from rota.spark.progress import QueryFilter, QueryFollower
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ LOGGER = logging.getLogger("rota.spark")
 COMMIT_TIMEOUT = 10.0
 #: Seconds to remove the listener, at least.
 REMOVE_LISTENER_TIMEOUT = 1.0
-_SOURCE_OPTIONS = {name.lower() for name in OPTION_NAMES}
+_SOURCE_OPTIONS = {name.lower() for name in SOURCE_OPTIONS}
 
 
 def commit_to_group(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cli.consume import LineFormat, ProducerRecord, parse_json_line, record_json_line
+from rota.cli.consume_records import LineFormat, ProducerRecord, parse_json_line, record_json_line
 from rota.consumer.records import ConsumerRecord
 from rota.errors import InputError
 
@@ -53,7 +53,7 @@ def test_json_of_what_deserializers_made() -> None:
     [
         (b"", "not JSON"),
         (b"[1]", "not a JSON object"),
-        (b'{"valeu": 1}', "'valeu' is not a name"),
+        (b'{"valeu": 1}', "'valeu' is not a field of a record"),
         (b'{"topic": 1}', "topic: 1 is not text"),
         (b'{"partition": -1}', "partition: -1 is not a number from 0 on"),
         (b'{"timestamp": "now"}', "timestamp: 'now' is not a number"),
