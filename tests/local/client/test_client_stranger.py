@@ -262,7 +262,7 @@ def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
 def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
         async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
-            with pytest.raises(NotKafka, match="no TLS is spoken there: it may be a port without"):
+            with pytest.raises(NotKafka, match="the port does not use TLS: it may be a port for"):
                 await BrokerConnection.open(address(at), config(at, tls=TlsConfig()), soon())
 
     run(main())

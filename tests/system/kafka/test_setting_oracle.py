@@ -291,12 +291,12 @@ def test_jaas_lines_are_read_as_kafka_reads_them() -> None:
             continue
         accepted += 1
         module, _, more = answer.partition(" ")
-        assert text(module) == found[0].module, repr(given)
-        assert paired(more) == found[0].options, repr(given)
+        assert text(module) == found[0][0], repr(given)
+        assert paired(more) == found[0][1], repr(given)
     assert accepted > CASES / 10
 
 
-def parsed(line: str) -> tuple[list[security_config.JaasEntry], str]:
+def parsed(line: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
     try:
         return security_config.parse_jaas(line), ""
     except InputError as error:
