@@ -31,9 +31,7 @@ from rota.errors import InputError
 
 #: Kafka's names, and values as text, numbers or booleans.
 ConfigInput: TypeAlias = Mapping[str, object]
-
 ADVERTISED_LISTENERS = "advertised.listeners"
-
 _SYNONYMS = {"broker.id": "node.id"}
 
 #: Prefixes of Kafka's broker settings that have no effect in Rota.
@@ -89,9 +87,7 @@ def _topic_default_keys() -> Iterator[ConfigKey]:
 
 
 _BROKER_KEYS = {key.name: key for key in field_keys(BrokerConfig)}
-
 _GROUP_KEYS = {key.name: key for key in field_keys(GroupConfig)}
-
 _TOPIC_DEFAULT_KEYS = {key.name: key for key in _topic_default_keys()}
 
 #: Keys whose only value is 1, because there is one node.

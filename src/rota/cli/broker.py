@@ -44,9 +44,7 @@ examples:
 
 #: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-
 DEFAULT_PORT = 9092
-
 CHECK_INTERVAL = 0.5
 
 
@@ -188,10 +186,9 @@ def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
     if broker.listening != broker.bootstrap_servers:
         changes = "" if args.advertise else " (--advertise sets the address for clients)"
         shown.append(f"listening at {broker.listening}{changes}")
-    if protocol := "_".join(
-        ["SASL"] * bool(args.user or args.users_file) + ["SSL"] * bool(args.tls_cert)
-    ):
-        shown.append("SASL_PLAINTEXT" if protocol == "SASL" else protocol)
+    has_login, has_tls = bool(args.user or args.users_file), bool(args.tls_cert)
+    if has_login or has_tls:
+        shown.append(f"{'SASL_' if has_login else ''}{'SSL' if has_tls else 'PLAINTEXT'}")
     temporary = "" if args.data_dir else ", a temporary folder"
     return ", ".join([*shown, f"topics in {broker.data_dir}{temporary}"])
 
@@ -233,13 +230,13 @@ def _catch_sigterm() -> Iterator[Callable[[float], bool]]:
 def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
     """Returns the settings that have an effect, and prints the names of the others."""
     from rota.broker.config import parse_config  # noqa: PLC0415 (not for --help)
-    from rota.engine.model.text import parse_properties  # noqa: PLC0415
+    from rota.client.config import load_properties  # noqa: PLC0415
 
     config: dict[str, object] = {}
     ignored: dict[str, str] = {}
     if args.config_file:
+        config.update(load_properties(args.config_file))
         try:
-            config.update(parse_properties(_read_text_file(args.config_file)))
             ignored.update(dict.fromkeys(parse_config(config).ignored_keys, args.config_file))
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
@@ -256,31 +253,29 @@ def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
 
 def _read_users(args: argparse.Namespace) -> dict[str, str]:
     lines = [("--user", each) for each in args.user]
-    if args.users_file:
-        for number, line in enumerate(_read_text_file(args.users_file).splitlines(), 1):
-            if line.strip() and not line.startswith("#"):
-                lines.append((f"{args.users_file}, line {number}", line.strip()))
-        if not any(where != "--user" for where, _ in lines):
-            raise InputError(f"{args.users_file}: the file has no users")
-    users: dict[str, str] = {}
+    if path := args.users_file:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8") from error
+        in_file = [
+            (f"{path}, line {number}", line.strip())
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.strip() and not line.startswith("#")
+        ]
+        if not in_file:
+            raise InputError(f"{path}: the file has no users")
+        lines += in_file
     sources: dict[str, str] = {}
-    for where, line in lines:
-        name, sign, password = line.partition(":")
-        if not (name and sign and password):
-            raise InputError(f"{where}: not NAME:PASSWORD")
+    users: dict[str, str] = {}
+    for source, line in lines:
+        name, _, password = line.partition(":")
+        if not name or not password:
+            raise InputError(f"{source}: not NAME:PASSWORD")
         if name in users:
-            raise InputError(f"{where}: {name} already has a password, from {sources[name]}")
-        users[name], sources[name] = password, where
+            raise InputError(f"{source}: {name} already has a password, from {sources[name]}")
+        users[name], sources[name] = password, source
     return users
-
-
-def _read_text_file(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Unreachable(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8") from error
 
 
 def _set_up_logging(*, verbose: bool) -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rota.cli.consume import StartPosition
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 #: Seconds until the first assignment of a group.
 FIRST_ASSIGNMENT_TIMEOUT = 60.0
-
 MAX_POLL_WAIT = 1.0
 
 #: Seconds for the last commit, and then for leaving the group: Ctrl-C should not wait for a broker
@@ -202,14 +202,7 @@ class RecordPrinter(RebalanceListener):
         self._commit_at = math.inf
         self._last_commit_error: str | None = None
         self._schedule_commit()
-        layout = LineFormat(
-            key=args.print_key,
-            headers=args.print_headers,
-            time=args.print_time,
-            position=args.print_place,
-            separator=ESCAPES.get(args.separator, args.separator),
-        )
-        self._format_line = record_json_line if args.json else layout.format_record
+        self._format_line = record_json_line if args.json else partial(format_line, args)
 
     # Subscription and assignment
 
@@ -442,37 +435,25 @@ def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
 
 
 BASE64_SUFFIX = "_base64"
-
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineFormat:
-    """The fields that a line shows before the value."""
-
-    key: bool = False
-    headers: bool = False
-    time: bool = False
-    position: bool = False
-    separator: str = "\t"
-
-    def format_record(self, record: ConsumerRecord) -> bytes:
-        """Returns a line in the order of Kafka's own tool: time, position, headers, key, value."""
-        columns = []
-        if self.time:
-            kind = (
-                TIMESTAMP_TYPES[record.timestamp_type] if record.timestamp >= 0 else "NoTimestamp"
-            )
-            columns.append(f"{kind}:{record.timestamp}".encode())
-        if self.position:
-            columns.append(f"{record.topic}-{record.partition}@{record.offset}".encode())
-        if self.headers:
-            named = (name.encode() + b":" + _to_bytes(value) for name, value in record.headers)
-            columns.append(b",".join(named) or b"NO_HEADERS")
-        if self.key:
-            columns.append(_to_bytes(record.key))
-        columns.append(_to_bytes(record.value))
-        return self.separator.encode().join(columns) + b"\n"
+def format_line(args: argparse.Namespace, record: ConsumerRecord) -> bytes:
+    """Returns a line in the order of Kafka's own tool: time, position, headers, key, value."""
+    columns = []
+    if args.print_time:
+        kind = TIMESTAMP_TYPES[record.timestamp_type] if record.timestamp >= 0 else "NoTimestamp"
+        columns.append(f"{kind}:{record.timestamp}".encode())
+    if args.print_place:
+        columns.append(f"{record.topic}-{record.partition}@{record.offset}".encode())
+    if args.print_headers:
+        named = (name.encode() + b":" + _to_bytes(value) for name, value in record.headers)
+        columns.append(b",".join(named) or b"NO_HEADERS")
+    if args.print_key:
+        columns.append(_to_bytes(record.key))
+    columns.append(_to_bytes(record.value))
+    separator: str = ESCAPES.get(args.separator, args.separator)
+    return separator.encode().join(columns) + b"\n"
 
 
 def _to_bytes(value: object) -> bytes:
@@ -576,7 +557,7 @@ def _read_bytes(found: Mapping[str, object], name: str) -> bytes | None:
         try:
             return (value if isinstance(value, str) else _compact_json(value)).encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{name}: has no UTF-8 form ({error.reason})") from error
+            raise InputError(f"{name}: cannot be encoded in UTF-8 ({error.reason})") from error
     if name in found:
         raise InputError(f"{name} and {name + BASE64_SUFFIX} are both given")
     try:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rota.engine.model.config import ClientConfig
 
 T = TypeVar("T")
-
 DEFAULT_TIMEOUT = 30.0
 
 #: Seconds for the first response, so that a wrong address is reported soon.

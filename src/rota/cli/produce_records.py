@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from rota.cli.consume_records import ProducerRecord, parse_json_line
+from rota.cli.consume_records import ESCAPES, ProducerRecord, parse_json_line
 from rota.cli.flags import CONNECT_TIMEOUT, notice_when_slow
 from rota.cli.render import count_noun, print_notice
 from rota.client import security_config
@@ -38,10 +38,7 @@ from rota.engine.model.config import (
 from rota.engine.model.text import find_topic_name_problem, quote_shortened
 from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 
-ESCAPES = {"\\t": "\t"}
-
 STATE_SUFFIX = re.compile(r" \(after \d+ms in state [A-Z_0-9]+.*\)$")
-
 CONNECTION_PREFIX = re.compile(r"^\S+/(bootstrap|\d+): ")
 
 #: How many failures an error names.

@@ -372,7 +372,6 @@ def _parse_port(text: str) -> int:
 # replaces bytes that are not valid text with U+FFFD; here such a record is undecodable.
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
-
 JAVA_PACKAGE = "org.apache.kafka.common.serialization."
 
 

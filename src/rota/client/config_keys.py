@@ -26,7 +26,6 @@ from rota.engine.model.config import (
 
 #: Instead of a default.
 REQUIRED = "(required)"
-
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = ConfigType
 
 _DESERIALIZER = (
@@ -140,17 +139,17 @@ def _other_keys() -> Iterator[ConfigKey]:
         ("value.deserializer.encoding", STRING, "UTF-8"),
         ("ssl.truststore.location", STRING, None),
         ("ssl.truststore.type", STRING, "JKS"),
-        ("ssl.truststore.certificates", PASSWORD, None),
         ("ssl.keystore.location", STRING, None),
         ("ssl.keystore.type", STRING, "JKS"),
-        ("ssl.keystore.certificate.chain", PASSWORD, None),
-        ("ssl.keystore.key", PASSWORD, None),
-        ("ssl.key.password", PASSWORD, None),
         ("ssl.enabled.protocols", LIST, TLS_VERSIONS),
         ("sasl.mechanism", STRING, "GSSAPI"),
-        ("sasl.jaas.config", PASSWORD, None),
     ):
         yield ConfigKey(name, type_, default)
+    for name in (
+        *("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
+        *("ssl.key.password", "sasl.jaas.config"),
+    ):
+        yield ConfigKey(name, PASSWORD)
     yield ConfigKey("assign.budget.ms", INT, DEFAULT_BUDGET_MS, minimum=0)
     for name, choices, reason in (
         ("ssl.endpoint.identification.algorithm", ("https", ""), ""),
@@ -173,39 +172,24 @@ def _other_keys() -> Iterator[ConfigKey]:
 
 
 _NO_METRICS = "Rota does not have Kafka's metrics"
-
 _NO_KERBEROS = "for Kerberos, which Rota does not have"
-
 _NO_OAUTH = "for OAUTHBEARER, which Rota does not have"
-
 _NO_RENEWAL = "passwords need no renewal; for Kerberos and OAUTHBEARER, which Rota does not have"
-
 _JAVA_TLS = "for Java; OpenSSL does not need it"
-
 _OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 
 
 def _keys_without_effect() -> Iterator[ConfigKey]:
     none = KeySupport.NO_EFFECT
     default: object
-    for name, type_, default, why, no_op_values in (
-        ("enable.metrics.push", BOOLEAN, True, "Rota pushes no metrics", (False,)),
-        (
-            "metric.reporters",
-            LIST,
-            ("org.apache.kafka.common.metrics.JmxReporter",),
-            _NO_METRICS,
-            ((),),
-        ),
-        (
-            "internal.throw.on.fetch.stable.offset.unsupported",
-            BOOLEAN,
-            False,
-            "internal to Kafka's own tools",
-            (False,),
-        ),
+    reporters = ("org.apache.kafka.common.metrics.JmxReporter",)
+    internal = "internal.throw.on.fetch.stable.offset.unsupported"
+    for name, type_, default, why, no_op in (
+        ("enable.metrics.push", BOOLEAN, True, "Rota pushes no metrics", False),
+        ("metric.reporters", LIST, reporters, _NO_METRICS, ()),
+        (internal, BOOLEAN, False, "internal to Kafka's own tools", False),
     ):
-        yield ConfigKey(name, type_, default, why, no_op_values=no_op_values, support=none)
+        yield ConfigKey(name, type_, default, why, no_op_values=(no_op,), support=none)
     for name, type_, default, why, least, most in (
         ("metrics.num.samples", INT, 2, _NO_METRICS, 1, None),
         ("metrics.sample.window.ms", LONG, 30_000, _NO_METRICS, 0, None),
@@ -244,38 +228,30 @@ def _keys_without_effect() -> Iterator[ConfigKey]:
     for name, type_, default in (
         ("jwt.retriever.class", CLASS, f"{_OAUTH_PACKAGE}.DefaultJwtRetriever"),
         ("jwt.validator.class", CLASS, f"{_OAUTH_PACKAGE}.DefaultJwtValidator"),
-        ("scope", STRING, None),
-        ("client.credentials.client.id", STRING, None),
         ("client.credentials.client.secret", PASSWORD, None),
-        ("assertion.claim.aud", STRING, None),
-        ("assertion.claim.iss", STRING, None),
-        ("assertion.claim.jti.include", BOOLEAN, False),
-        ("assertion.claim.sub", STRING, None),
-        ("assertion.file", STRING, None),
-        ("assertion.private.key.file", STRING, None),
         ("assertion.private.key.passphrase", PASSWORD, None),
-        ("assertion.template.file", STRING, None),
+        ("assertion.claim.jti.include", BOOLEAN, False),
+        ("header.urlencode", BOOLEAN, False),
         ("scope.claim.name", STRING, "scope"),
         ("sub.claim.name", STRING, "sub"),
-        ("token.endpoint.url", STRING, None),
-        ("jwks.endpoint.url", STRING, None),
         ("jwks.endpoint.refresh.ms", LONG, 3_600_000),
         ("jwks.endpoint.retry.backoff.max.ms", LONG, 10_000),
         ("jwks.endpoint.retry.backoff.ms", LONG, 100),
         ("clock.skew.seconds", INT, 30),
         ("expected.audience", LIST, ()),
-        ("expected.issuer", STRING, None),
-        ("header.urlencode", BOOLEAN, False),
     ):
         yield ConfigKey(f"sasl.oauthbearer.{name}", type_, default, _NO_OAUTH, support=none)
+    for name in (
+        *("scope", "client.credentials.client.id", "token.endpoint.url", "jwks.endpoint.url"),
+        *("assertion.claim.aud", "assertion.claim.iss", "assertion.claim.sub", "expected.issuer"),
+        *("assertion.file", "assertion.private.key.file", "assertion.template.file"),
+    ):
+        yield ConfigKey(f"sasl.oauthbearer.{name}", STRING, None, _NO_OAUTH, support=none)
 
 
 _NO_JAVA = "Rota cannot run a Java class"
-
 _PEM_ONLY = "stores with passwords (JKS, PKCS12) cannot be read; give PEM, and ssl.key.password"
-
 _CLASSIC = "Rota's consumer uses the classic group protocol"
-
 _USE_JAAS = f"{_NO_JAVA}: give name and password in sasl.jaas.config"
 
 
@@ -337,13 +313,9 @@ CONSUMER_KEYS: Mapping[str, ConfigKey] = index_keys(
 )
 
 _PEM_TRUST = "ssl.truststore.location, with ssl.truststore.type=PEM"
-
 _PEM_IDENTITY = "ssl.keystore.location, a file with certificate and key, with ssl.keystore.type=PEM"
-
 _JAAS_LINE = "sasl.jaas.config, a line with username and password"
-
 _BUFFER_LIMIT = "fetch.max.bytes, which limits the records that are buffered for later polls"
-
 _LOGGING = "Python's logging of 'rota.consumer'"
 
 #: Names of other clients that differ from Kafka's by more than dots and case, with Kafka's name.

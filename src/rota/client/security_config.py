@@ -22,7 +22,6 @@ from rota.errors import InputError, Unreachable
 
 #: First bytes of Java's stores; a PKCS12 file starts with a DER sequence.
 _STORE_MAGIC = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS", b"\x30": "PKCS12"}
-
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
@@ -194,9 +193,7 @@ def _conversion_commands(store: str, location: str, found: str) -> str:
 
 
 JAAS_CONFIG = "sasl.jaas.config"
-
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 #: The login module of each supported mechanism.
@@ -207,9 +204,7 @@ LOGIN_MODULES = {
 }
 
 _CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
-
 _USED_OPTIONS = ("username", "password")
-
 _TEXT_TOKENS = ("word", "quoted")
 
 _TOKEN = re.compile(
@@ -225,7 +220,6 @@ _TOKEN = re.compile(
 )
 
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
-
 _CONTROL_CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 

@@ -33,13 +33,9 @@ from rota.spark.query import (
 )
 
 KAFKA_PREFIX: Final = "kafka."
-
 CLIENT_ID: Final = "rota-spark"
-
 STARTING_OPTIONS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-
 ENDING_OPTIONS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-
 TRIGGER_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 

@@ -16,7 +16,11 @@ from tests.support.command import RotaCommand
         (["--host", "no.such.host.invalid"], 4, "host 'no.such.host.invalid'"),
         (["--config", "num.partition=1"], 4, "did you mean num.partitions"),
         (["--config", "num.partitions"], 2, "not KEY=VALUE"),
-        (["--config-file", "missing.properties"], 3, "missing.properties: No such file"),
+        (
+            ["--config-file", "missing.properties"],
+            3,
+            "missing.properties cannot be read: No such file",
+        ),
         (["--users-file", "missing"], 3, "missing: No such file"),
         (["--user", "ann"], 4, "--user: not NAME:PASSWORD"),
         (["--tls-key", "key.pem"], 2, "--tls-key needs --tls-cert"),

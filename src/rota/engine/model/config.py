@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MINUTE = 60_000
-
 HOUR = 60 * MINUTE
-
 DAY = 24 * HOUR
 
 #: The highest numbers of Kafka's types.
@@ -84,7 +82,7 @@ class ConfigKey:
     #: Why ``choices`` are fewer than Kafka's.
     reason: str = ""
     #: The form of a list, and its description for errors.
-    pattern: tuple[str, str] | None = None
+    pattern: tuple[str, str] = (".*", "")
     #: A repeated item of a list counts once; otherwise it is an error.
     drops_duplicates: bool = False
     support: KeySupport = KeySupport.HONOURED
@@ -212,7 +210,7 @@ class ConfigKey:
         else:
             items = [value]
         if self.drops_duplicates:
-            items = list(dict.fromkeys(items))
+            items = [item for at, item in enumerate(items) if item not in items[:at]]
         for at, item in enumerate(items):
             if item == "":
                 raise InputError(f"{self.name}: the list has an empty item")
@@ -220,10 +218,9 @@ class ConfigKey:
                 raise InputError(f"{self.name}: {show_value(item)} is in the list twice")
             if self.choices:
                 self._check_choice(str(item))
-        if self.pattern is not None and not re.fullmatch(
-            self.pattern[0], ",".join(map(str, items))
-        ):
-            raise InputError(f"{self.name}: {show_value(value)} is not {self.pattern[1]}")
+        form, description = self.pattern
+        if not re.fullmatch(form, ",".join(map(str, items)), re.DOTALL):
+            raise InputError(f"{self.name}: {show_value(value)} is not {description}")
         return tuple(items)
 
 
@@ -395,7 +392,6 @@ class BrokerConfig:
 
 
 EARLIEST, LATEST, NO_RESET, BY_DURATION = "earliest", "latest", "none", "by_duration"
-
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
