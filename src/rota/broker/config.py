@@ -213,10 +213,8 @@ def topic_config_entries(
         own = overrides.get(key.name)
         if key.hidden and own is None:
             continue
-        synonyms = _broker_synonyms(key, defaults)
-        if own is None:
-            value = format_config_value(_default_value(key, defaults))
-        else:
+        value, synonyms = _default_value(key, defaults), _broker_synonyms(key, defaults)
+        if own is not None:
             value = format_config_value(key.parse(own))
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)
         yield ConfigEntry(
@@ -229,8 +227,8 @@ def topic_config_entries(
         )
 
 
-def _default_value(key: ConfigKey, defaults: TopicConfig) -> object:
-    return key.default if key.field is None else getattr(defaults, key.field)
+def _default_value(key: ConfigKey, defaults: TopicConfig) -> str:
+    return format_config_value(key.default if key.field is None else getattr(defaults, key.field))
 
 
 def _broker_synonyms(key: ConfigKey, defaults: TopicConfig) -> tuple[ConfigSynonym, ...]:
@@ -242,7 +240,7 @@ def _broker_synonyms(key: ConfigKey, defaults: TopicConfig) -> tuple[ConfigSynon
     if not key.broker_keys:
         return ()
     best, last = key.broker_keys[0], key.broker_keys[-1]
-    value, default = format_config_value(_default_value(key, defaults)), key.default
+    value, default = _default_value(key, defaults), key.default
     if last.endswith(".hours"):
         assert isinstance(default, int)
         default //= HOUR

@@ -77,7 +77,7 @@ def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     ahead of them.
     """
     has_group = bool(given.get("group.id"))
-    commits = str(given.get("enable.auto.commit", "true")).strip().lower() != "false" and has_group
+    commits = has_group and str(given.get("enable.auto.commit")).strip().lower() != "false"
     given["enable.auto.commit"] = "false"
     interval = int(str(given.get("auto.commit.interval.ms", COMMIT_INTERVAL)))
     given.setdefault("allow.auto.create.topics", "false")

@@ -17,7 +17,6 @@ from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
     from rota.client.admin import Admin
-    from rota.engine.model.config import ClientConfig
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT = 30.0
@@ -158,35 +157,27 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
     import asyncio  # noqa: PLC0415 (not for --help)
     import logging  # noqa: PLC0415
 
-    # the command's error reports a lasting problem; a passing one needs no report
-    logging.getLogger("rota.client").addHandler(logging.NullHandler())
-    return asyncio.run(_connect_and_run(_read_client_config(args), args.timeout, ask))
-
-
-def _read_client_config(args: argparse.Namespace) -> ClientConfig:
     from rota.cli.render import print_notice  # noqa: PLC0415
+    from rota.client.admin import Admin  # noqa: PLC0415
+    from rota.client.cluster import ClusterClient  # noqa: PLC0415
     from rota.client.config import read_settings  # noqa: PLC0415
 
+    async def connect_and_run() -> T:
+        client = ClusterClient(settings.client)
+        try:
+            patience = min(args.timeout, CONNECT_TIMEOUT)
+            with notice_when_slow(patience):
+                await client.refresh((), deadline=client.deadline_after(patience))
+            return await ask(Admin(client, args.timeout))
+        finally:
+            await client.close()
+
+    # the command's error reports a lasting problem; a passing one needs no report
+    logging.getLogger("rota.client").addHandler(logging.NullHandler())
     settings = read_settings({**DEFAULT_SETTINGS, **read_connection_settings(args)})
     for warning in settings.warnings:
         print_notice(warning)
-    return settings.client
-
-
-async def _connect_and_run(
-    config: ClientConfig, timeout: float, ask: Callable[[Admin], Awaitable[T]]
-) -> T:
-    from rota.client.admin import Admin  # noqa: PLC0415
-    from rota.client.cluster import ClusterClient  # noqa: PLC0415
-
-    client = ClusterClient(config)
-    try:
-        patience = min(timeout, CONNECT_TIMEOUT)
-        with notice_when_slow(patience):
-            await client.refresh((), deadline=client.deadline_after(patience))
-        return await ask(Admin(client, timeout))
-    finally:
-        await client.close()
+    return asyncio.run(connect_and_run())
 
 
 def import_from_working_directory(names: Iterable[str]) -> None:

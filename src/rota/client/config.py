@@ -135,7 +135,7 @@ def read_settings(given: Mapping[str, object]) -> Settings:
         sasl=login,
     )
     reading = _build_config(FetchConfig, values, **_reset_policy(values))
-    member = _member_config(values)
+    member = _build_config(MemberConfig, values) if "group.id" in values else None
     return Settings(
         client=client,
         read=reading,
@@ -170,8 +170,10 @@ def _fill_defaults(values: dict[str, Any]) -> None:
         raise InputError("group.id: may be absent, but not empty")
     if group is None and values.setdefault("enable.auto.commit", False):
         raise InputError("enable.auto.commit: needs group.id: without a group nothing is committed")
+    static = values.get("group.instance.id")
+    if group and static is not None and (problem := find_topic_name_problem(static)):
+        raise InputError(f"group.instance.id: follows the rules of topic names: {problem}")
     if not values.get("client.id"):
-        static = values.get("group.instance.id")
         name = "null" if group is None else group  # as Kafka writes it
         values["client.id"] = (
             f"consumer-{name}-{next(_client_numbers) if static is None else static}"
@@ -189,15 +191,6 @@ def _build_config(config: type[Config], values: Mapping[str, object], **more: ob
         if "key" in each.metadata and each.metadata["key"].name in values
     }
     return config(**(found | more))
-
-
-def _member_config(values: Mapping[str, object]) -> MemberConfig | None:
-    if "group.id" not in values:
-        return None
-    static = values.get("group.instance.id")
-    if static is not None and (problem := find_topic_name_problem(str(static))):
-        raise InputError(f"group.instance.id: follows the rules of topic names: {problem}")
-    return _build_config(MemberConfig, values)
 
 
 #: How librdkafka may write ``auto.offset.reset``.

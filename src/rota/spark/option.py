@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rota.client import config, config_keys
-from rota.client.config import Settings
 from rota.client.config_keys import CONSUMER_KEYS
 from rota.engine.model.config import ConfigKey, ConfigType, FetchConfig, unknown_key_message
 from rota.engine.model.text import quote_shortened
@@ -107,9 +106,11 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
         for name in ENDING_OPTIONS:
             if name in own:
                 raise InputError(f"{name}: a stream has no end")
-    settings = _client_settings(
-        {name: kafka[name] for name in kafka if name not in IGNORED_SETTINGS}
-    )
+    used = {name: kafka[name] for name in kafka if name not in IGNORED_SETTINGS}
+    try:
+        settings = config.read_settings({"client.id": CLIENT_ID, **used})
+    except (InputError, Unreachable) as error:
+        raise type(error)(f"{KAFKA_PREFIX}{error}") from None
     values: dict[str, Any] = {
         name: key.parse(own[name]) if name in own else key.default
         for name, key in SOURCE_OPTIONS.items()
@@ -196,14 +197,6 @@ def _explain_unknown_option(name: str) -> str:
             return f"{name}: add the prefix {KAFKA_PREFIX} to Kafka's settings: {KAFKA_PREFIX}{low}"
         case _:
             return unknown_key_message(name, SOURCE_OPTIONS, 'an option of format("rota")')
-
-
-def _client_settings(kafka: Mapping[str, str]) -> Settings:
-    """Parses Kafka's own settings; errors name them with the prefix ``kafka.``."""
-    try:
-        return config.read_settings({"client.id": CLIENT_ID, **kafka})
-    except (InputError, Unreachable) as error:
-        raise type(error)(f"{KAFKA_PREFIX}{error}") from None
 
 
 def _find_ineffective_options(
