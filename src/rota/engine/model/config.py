@@ -267,8 +267,9 @@ def index_keys(
 def check_config(config: DataclassInstance) -> None:
     """Raises InputError for a field with a value that its key does not allow."""
     for each in fields(config):
-        if "key" in each.metadata:
-            each.metadata["key"].check(getattr(config, each.name))
+        value = getattr(config, each.name)
+        if "key" in each.metadata and value is not each.default:
+            each.metadata["key"].check(value)
 
 
 def int_field(name: str, default: int, *, minimum: int = 0, unit: int = 1) -> int:
