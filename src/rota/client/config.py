@@ -3,7 +3,7 @@
 ``read_settings`` takes a mapping such as ``{"bootstrap.servers": "host:9092"}`` and returns
 checked, typed values and the warnings about keys that have no effect. The keys are in
 :mod:`rota.client.config_keys`, TLS and SASL in :mod:`rota.client.security_config`. The rest of this
-module parses addresses and finds deserializers.
+module parses addresses and ``.properties`` files, and finds deserializers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from rota.engine.model.duration import parse_iso_duration
 from rota.engine.model.text import (
     find_string_problem,
     find_topic_name_problem,
-    parse_properties,
     quote_shortened,
     suggest_names,
 )
@@ -463,3 +462,71 @@ def _load_object(key: str, name: str) -> object:
         raise InputError(
             f"{key}: {quote_shortened(name)} cannot be loaded: {type(error).__name__}: {error}"
         ) from error
+
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_PROPERTY_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
+    r"""Parses a ``.properties`` file as Java does; a later line wins over an earlier one.
+
+    :param place: name of the file, for errors
+    :raises InputError: a ``\u`` without its four digits; names the line
+    """
+    found = {}
+    for number, line in _logical_lines(text):
+        key = _PROPERTY_KEY.match(line)
+        assert key is not None, "the pattern matches the empty text"
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None, "the pattern matches the empty text"
+        where = f"{place}, line {number}"
+        found[_unescape(key[0], where)] = _unescape(line[separator.end() :], where)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields logical lines without comments and empty lines, each with its first line number.
+
+    A line with an odd number of backslashes at its end continues on the next line, without that
+    line's leading blanks.
+    """
+    begun: str | None = None
+    first = 0
+    for number, raw in enumerate(_LINE_END.split(text), 1):
+        line = raw.lstrip(_BLANKS)
+        if begun is None:
+            if not line or line[0] in "#!":
+                continue
+            begun, first = "", number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun = begun + line[:-1] or None  # nothing yet: the next line may be a comment
+        else:
+            yield first, begun + line
+            begun = None
+    if begun is not None:
+        yield first, begun
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def unescape_match(escape: re.Match[str]) -> str:
+        code, char = escape.groups()
+        if code is not None:
+            return chr(int(code, 16))
+        if char == "u":
+            raise InputError(f"{where}: \\u without four hexadecimal digits after it")
+        return _ESCAPES.get(char, char or "")
+
+    # Java writes a character beyond 16 bits as a surrogate pair.
+    return _SURROGATE_PAIR.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"),
+        _ESCAPE.sub(unescape_match, text),
+    )

@@ -12,8 +12,8 @@ from kafka.partitioner.default import murmur2 as their_murmur2
 from rota.broker import listener
 from rota.broker.config import BROKER_KEYS, find_ignored_keys, parse_config
 from rota.broker.faults import find_api, find_error_code
+from rota.client.config import parse_properties
 from rota.engine.formats.hashing import choose_partition, murmur2
-from rota.engine.model.text import parse_properties
 from rota.errors import Code, InputError, Unreachable
 from rota.protocol.messages import CLIENT_ONLY_APIS, Api
 

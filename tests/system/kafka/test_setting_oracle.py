@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from rota.client import security_config
-from rota.client.config import read_settings
+from rota.client.config import parse_properties, read_settings
 from rota.client.config_keys import CONSUMER_KEYS, REQUIRED
 from rota.engine.history import client_settings
 from rota.engine.history.client_settings import CLIENT_LIBRARIES
 from rota.engine.model import duration
 from rota.engine.model.config import MAX_INT, MAX_LONG, ConfigKey, ConfigType, KeySupport
-from rota.engine.model.text import parse_properties
 from rota.errors import InputError
 from tests.system.kafka import oracle
 

@@ -1,5 +1,4 @@
-"""Rules and helpers for text: Kafka strings, topic names, patterns, Java's ``.properties`` files,
-and text for messages.
+"""Rules and helpers for text: Kafka strings, topic names, patterns, and text for messages.
 
 Light on purpose: this module imports neither numpy nor any format.
 """
@@ -7,7 +6,7 @@ Light on purpose: this module imports neither numpy nor any format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rota.errors import InputError
 
@@ -94,71 +93,3 @@ def list_first_names(names: Sequence[str]) -> str:
 def format_seconds(milliseconds: int) -> str:
     """Formats milliseconds as seconds: ``12.3 s``."""
     return f"{milliseconds / 1000:.1f} s"
-
-
-_BLANKS = " \t\f"
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_PROPERTY_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
-_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-
-
-def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
-    r"""Parses a ``.properties`` file as Java does; a later line wins over an earlier one.
-
-    :param place: name of the file, for errors
-    :raises InputError: a ``\u`` without its four digits; names the line
-    """
-    found = {}
-    for number, line in _logical_lines(text):
-        key = _PROPERTY_KEY.match(line)
-        assert key is not None, "the pattern matches the empty text"
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None, "the pattern matches the empty text"
-        where = f"{place}, line {number}"
-        found[_unescape(key[0], where)] = _unescape(line[separator.end() :], where)
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields logical lines without comments and empty lines, each with its first line number.
-
-    A line with an odd number of backslashes at its end continues on the next line, without that
-    line's leading blanks.
-    """
-    begun: str | None = None
-    first = 0
-    for number, raw in enumerate(_LINE_END.split(text), 1):
-        line = raw.lstrip(_BLANKS)
-        if begun is None:
-            if not line or line[0] in "#!":
-                continue
-            begun, first = "", number
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            begun = begun + line[:-1] or None  # nothing yet: the next line may be a comment
-        else:
-            yield first, begun + line
-            begun = None
-    if begun is not None:
-        yield first, begun
-
-
-def _unescape(text: str, where: str) -> str:
-    if "\\" not in text:
-        return text
-
-    def unescape_match(escape: re.Match[str]) -> str:
-        code, char = escape.groups()
-        if code is not None:
-            return chr(int(code, 16))
-        if char == "u":
-            raise InputError(f"{where}: \\u without four hexadecimal digits after it")
-        return _ESCAPES.get(char, char or "")
-
-    # Java writes a character beyond 16 bits as a surrogate pair.
-    return _SURROGATE_PAIR.sub(
-        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"),
-        _ESCAPE.sub(unescape_match, text),
-    )
