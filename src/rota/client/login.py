@@ -34,7 +34,6 @@ from rota.errors import (
 )
 from rota.protocol.messages import Api, SaslAuthenticateRequest, SaslHandshakeRequest
 from rota.protocol.sasl import MIN_ITERATIONS, SCRAM_HASHES, Mechanism
-from rota.protocol.schemas import ResponseT
 
 if TYPE_CHECKING:
     from rota.client.connection import BrokerConnection
@@ -310,7 +309,7 @@ async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: floa
     name = connection.name
     await _choose_mechanism(connection, login, deadline)
     exchange = make_sasl_client(login, secrets.token_urlsafe(24))
-    message: bytes | None = exchange.first_message()
+    message = exchange.first_message()
     while True:
         response = await connection.send(
             Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), deadline=deadline
@@ -322,13 +321,14 @@ async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: floa
                 f"{name}: user {login.username!r} is refused by {login.mechanism}: {reason}",
             )
         try:
-            message = exchange.next_message(response.auth_bytes)
+            following = exchange.next_message(response.auth_bytes)
         except FormatError as error:
             raise AuthenticationFailed(
                 Code.SASL_AUTHENTICATION_FAILED, f"{name}: {login.mechanism}: {error}"
             ) from error
-        if message is None:
+        if following is None:
             return response.session_lifetime_ms
+        message = following
 
 
 async def _choose_mechanism(
