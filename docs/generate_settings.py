@@ -1,11 +1,11 @@
-"""Writes consumer-settings.md out of the table in rota.client.config_keys: ``make docs``."""
+"""Writes consumer-settings.md from the table in rota.client.config_keys: ``make docs``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from rota.client.config_keys import KEYS, REQUIRED, ConfigKey, KeySupport, KeyType
+from rota.client.config_keys import CONSUMER_KEYS, REQUIRED
+from rota.engine.model.config import ConfigKey, ConfigType, KeySupport, format_config_value
 
 PAGE = Path(__file__).with_name("consumer-settings.md")
 
@@ -14,30 +14,30 @@ INTRO = """\
 
 <!-- Made by `make docs` from src/rota/client/config_keys.py. Do not edit. -->
 
-`rota.Consumer`, `rota.AsyncConsumer` and the commands that talk to a cluster take Kafka's own
+`rota.Consumer`, `rota.AsyncConsumer` and the commands that connect to a cluster take Kafka's own
 settings: a mapping in Python, a `client.properties` file on the command line (`--command-config`).
-`rota.load_properties(path)` gives a file's settings to Python.
-Every key of Kafka 4.3's consumer is in one of the three tables below; names, types, defaults and
-bounds are compared with Kafka's classes by a test. Any other key is an error that names the nearest
-one, and Kafka's name where another client has its own.
+`rota.load_properties(path)` reads such a file in Python.
+Every key of Kafka 4.3's consumer is in one of the three tables below; a test compares names, types,
+defaults and bounds with Kafka's classes. Any other key is an error that names the nearest key, and
+Kafka's name where another client has its own.
 
-Values may be of Python's types or text as Kafka reads it; lists are lists, or text with commas;
-None is the same as a key that is not there. Times are in milliseconds. No message shows a password.
+A value is a Python value, or text as Kafka reads it; a list is a Python list, or text with commas;
+None means that the key is absent. Times are in milliseconds. No message shows a password.
 """
 
 HONOURED = """\
 ## Honoured
 
-A number may be of the range in the third column, bounds included.
+The third column has the lowest number, or all values.
 
 | key | default | values | what it does |
 |---|---|---|---|"""
 
-IDLE = """\
+NO_EFFECT = """\
 ## Without effect
 
-Accepted, and named in a warning: what they steer is not there in Rota, and leaving them out loses
-nothing.
+Rota accepts these keys and names them in a warning. They concern features that Rota does not have;
+leave them out, and nothing changes.
 
 | key | default in Kafka | why |
 |---|---|---|"""
@@ -45,7 +45,8 @@ nothing.
 REFUSED = """\
 ## Refused
 
-An error: they ask for what must not be overlooked. An empty value, or Kafka's default, is let pass.
+These keys are an error, because Rota cannot do what they ask for. An empty value and Kafka's
+default are accepted.
 
 | key | why, and what to do |
 |---|---|"""
@@ -56,39 +57,32 @@ NOTES = """\
 - `receive.buffer.bytes` is -1, not 65536: Linux grows the buffer with need.
 - `max.partition.fetch.bytes` is 4 MiB, not 1 MiB: a request costs Python more than Java, and with
   1 MiB a consumer of one partition is half as fast.
-- `key.deserializer` and `value.deserializer` may be left out: bytes are handed out. Text that is no
-  text in its encoding makes a record undecodable (`rota.errors.RecordError`); Java's
-  `StringDeserializer` puts U+FFFD there.
-- Times that Kafka gives no lower bound may not be negative.
+- Without `key.deserializer` and `value.deserializer`, keys and values are bytes. Bytes that are not
+  valid text make a record undecodable (`rota.errors.RecordError`); Java's `StringDeserializer`
+  replaces them with U+FFFD.
+- A time that has no lower bound in Kafka may not be negative.
 - The same address or strategy twice in a list is an error, as in Kafka 4.
-- `ssl.*` and `sasl.*` settings that `security.protocol` does not ask for are named in a warning.
+- A warning names `ssl.*` and `sasl.*` settings that `security.protocol` does not use.
 """
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n".join(_lines()) + "\n"
+    """Returns the whole page."""
+    lines = [INTRO, HONOURED]
+    for key in _keys(KeySupport.HONOURED):
+        cells = f"{_default(key)} | {_values(key)} | {_cell(key.description)}"
+        lines.append(f"| `{key.name}` | {cells} |")
+    lines += ["", NO_EFFECT]
+    for key in _keys(KeySupport.NO_EFFECT):
+        lines.append(f"| `{key.name}` | {_default(key)} | {_cell(key.description)} |")
+    lines += ["", REFUSED]
+    for key in _keys(KeySupport.REFUSED):
+        lines.append(f"| `{key.name}` | {_cell(key.description)} |")
+    return "\n".join([*lines, "", NOTES])
 
 
-def _lines() -> Iterator[str]:
-    yield INTRO
-    yield HONOURED
-    for key in _of(KeySupport.HONOURED):
-        yield f"| `{key.name}` | {_default(key)} | {_values(key)} | {_cell(key.description)} |"
-    yield ""
-    yield IDLE
-    for key in _of(KeySupport.NO_EFFECT):
-        yield f"| `{key.name}` | {_default(key)} | {_cell(key.description)} |"
-    yield ""
-    yield REFUSED
-    for key in _of(KeySupport.REFUSED):
-        yield f"| `{key.name}` | {_cell(key.description)} |"
-    yield ""
-    yield NOTES.rstrip("\n")
-
-
-def _of(fate: KeySupport) -> list[ConfigKey]:
-    return [key for key in KEYS.values() if key.support is fate]
+def _keys(support: KeySupport) -> list[ConfigKey]:
+    return [key for key in CONSUMER_KEYS.values() if key.support is support]
 
 
 def _cell(text: str) -> str:
@@ -96,22 +90,17 @@ def _cell(text: str) -> str:
 
 
 def _default(key: ConfigKey) -> str:
-    match key.default:
-        case None | () | "":
-            return ""
-        case bool():
-            return f"`{str(key.default).lower()}`"
-        case tuple():
-            return f"`{','.join(map(str, key.default))}`"
-    return "required" if key.default == REQUIRED else f"`{key.default}`"
+    if key.default in (None, (), ""):
+        return ""
+    return "required" if key.default == REQUIRED else f"`{format_config_value(key.default)}`"
 
 
 def _values(key: ConfigKey) -> str:
     if key.choices:
         return ", ".join(f"`{each}`" if each else "empty" for each in key.choices)
-    if key.kind in {KeyType.INT, KeyType.LONG}:
+    if key.type in {ConfigType.INT, ConfigType.LONG}:
         return f"from {key.minimum}"
-    return {KeyType.BOOLEAN: "`true`, `false`", KeyType.LIST: "a list"}.get(key.kind, "")
+    return {ConfigType.BOOLEAN: "`true`, `false`", ConfigType.LIST: "a list"}.get(key.type, "")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 from rota.client.cluster import ClusterClient
-from rota.consumer.fetcher import Fetcher
-from rota.consumer.offset_fetcher import FetchCommittedOffsets
+from rota.consumer.fetcher import FetchCommittedOffsets, Fetcher
 from rota.consumer.records import ConsumerRecord
 from rota.engine.model.config import Address, ClientConfig, FetchConfig
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rota.engine.formats.record_batch import BatchRecord, CompressionType, encode_batch
-from rota.engine.model.config import TOPIC_CONFIG_KEYS
+from rota.engine.model.config import TOPIC_KEYS
 from rota.protocol.codec import RequestHeader, write_request
 from rota.protocol.messages import Api
 from rota.protocol.schemas import ZERO_UUID, FieldSpec, Message
@@ -30,7 +30,7 @@ EXTREMES = (
 TOPICS = ("t0", "t1", "t2", "t-new", "t.dot", "t_dot", "__consumer_offsets", "no such!", "", ".")
 GROUPS = ("g0", "g1", "g2", "g-new", "")
 CLIENTS = ("app", "", None, "ä" * 300, "\x00\n", "x" * 32_000)
-KEYS = (*TOPIC_CONFIG_KEYS, "no.such.setting", "")
+KEYS = (*TOPIC_KEYS, "no.such.setting", "")
 VALUES = ("0", "1", "-1", "1048588", "compact", "delete", "lz4", "true", "x", "", str(2**63), None)
 
 Draw: TypeAlias = Callable[[random.Random], Any]

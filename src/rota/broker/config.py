@@ -9,45 +9,32 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 
 from rota.engine.model.config import (
-    MAX_INT,
-    TOPIC_CONFIG_KEYS,
+    HOUR,
+    MAX_LONG,
+    MINUTE,
+    ONE_NODE_REASON,
+    TOPIC_KEYS,
     BrokerConfig,
+    ConfigKey,
     ConfigType,
-    ConfigValue,
     GroupConfig,
     TopicConfig,
-    TopicConfigKey,
+    field_keys,
     format_config_value,
-    parse_topic_config,
+    unknown_key_message,
 )
-from rota.engine.model.text import suggest_names
 from rota.errors import InputError
 
 #: Kafka's names, and values as text, numbers or booleans.
 ConfigInput: TypeAlias = Mapping[str, object]
-
 ADVERTISED_LISTENERS = "advertised.listeners"
-
-#: Copies of things. There is one node, so there is one of each.
-_REPLICATION_KEYS = frozenset(
-    {
-        "default.replication.factor",
-        "offsets.topic.replication.factor",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
-    }
-)
-
 _SYNONYMS = {"broker.id": "node.id"}
 
-_TIME_UNITS = {".minutes": 60_000, ".hours": 3_600_000}
-
-#: How settings of a Kafka begin of which no kind has an effect here.
+#: Prefixes of Kafka's broker settings that have no effect in Rota.
 _IGNORED_PREFIXES = (
     "alter. authorizer. client.quota. config.providers controlled. controller. delegation. "
     "eligible. follower. group.consumer. group.coordinator. group.share. group.streams. "
@@ -57,7 +44,7 @@ _IGNORED_PREFIXES = (
     "unstable. zookeeper."
 )
 
-#: Other settings of a Kafka that have none.
+#: Other broker settings of Kafka that have no effect in Rota.
 _IGNORED_KEYS = (
     "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
     "auto.include.jmx.reporter auto.leader.rebalance.enable background.threads "
@@ -87,7 +74,41 @@ _IGNORED_KEYS = (
     "unclean.leader.election.interval.ms"
 )
 
-ConfigT = TypeVar("ConfigT", BrokerConfig, GroupConfig)
+ConfigT = TypeVar("ConfigT", BrokerConfig, GroupConfig, TopicConfig)
+
+
+def _topic_default_keys() -> Iterator[ConfigKey]:
+    """Yields the broker's keys for topic defaults; of several for one field, the best first."""
+    for key in TOPIC_KEYS.values():
+        for name in key.broker_keys:
+            unit = {"minutes": MINUTE, "hours": HOUR}.get(name.rpartition(".")[2], 1)
+            most = key.maximum if unit == 1 else MAX_LONG // unit
+            yield replace(key, name=name, unit=unit, maximum=most)
+
+
+_BROKER_KEYS = {key.name: key for key in field_keys(BrokerConfig)}
+_GROUP_KEYS = {key.name: key for key in field_keys(GroupConfig)}
+_TOPIC_DEFAULT_KEYS = {key.name: key for key in _topic_default_keys()}
+
+#: Keys whose only value is 1, because there is one node.
+_REPLICATION_KEYS = {
+    name: ConfigKey(name, ConfigType.INT, 1, choices=("1",), reason=ONE_NODE_REASON)
+    for name in (
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    )
+}
+
+#: Every setting of Rota's broker.
+BROKER_KEYS: Mapping[str, ConfigKey] = {
+    **_BROKER_KEYS,
+    **_GROUP_KEYS,
+    **_TOPIC_DEFAULT_KEYS,
+    **_REPLICATION_KEYS,
+    ADVERTISED_LISTENERS: ConfigKey(ADVERTISED_LISTENERS, ConfigType.STRING),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,131 +129,49 @@ class ServerProperties:
 def parse_config(given: ConfigInput) -> ServerProperties:
     """Parses Kafka's settings into typed values.
 
-    :raises InputError: a setting is unknown or has a value it cannot have; the message names
-        it
+    :raises InputError: a setting is unknown or has a value that is not allowed; the message names
+        the setting
     """
-    texts = {_SYNONYMS.get(key, key): _value_to_text(key, value) for key, value in given.items()}
-    advertised = texts.pop(ADVERTISED_LISTENERS, None)
-    idle = find_ignored_keys(texts)
-    for key in idle:
-        del texts[key]
-    for key in _REPLICATION_KEYS & texts.keys():
-        if texts.pop(key).strip() != "1":
-            raise InputError(f"{key}: there is one node, so it can only be 1")
-    topic = _take_topic_config(texts)
-    broker = _take_config(BrokerConfig(), texts)
-    group = _take_config(ServerProperties().group, texts)
-    if texts:
-        key = next(iter(texts))
-        near = suggest_names(key, known_keys())
-        raise InputError(f"{key!r} is not a setting that Rota's broker has{near}")
+    ignored = find_ignored_keys(given)
+    values: dict[str, Any] = {}
+    for given_name, value in given.items():
+        name = _SYNONYMS.get(given_name, given_name)
+        if given_name in ignored:
+            continue
+        if name not in BROKER_KEYS:
+            known = (*BROKER_KEYS, *_SYNONYMS)
+            raise InputError(unknown_key_message(given_name, known, "a broker setting"))
+        values[name] = BROKER_KEYS[name].parse_for_field(value)
+    defaults = ServerProperties()
+    listeners = values.get(ADVERTISED_LISTENERS)
     return ServerProperties(
-        broker=broker,
-        group=group,
-        topic=topic,
-        advertised_listener=None if advertised is None else _parse_first_listener(advertised),
-        ignored_keys=tuple(idle),
+        broker=_apply_values(defaults.broker, _BROKER_KEYS, values),
+        group=_apply_values(defaults.group, _GROUP_KEYS, values),
+        topic=_apply_values(defaults.topic, _TOPIC_DEFAULT_KEYS, values),
+        # PLAINTEXT://host:port or host:port; of several, the first
+        advertised_listener=listeners and listeners.partition(",")[0].strip().rpartition("//")[2],
+        ignored_keys=tuple(ignored),
     )
 
 
-def known_keys() -> list[str]:
-    """Every name that a broker of Rota's can be given."""
-    keys = {*_REPLICATION_KEYS, *_SYNONYMS, ADVERTISED_LISTENERS}
-    for part in (BrokerConfig, GroupConfig):
-        keys.update(each.metadata["key"] for each in fields(part))
-    for setting in TOPIC_CONFIG_KEYS.values():
-        keys.update(setting.broker_keys)
-    return sorted(key for key in keys if key is not None)
+def _apply_values(
+    defaults: ConfigT, keys: Mapping[str, ConfigKey], values: Mapping[str, Any]
+) -> ConfigT:
+    changes: dict[str, Any] = {}
+    for name, key in keys.items():
+        if name in values and key.field is not None:
+            changes.setdefault(key.field, values[name])
+    return replace(defaults, **changes)
 
 
 def find_ignored_keys(given: ConfigInput) -> list[str]:
     """Returns the given keys that Kafka knows and that have no effect in Rota."""
-    idle, families = frozenset(_IGNORED_KEYS.split()), tuple(_IGNORED_PREFIXES.split())
-    return [key for key in given if key in idle or key.startswith(families)]
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """The settings of a ``.properties`` file, as Java reads them but for escapes.
-
-    :raises InputError: a line is no setting
-    """
-    settings: dict[str, str] = {}
-    lines = text.replace("\\\n", "").splitlines()
-    for number, line in enumerate(lines, 1):
-        plain = line.strip()
-        if not plain or plain[0] in "#!":
-            continue
-        key, sign, value = plain.partition("=")
-        if not sign or not key.strip():
-            raise InputError(f"line {number}: {plain[:60]!r} is not KEY=VALUE")
-        settings[key.strip()] = value.strip()
-    return settings
-
-
-def _value_to_text(key: str, value: object) -> str:
-    if isinstance(value, bool | int | float | str):
-        return format_config_value(value)
-    raise InputError(f"{key}: {value!r} is neither a text nor a number nor a boolean")
-
-
-def _take_topic_config(texts: dict[str, str]) -> TopicConfig:
-    """Takes what the broker says for topics without settings of their own. Where Kafka has several
-    names for one (``log.retention.ms``, ``.minutes``, ``.hours``), the first holds.
-    """
-    config = TopicConfig()
-    for setting in TOPIC_CONFIG_KEYS.values():
-        said = [(key, texts.pop(key)) for key in setting.broker_keys if key in texts]
-        if said:
-            key, text = said[0]
-            for ending, unit in _TIME_UNITS.items():
-                if key.endswith(ending):
-                    text = _scale_time(key, text, unit)
-            try:
-                config = parse_topic_config({setting.key: text}, config)
-            except InputError as error:
-                raise InputError(str(error).replace(setting.key, key, 1)) from error
-    return config
-
-
-def _scale_time(key: str, text: str, unit: int) -> str:
-    number = _parse_int(key, text)
-    return str(number if number == -1 else number * unit)
-
-
-def _take_config(defaults: ConfigT, texts: dict[str, str]) -> ConfigT:
-    changes: dict[str, ConfigValue] = {}
-    for each in fields(defaults):
-        key = each.metadata["key"]
-        if key not in texts:
-            continue
-        text, default = texts.pop(key).strip(), getattr(defaults, each.name)
-        if isinstance(default, bool):
-            if text.lower() not in {"true", "false"}:
-                raise InputError(f"{key}: {text!r} is neither true nor false")
-            changes[each.name] = text.lower() == "true"
-        elif isinstance(default, int):
-            changes[each.name] = _parse_int(key, text) * each.metadata["unit"]
-        else:
-            changes[each.name] = text
-    return replace(defaults, **changes)  # type: ignore[arg-type]
-
-
-def _parse_int(key: str, text: str) -> int:
-    try:
-        if "_" not in text:
-            return int(text)
-    except ValueError:
-        pass
-    raise InputError(f"{key}: {text!r} is not a whole number")
-
-
-def _parse_first_listener(text: str) -> str:
-    """``PLAINTEXT://host:port`` or plain ``host:port``; of several, the first."""
-    return text.partition(",")[0].strip().rpartition("//")[2]
+    names, prefixes = frozenset(_IGNORED_KEYS.split()), tuple(_IGNORED_PREFIXES.split())
+    return [key for key in given if key in names or key.startswith(prefixes)]
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, by its number in DescribeConfigs."""
+    """Where a value comes from, with its number in DescribeConfigs."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -241,7 +180,7 @@ class ConfigSource(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A value that a setting would have by a name, if no better name had one."""
+    """A name of a setting, with the value that the setting has under this name."""
 
     name: str
     value: str
@@ -253,133 +192,88 @@ class ConfigEntry:
     """A setting, its value and where the value comes from."""
 
     key: str
-    kind: ConfigType
-    #: None where the broker has no value under this name, but one under another.
+    type: ConfigType
+    #: None: the broker has no value under this name, but one under another.
     value: str | None
-    #: Best first; the best one is the value, if there is any.
+    #: Best first; the first one has the value, if there is any.
     synonyms: tuple[ConfigSynonym, ...]
     read_only: bool
     documentation: str
 
     @property
     def source(self) -> ConfigSource:
-        """Of the value."""
         return self.synonyms[0].source if self.synonyms else ConfigSource.DEFAULT
 
 
 def topic_config_entries(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> Iterator[ConfigEntry]:
-    """All settings of a topic, in the order of their keys."""
-    for setting in TOPIC_CONFIG_KEYS.values():
-        own = overrides.get(setting.key)
-        if setting.hidden and own is None:
+    """Yields all settings of a topic, in the order of their keys."""
+    for key in TOPIC_KEYS.values():
+        own = overrides.get(key.name)
+        if key.hidden and own is None:
             continue
-        inherited = _broker_synonyms(setting, defaults)
-        if own is None:
-            field = setting.field
-            value = format_config_value(
-                setting.default if field is None else getattr(defaults, field)
-            )
-            synonyms = inherited
-        else:
-            value = format_config_value(setting.parse(own))
-            synonyms = (ConfigSynonym(setting.key, value, ConfigSource.TOPIC), *inherited)
+        value, synonyms = _default_value(key, defaults), _broker_synonyms(key, defaults)
+        if own is not None:
+            value = format_config_value(key.parse(own))
+            synonyms = (ConfigSynonym(key.name, value, ConfigSource.TOPIC), *synonyms)
         yield ConfigEntry(
-            key=setting.key,
-            kind=setting.config_type,
+            key=key.name,
+            type=key.type,
             value=value,
             synonyms=synonyms,
             read_only=False,
-            documentation=setting.description,
+            documentation=key.description,
         )
 
 
-_HOUR_KEYS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(("log.retention.hours", "log.roll.hours", "log.roll.jitter.hours"), 3_600_000)
-)
+def _default_value(key: ConfigKey, defaults: TopicConfig) -> str:
+    return format_config_value(key.default if key.field is None else getattr(defaults, key.field))
 
 
-def _broker_synonyms(setting: TopicConfigKey, defaults: TopicConfig) -> tuple[ConfigSynonym, ...]:
-    """What the broker says of a topic's setting, as Kafka lists it.
+def _broker_synonyms(key: ConfigKey, defaults: TopicConfig) -> tuple[ConfigSynonym, ...]:
+    """Returns the broker's values of a topic setting, as Kafka lists them.
 
-    Where the broker has several names for it, the best of them has no default, and Kafka lists
-    nothing at all unless that one is set.
+    Where the broker has several names for the setting, the best name has no default, and Kafka
+    lists nothing at all unless it is set.
     """
-    if not setting.broker_keys:
+    if not key.broker_keys:
         return ()
-    best, last = setting.broker_keys[0], setting.broker_keys[-1]
-    value = setting.default if setting.field is None else getattr(defaults, setting.field)
-    plain = setting.default
-    if last in _HOUR_KEYS:
-        assert isinstance(plain, int)
-        plain //= _HOUR_KEYS[last]
-    default = ConfigSynonym(last, format_config_value(plain), ConfigSource.DEFAULT)
-    if value != setting.default:
-        return (
-            ConfigSynonym(best, format_config_value(value), ConfigSource.STATIC_BROKER),
-            default,
-        )
-    return (default,) if best == last else ()
+    best, last = key.broker_keys[0], key.broker_keys[-1]
+    value, default = _default_value(key, defaults), key.default
+    if last.endswith(".hours"):
+        assert isinstance(default, int)
+        default //= HOUR
+    by_default = ConfigSynonym(last, format_config_value(default), ConfigSource.DEFAULT)
+    if value != format_config_value(key.default):
+        return ConfigSynonym(best, value, ConfigSource.STATIC_BROKER), by_default
+    return (by_default,) if best == last else ()
 
 
 def broker_config_entries(
     config: BrokerConfig, groups: GroupConfig, defaults: TopicConfig
 ) -> Iterator[ConfigEntry]:
-    """All settings of the broker that Rota has, in the order of their keys; none can be altered."""
-    found: dict[str, ConfigEntry] = {}
-    for part in (config, groups):
-        plain = type(part)()
-        for each in fields(part):
-            key, unit = each.metadata["key"], each.metadata.get("unit", 1)
-            if key is not None:
-                value, default = getattr(part, each.name), getattr(plain, each.name)
-                if unit > 1:
-                    value, default = value // unit, default // unit
-                found[key] = _make_broker_entry(
-                    key, _config_kind(value, each.metadata), value, default
-                )
-    for setting in TOPIC_CONFIG_KEYS.values():
-        if setting.broker_keys:
-            name = setting.broker_keys[0]
-            synonyms = _broker_synonyms(setting, defaults)
-            found[name] = ConfigEntry(
-                key=name,
-                kind=setting.config_type,
-                value=synonyms[0].value if synonyms else None,
-                synonyms=synonyms,
-                read_only=True,
-                documentation=setting.description,
-            )
-    return iter(found[key] for key in sorted(found))
-
-
-def _make_broker_entry(
-    key: str, kind: ConfigType, value: ConfigValue, default: ConfigValue
-) -> ConfigEntry:
-    best = ConfigSynonym(key, format_config_value(default), ConfigSource.DEFAULT)
-    changed = (
-        (ConfigSynonym(key, format_config_value(value), ConfigSource.STATIC_BROKER),)
-        if value != default
-        else ()
-    )
-    return ConfigEntry(
-        key=key,
-        kind=kind,
-        value=format_config_value(value),
-        synonyms=(*changed, best),
-        read_only=True,
-        documentation="",
-    )
-
-
-def _config_kind(value: ConfigValue, about: Mapping[str, object]) -> ConfigType:
-    if isinstance(value, bool):
-        return ConfigType.BOOLEAN
-    if isinstance(value, str):
-        return ConfigType.STRING
-    return (
-        ConfigType.INT
-        if about.get("most") == MAX_INT * int(str(about.get("unit", 1)))
-        else ConfigType.LONG
-    )
+    """Yields all settings of Rota's broker, in the order of their keys; none can be altered."""
+    found: dict[str, tuple[ConfigKey, tuple[ConfigSynonym, ...]]] = {}
+    for part, keys in ((config, _BROKER_KEYS), (groups, _GROUP_KEYS)):
+        for name, key in keys.items():
+            assert key.field is not None
+            value = getattr(part, key.field)
+            value = format_config_value(value // key.unit if key.unit > 1 else value)
+            default = format_config_value(key.default)
+            synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
+            if value != default:
+                synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.STATIC_BROKER))
+            found[name] = key, tuple(synonyms)
+    for key in TOPIC_KEYS.values():
+        if key.broker_keys:
+            found[key.broker_keys[0]] = key, _broker_synonyms(key, defaults)
+    for name, (key, of_key) in sorted(found.items()):
+        yield ConfigEntry(
+            key=name,
+            type=key.type,
+            value=of_key[0].value if of_key else None,
+            synonyms=of_key,
+            read_only=True,
+            documentation=key.description,
+        )

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from rota.broker import missing
+from rota.cli.flags import split_pairs
 from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
@@ -19,21 +20,21 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Runs a Kafka-compatible broker of one node: topics in Kafka's own file formats, consumer groups,
-admin calls, TLS and SASL, for every Kafka client. It stops at Ctrl-C or SIGTERM, in good order.
+admin requests, TLS and SASL, for every Kafka client. Ctrl-C or SIGTERM stops it cleanly.
 """
 
 EXAMPLES = """\
 examples:
   rota broker
-      at 127.0.0.1:9092, in a temporary folder that is removed at the end
+      at 127.0.0.1:9092, in a temporary folder that is removed when the broker stops
   rota broker --data-dir ./kafka --port 19092
       in a folder that is kept
   rota broker --data-dir ./copy-of-kafka-logs --adopt
-      with the topics of a Kafka; needed once, docs/how-to/broker.md tells what it takes
+      with the topics of a Kafka broker; --adopt is needed once, see docs/how-to/broker.md
   rota broker --config auto.create.topics.enable=false --config num.partitions=4
       settings under Kafka's names
   rota broker --config-file server.properties -v
-      settings of a Kafka; what means nothing to Rota is named
+      settings of a Kafka broker; Rota names those that have no effect
   rota broker --host 0.0.0.0 --advertise kafka.example:9092 --users-file users --data-dir ./kafka
       for other machines; clients must log in (SASL)
   rota broker --tls-cert cert.pem --tls-key key.pem
@@ -43,9 +44,7 @@ examples:
 
 #: Options that may end it with exit code 1.
 LIMITS: tuple[str, ...] = ()
-
 DEFAULT_PORT = 9092
-
 CHECK_INTERVAL = 0.5
 
 
@@ -71,21 +70,21 @@ def _add_location_flags(place: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="where topics are kept (default: a temporary folder, removed at the end)",
+        help="where topics are stored (default: a temporary folder, removed when the broker stops)",
     )
     place.add_argument(
         "--adopt",
         action="store_true",
-        help="take over a folder that Rota has no catalogue of: of a Kafka that was stopped, a "
-        "copy of partitions' folders, or Rota's own with a damaged catalogue. Nothing of its "
-        "topics is deleted until you set retention. Copy it first",
+        help="take over a folder without Rota's catalogue: the log.dirs of a stopped Kafka broker, "
+        "a copy of partition folders, or Rota's own folder with a damaged catalogue. Rota deletes "
+        "none of these records until you set retention. Copy the folder first",
     )
     place.add_argument(
         "--port",
         type=_parse_port,
         default=DEFAULT_PORT,
         metavar="N",
-        help=f"default {DEFAULT_PORT}; 0: any free one",
+        help=f"default {DEFAULT_PORT}; 0: any free port",
     )
     place.add_argument(
         "--host", default="127.0.0.1", metavar="HOST", help="default 127.0.0.1: this machine only"
@@ -94,8 +93,7 @@ def _add_location_flags(place: argparse._ArgumentGroup) -> None:
         "--advertise",
         metavar="HOST:PORT",
         help="the address that the broker gives to clients (default: the setting "
-        "advertised.listeners; else --host and --port, with this machine's name in place of "
-        "0.0.0.0 or ::)",
+        "advertised.listeners; else --host and --port, with this machine's name for 0.0.0.0 or ::)",
     )
 
 
@@ -105,10 +103,10 @@ def _add_setting_flags(setting: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting under Kafka's name; may be given again",
+        help="a setting under Kafka's name; may be repeated",
     )
     setting.add_argument(
-        "--config-file", metavar="FILE", help="a server.properties; --config wins over it"
+        "--config-file", metavar="FILE", help="a server.properties file; --config wins over it"
     )
 
 
@@ -118,26 +116,28 @@ def _add_access_flags(access: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME:PASSWORD",
-        help="who may log in; may be given again. Other users of this machine can see it: "
-        "--users-file is safer",
+        help="a user that may log in; may be repeated. Other users of this machine can see the "
+        "password: --users-file is safer",
     )
     access.add_argument(
         "--users-file",
         metavar="FILE",
-        help="lines NAME:PASSWORD, the name up to the first colon; # begins a comment line",
+        help="a file of lines NAME:PASSWORD; the first colon ends a name; # starts a comment",
     )
     access.add_argument(
         "--sasl-mechanism",
         action="append",
         metavar="NAME",
-        help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be given again (default: all)",
+        help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated (default: all)",
     )
     access.add_argument("--tls-cert", metavar="FILE", help="a certificate, in PEM")
-    access.add_argument("--tls-key", metavar="FILE", help="its key, if it is in another file")
+    access.add_argument(
+        "--tls-key", metavar="FILE", help="the certificate's key, if it is in another file"
+    )
     access.add_argument(
         "--allow-anonymous",
         action="store_true",
-        help="listen beyond this machine though nobody has to log in",
+        help="accept clients of other machines although they need not log in",
     )
 
 
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> bool:
     if args.adopt and args.data_dir is None:
         args.error("--adopt needs --data-dir")
     if args.sasl_mechanism and not (args.user or args.users_file):
-        args.error("--sasl-mechanism needs --users-file or --user: else nobody has to log in")
+        args.error("--sasl-mechanism needs --users-file or --user: without users no client logs in")
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     config = _read_broker_config(args)
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> bool:
     _check_exposure(args, users)
     _set_up_logging(verbose=args.verbose)
     _raise_open_file_limit()
-    from rota import Broker  # noqa: PLC0415 (other commands do without it)
+    from rota import Broker  # noqa: PLC0415 (not for --help)
 
     broker = Broker(
         args.data_dir,
@@ -176,31 +176,30 @@ def run(args: argparse.Namespace) -> bool:
         print(f"ready: {_describe_location(args, broker)}", flush=True)  # noqa: T201
         while not wait_for_sigterm(CHECK_INTERVAL):  # Ctrl-C raises
             if not broker.running:
-                raise Unreachable("the broker has stopped by itself: its log says why")
+                raise Unreachable("the broker has stopped by itself; see its log")
     return False
 
 
 def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
-    """The address for clients, then, where they differ from it, the socket and the security."""
-    parts = [broker.bootstrap_servers]
+    """Returns the address for clients, the listening address if it differs, and the security."""
+    shown = [broker.bootstrap_servers]
     if broker.listening != broker.bootstrap_servers:
         changes = "" if args.advertise else " (--advertise sets the address for clients)"
-        parts.append(f"listening at {broker.listening}{changes}")
-    if protocol := "_".join(
-        ["SASL"] * bool(args.user or args.users_file) + ["SSL"] * bool(args.tls_cert)
-    ):
-        parts.append("SASL_PLAINTEXT" if protocol == "SASL" else protocol)
+        shown.append(f"listening at {broker.listening}{changes}")
+    has_login, has_tls = bool(args.user or args.users_file), bool(args.tls_cert)
+    if has_login or has_tls:
+        shown.append(f"{'SASL_' if has_login else ''}{'SSL' if has_tls else 'PLAINTEXT'}")
     temporary = "" if args.data_dir else ", a temporary folder"
-    return ", ".join([*parts, f"topics in {broker.data_dir}{temporary}"])
+    return ", ".join([*shown, f"topics in {broker.data_dir}{temporary}"])
 
 
 def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
-    from rota.broker.listener import is_loopback  # noqa: PLC0415 (other commands do without it)
+    from rota.broker.listener import is_loopback  # noqa: PLC0415 (not for --help)
 
     if not users and not args.allow_anonymous and not is_loopback(args.host):
         raise InputError(
-            f"--host {args.host or repr('')} can be reached from other machines, and nobody has to "
-            "log in: give --users-file (or --user), or --allow-anonymous"
+            f"--host {args.host or repr('')} can be reached from other machines, and clients need "
+            "not log in: give --users-file (or --user), or --allow-anonymous"
         )
 
 
@@ -229,58 +228,54 @@ def _catch_sigterm() -> Iterator[Callable[[float], bool]]:
 
 
 def _read_broker_config(args: argparse.Namespace) -> dict[str, object]:
-    """The settings, without those that mean nothing here: they are named."""
-    from rota.broker.config import parse_config, parse_properties  # noqa: PLC0415
+    """Returns the settings that have an effect, and prints the names of the others."""
+    from rota.broker.config import parse_config  # noqa: PLC0415 (not for --help)
+    from rota.client.config import load_properties  # noqa: PLC0415
 
     config: dict[str, object] = {}
-    idle: dict[str, str] = {}
+    ignored: dict[str, str] = {}
     if args.config_file:
+        config.update(load_properties(args.config_file))
         try:
-            config.update(parse_properties(_read_text_file(args.config_file)))
-            idle.update(dict.fromkeys(parse_config(config).ignored_keys, args.config_file))
+            ignored.update(dict.fromkeys(parse_config(config).ignored_keys, args.config_file))
         except InputError as error:
             raise InputError(f"{args.config_file}: {error}") from error
-    for each in args.config:
-        key, sign, value = each.partition("=")
-        if not sign or not key.strip():
-            args.error(f"--config {each!r}: not KEY=VALUE")
-        config[key.strip()] = value.strip()
+    for key, value in split_pairs(args, "config", "KEY=VALUE"):
+        config[key] = value.strip()
     for key in parse_config(config).ignored_keys:
-        idle.setdefault(key, "--config")
+        ignored.setdefault(key, "--config")
         del config[key]
-    for where in dict.fromkeys(idle.values()):
-        keys = ", ".join(key for key, place in idle.items() if place == where)
-        print(f"rota: {where}: without effect here: {keys}", file=sys.stderr)  # noqa: T201
+    for source in dict.fromkeys(ignored.values()):
+        keys = ", ".join(key for key, place in ignored.items() if place == source)
+        print(f"rota: {source}: without effect: {keys}", file=sys.stderr)  # noqa: T201
     return config
 
 
 def _read_users(args: argparse.Namespace) -> dict[str, str]:
     lines = [("--user", each) for each in args.user]
-    if args.users_file:
-        for number, line in enumerate(_read_text_file(args.users_file).splitlines(), 1):
-            if line.strip() and not line.startswith("#"):
-                lines.append((f"{args.users_file}, line {number}", line.strip()))
-        if not any(where != "--user" for where, _ in lines):
-            raise InputError(f"{args.users_file}: there are no users in it")
+    if path := args.users_file:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8") from error
+        in_file = [
+            (f"{path}, line {number}", line.strip())
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.strip() and not line.startswith("#")
+        ]
+        if not in_file:
+            raise InputError(f"{path}: the file has no users")
+        lines += in_file
+    sources: dict[str, str] = {}
     users: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for where, line in lines:
-        name, sign, password = line.partition(":")
-        if not (name and sign and password):
-            raise InputError(f"{where}: not NAME:PASSWORD")
+    for source, line in lines:
+        name, _, password = line.partition(":")
+        if not name or not password:
+            raise InputError(f"{source}: not NAME:PASSWORD")
         if name in users:
-            raise InputError(f"{where}: {name} has a password already, by {said[name]}")
-        users[name], said[name] = password, where
+            raise InputError(f"{source}: {name} already has a password, from {sources[name]}")
+        users[name], sources[name] = password, source
     return users
-
-
-def _read_text_file(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Unreachable(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8") from error
 
 
 def _set_up_logging(*, verbose: bool) -> None:
@@ -294,12 +289,12 @@ def _set_up_logging(*, verbose: bool) -> None:
 
 
 def _raise_open_file_limit() -> None:
-    """Each connection and each open segment is a file: as many as the machine allows."""
+    """Raises the limit to the highest allowed: every connection and open segment is a file."""
     import resource  # noqa: PLC0415
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(OSError, ValueError):  # where the hard limit is more than the system has
+        with suppress(OSError, ValueError):  # the hard limit may be more than the system has
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -1,89 +1,52 @@
-"""Flags that several commands have: which cluster, with which settings, for how long to wait.
+"""Flags that several commands have: the cluster to connect to, its settings, and timeouts.
 
-:func:`run_with_admin` connects to that cluster and runs one coroutine with an admin client.
+:func:`run_with_admin` connects to that cluster and runs one coroutine with an admin client. Imports
+are inside functions: ``--help`` should load neither rich nor a client.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from rota.cli.render import NOTICE_AFTER, print_notice
 from rota.client import missing
 from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
     from rota.client.admin import Admin
-    from rota.engine.model.config import ClientConfig
+
+T = TypeVar("T")
+DEFAULT_TIMEOUT = 30.0
+
+#: Seconds for the first response, so that a wrong address is reported soon.
+CONNECT_TIMEOUT = 10.0
+
+#: Defaults that the file and the flags override.
+DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 
 
 def add_connection_flags(parser: argparse._ArgumentGroup) -> None:
-    """Adds the flags that say which cluster to connect to."""
+    """Adds the flags that name the cluster and its settings."""
     parser.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
-        help="brokers to ask first; the others are found through them",
+        help="brokers to connect to first; they name the others",
     )
     parser.add_argument(
         "--command-config",
         metavar="FILE",
-        help="a client.properties: security.protocol, sasl.jaas.config and so on",
+        help="a client.properties file: security.protocol, sasl.jaas.config and so on",
     )
     parser.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting under Kafka's name, over those of the file; may be given again",
+        help="a setting under Kafka's name, which wins over the file; may be repeated",
     )
-
-
-def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
-    """Returns the settings from the file and the flags.
-
-    :raises InputError: the file is malformed
-    :raises Unreachable: the file cannot be read
-    """
-    from rota.client import config  # noqa: PLC0415 (for those who connect)
-
-    found: dict[str, object] = {}
-    if args.command_config is not None:
-        found.update(config.load_properties(args.command_config))
-    for each in args.config:
-        key, sign, value = each.partition("=")
-        if not sign or not key.strip():
-            args.error(f"--config {each.partition('=')[0]!r}: not KEY=VALUE")
-        found[key.strip()] = value.strip()
-    if args.bootstrap_servers is not None:
-        found["bootstrap.servers"] = args.bootstrap_servers
-    if not found.get("bootstrap.servers"):
-        args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
-    return found
-
-
-def split_topics(texts: Iterable[str]) -> list[str]:
-    """Returns the topics of all ``--topic`` flags, each of which may list several, separated
-    by commas.
-    """
-    found = [name.strip() for text in texts for name in text.split(",")]
-    if "" in found:
-        raise InputError("--topic: the name of a topic is empty")
-    return list(dict.fromkeys(found))
-
-
-T = TypeVar("T")
-
-DEFAULT_TIMEOUT = 30.0
-
-#: Seconds for the first answer: an address that is wrong should be said soon.
-CONNECT_TIMEOUT = 10.0
-
-#: Where neither file nor flags say something else.
-DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 
 
 def add_admin_flags(parser: argparse._ArgumentGroup) -> None:
@@ -94,7 +57,7 @@ def add_admin_flags(parser: argparse._ArgumentGroup) -> None:
         type=_parse_timeout,
         default=DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help=f"for each question to the cluster (default {DEFAULT_TIMEOUT:g})",
+        help=f"how long each request to the cluster may take (default {DEFAULT_TIMEOUT:g})",
     )
 
 
@@ -119,6 +82,43 @@ def add_admin_command(
     return parser
 
 
+def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
+    """Returns the settings from the file and the flags.
+
+    :raises InputError: the file is malformed
+    :raises Unreachable: the file cannot be read
+    """
+    from rota.client.config import load_properties  # noqa: PLC0415 (not for --help)
+
+    found: dict[str, object] = {}
+    if args.command_config is not None:
+        found.update(load_properties(args.command_config))
+    for key, value in split_pairs(args, "config", "KEY=VALUE"):
+        found[key] = value.strip()
+    if args.bootstrap_servers is not None:
+        found["bootstrap.servers"] = args.bootstrap_servers
+    if not found.get("bootstrap.servers"):
+        args.error("--bootstrap-servers HOST:PORT is needed, or bootstrap.servers in the settings")
+    return found
+
+
+def split_pairs(args: argparse.Namespace, flag: str, form: str) -> Iterator[tuple[str, str]]:
+    """Yields name and value of a repeated flag such as ``--config KEY=VALUE``."""
+    for given in getattr(args, flag):
+        name, sign, value = given.partition("=")
+        if not sign or not name.strip():  # the message leaves out the value: it may be a password
+            args.error(f"--{flag} {name!r}: not {form}")
+        yield name.strip(), value
+
+
+def split_topics(texts: Iterable[str]) -> list[str]:
+    """Returns the topics of all ``--topic`` flags; each flag may list several."""
+    found = [name.strip() for text in texts for name in text.split(",")]
+    if "" in found:
+        raise InputError("--topic: the name of a topic is empty")
+    return list(dict.fromkeys(found))
+
+
 def _parse_timeout(text: str) -> float:
     try:
         found = float(text)
@@ -131,8 +131,12 @@ def _parse_timeout(text: str) -> float:
 
 @contextmanager
 def notice_when_slow(seconds: float) -> Iterator[None]:
-    """Prints a notice if no broker answers soon; it says for how many seconds the command tries."""
-    text = f"no broker has answered yet; it is tried for {seconds:g} s"
+    """Prints a notice if no broker answers soon; ``seconds`` is how long the command tries."""
+    import threading  # noqa: PLC0415 (not for --help)
+
+    from rota.cli.render import NOTICE_AFTER, print_notice  # noqa: PLC0415
+
+    text = f"no broker has answered yet; trying for {seconds:g} s"
     notice = threading.Timer(min(NOTICE_AFTER, seconds / 2), print_notice, [text])
     notice.daemon = True
     notice.start()
@@ -150,41 +154,34 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
     """
     if (problem := missing()) is not None:
         raise Unreachable(problem)
-    import asyncio  # noqa: PLC0415 (other commands do without it, and without a client)
+    import asyncio  # noqa: PLC0415 (not for --help)
     import logging  # noqa: PLC0415
 
-    # what goes wrong for good is said by the error; what does not, by nothing
+    from rota.cli.render import print_notice  # noqa: PLC0415
+    from rota.client.admin import Admin  # noqa: PLC0415
+    from rota.client.cluster import ClusterClient  # noqa: PLC0415
+    from rota.client.config import read_settings  # noqa: PLC0415
+
+    async def connect_and_run() -> T:
+        client = ClusterClient(settings.client)
+        try:
+            patience = min(args.timeout, CONNECT_TIMEOUT)
+            with notice_when_slow(patience):
+                await client.refresh((), deadline=client.deadline_after(patience))
+            return await ask(Admin(client, args.timeout))
+        finally:
+            await client.close()
+
+    # the command's error reports a lasting problem; a passing one needs no report
     logging.getLogger("rota.client").addHandler(logging.NullHandler())
-    return asyncio.run(_connect_and_run(_read_client_config(args), args.timeout, ask))
-
-
-def _read_client_config(args: argparse.Namespace) -> ClientConfig:
-    from rota.client.config import read_settings  # noqa: PLC0415 (as above)
-
     settings = read_settings({**DEFAULT_SETTINGS, **read_connection_settings(args)})
     for warning in settings.warnings:
         print_notice(warning)
-    return settings.client
-
-
-async def _connect_and_run(
-    config: ClientConfig, timeout: float, ask: Callable[[Admin], Awaitable[T]]
-) -> T:
-    from rota.client.admin import Admin  # noqa: PLC0415
-    from rota.client.cluster import ClusterClient  # noqa: PLC0415
-
-    client = ClusterClient(config)
-    try:
-        patience = min(timeout, CONNECT_TIMEOUT)
-        with notice_when_slow(patience):
-            await client.refresh((), deadline=client.deadline_after(patience))
-        return await ask(Admin(client, timeout))
-    finally:
-        await client.close()
+    return asyncio.run(connect_and_run())
 
 
 def import_from_working_directory(names: Iterable[str]) -> None:
-    """Puts the working directory on the import path if a name is written as
+    """Puts the working directory on the import path if a name has the form
     package.module:Class.
     """
     if any(":" in name for name in names) and "" not in sys.path:

@@ -9,8 +9,8 @@ from rota.cli import flags
 from rota.errors import Unreachable
 
 DESCRIPTION = """\
-Writes lines to a topic, a record each, and waits until the cluster has them all (acks=all,
-without duplicates). Needs confluent-kafka: pip install 'rota[produce]'.
+Writes lines to a topic, one record per line, and waits until the cluster has stored all of them
+(acks=all, without duplicates). Needs confluent-kafka: pip install 'rota[produce]'.
 """
 
 EXAMPLES = """\
@@ -18,14 +18,14 @@ examples:
   echo hello | rota produce --topic orders --bootstrap-servers kafka:9092
   rota produce --topic orders --bootstrap-servers kafka:9092 orders.txt more-orders.txt
   rota produce --topic orders --key-separator : --bootstrap-servers kafka:9092 < lines
-      42:paid is the key 42 and the value paid
+      the line 42:paid becomes the key 42 and the value paid
   rota produce --topic orders --header source=import --command-config client.properties orders.txt
   rota consume --topic a --from-beginning --to-end --json --bootstrap-servers kafka:9092 |
       rota produce --topic b --json --bootstrap-servers kafka:9092
       a copy with keys, headers and timestamps; --keep-partitions keeps the partitions too
 
-settings: Kafka's names for producers; what they are in librdkafka is found. Keys go to the same
-partitions as with Java's producers.
+settings: Kafka's names for producer settings; they are translated for librdkafka. A key goes to the
+same partition as with Java's producer.
 
 """
 
@@ -39,7 +39,7 @@ def add_command(
     """Adds this command to the command line."""
     parser = commands.add_parser(
         "produce",
-        help="lines become records",
+        help="write lines to a topic, one record per line",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -47,43 +47,43 @@ def add_command(
     flags.add_connection_flags(parser.add_argument_group("the cluster"))
     _add_record_flags(parser.add_argument_group("the records"))
     parser.add_argument(
-        "--quiet", action="store_true", help="no word on stderr but errors and warnings"
+        "--quiet", action="store_true", help="print only errors and warnings on stderr"
     )
     parser.set_defaults(run=run, error=parser.error)
 
 
 def _add_record_flags(records: argparse._ArgumentGroup) -> None:
-    records.add_argument("files", nargs="*", metavar="FILE", help="lines (default: stdin)")
+    records.add_argument("files", nargs="*", metavar="FILE", help="files of lines (default: stdin)")
     records.add_argument(
-        "--topic", metavar="NAME", help="where they go; with --json, in place of what a line says"
+        "--topic", metavar="NAME", help="the topic; with --json, it replaces the topic of each line"
     )
     records.add_argument(
         "--key-separator",
         metavar="TEXT",
-        help="what is before it in a line is the key (\\t is a tab); without: no keys",
+        help="ends the key of a line (\\t is a tab); without it, records have no keys",
     )
     records.add_argument(
         "--header",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a header for every record; may be given again",
+        help="a header for every record; may be repeated",
     )
     records.add_argument(
         "--partition",
         type=_parse_partition,
         metavar="N",
-        help="all to this one (default: by the key)",
+        help="write all records to this partition (default: by the key)",
     )
     records.add_argument(
         "--json",
         action="store_true",
-        help="lines are JSON as `rota consume --json` writes it: key, value, headers and timestamp",
+        help="read JSON lines of `rota consume --json`: key, value, headers and timestamp",
     )
     records.add_argument(
         "--keep-partitions",
         action="store_true",
-        help="with --json: to the partition that a line says",
+        help="with --json: write each record to the partition in its line",
     )
 
 
@@ -94,23 +94,21 @@ def run(args: argparse.Namespace) -> bool:
     if args.topic == "":
         args.error("--topic: the name of a topic is empty")
     if args.json and args.key_separator is not None:
-        args.error("--key-separator is for lines of text: --json has keys of its own")
+        args.error("--key-separator is for lines of text: JSON lines have their own keys")
     if args.key_separator == "":
         args.error("--key-separator is empty")
     if args.keep_partitions and not args.json:
         args.error("--keep-partitions needs --json")
     if args.keep_partitions and args.partition is not None:
-        args.error("--keep-partitions and --partition: give one of them")
-    for each in args.header:
-        if not each.partition("=")[1] or not each.partition("=")[0]:
-            args.error(f"--header {each!r}: not NAME=VALUE")
+        args.error("give either --keep-partitions or --partition")
+    args.header = list(flags.split_pairs(args, "header", "NAME=VALUE"))
     given = flags.read_connection_settings(args)
     if importlib.util.find_spec("confluent_kafka") is None:
         raise Unreachable(
             "rota produce needs confluent-kafka: pip install 'rota[produce]' "
             "('.[produce]' in a clone)"
         )
-    from rota.cli.produce_records import write_records  # noqa: PLC0415 (other commands do without it)
+    from rota.cli.produce_records import write_records  # noqa: PLC0415 (not for --help)
 
     return write_records(args, given)
 

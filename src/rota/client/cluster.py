@@ -12,8 +12,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from rota.client import retry
 from rota.client.connection import BrokerConnection, ConnectionContext, api_name
@@ -30,23 +30,21 @@ from rota.errors import (
     Refused,
     RotaError,
     TimedOut,
-    UnknownTopic,
     Unreachable,
 )
 from rota.protocol.messages import (
     Api,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     Message,
     Request,
 )
 from rota.protocol.schemas import ResponseT
 
-#: What is said of a broker that others told of.
+#: Added to errors of a broker whose address comes from the metadata.
 ADVERTISED_HINT = (
-    ". This address is not of bootstrap.servers: it is what the cluster's metadata has, by the "
-    "broker's advertised.listeners, which must name an address that can be reached from here "
-    "(from outside of a container, for one, that is not the container's own name)"
+    ". This address is not in bootstrap.servers: it is the broker's advertised.listeners, which "
+    "must be an address that this client can reach (from outside of a container, the container's "
+    "own name cannot be reached)"
 )
 
 
@@ -58,14 +56,11 @@ class ClusterClient:
     """
 
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
-        """Nothing is opened yet.
-
-        :param quiet: who uses it tells itself what cannot be reached: it is logged for debugging
-        """
+        """:param quiet: failures to connect are logged at debug level only"""
         self.config = config
         self._context = ConnectionContext(config, quiet=quiet)
-        #: By the address and what it is for: a long poll must not hold up a heartbeat, and a
-        #: broker serves one request of a connection at a time.
+        #: By address and purpose: a broker serves one request of a connection at a time, and a
+        #: long poll must not delay a heartbeat.
         self._endpoints: dict[tuple[Address, str], BrokerEndpoint] = {}
         self._refresher = MetadataRefresher(
             partial(self.send, Api.METADATA),
@@ -73,53 +68,44 @@ class ClusterClient:
             self._connection_problems,
             self._reset_connections,
         )
-        self._coordinators = CoordinatorCache(self)
-        #: Pauses between tries that a broker has answered with an error.
+        self._coordinators: dict[str, CoordinatorNode] = {}
+        #: Pauses after error responses.
         self.backoff = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._closed = False
 
-    # What is known
-
     @property
     def metadata(self) -> ClusterMetadata:
-        """The newest snapshot."""
         return self._refresher.metadata
 
     @property
     def metadata_listeners(self) -> list[Callable[[ClusterMetadata], None]]:
-        """Called in the loop with every new snapshot."""
+        """Callbacks that the loop runs with every new snapshot."""
         return self._refresher.listeners
 
     async def refresh(
         self, topics: Iterable[str] | None, *, deadline: float, create: bool = False
     ) -> ClusterMetadata:
-        """Asks for the newest on topics; who asks for the same at the same time shares the answer.
+        """Returns a new snapshot; concurrent callers share the request.
 
-        :param topics: they are watched from now on, that is, asked for whenever the snapshot is
-            renewed; None: all that there are, this time
-        :param create: topics that are missing may be made, if ``allow.auto.create.topics`` is set
-            and the broker does so
-        :raises Unreachable: no broker has answered in time
+        :param topics: requested now and in every later refresh; None: all topics, this time
+        :param create: the broker may create missing topics, if ``allow.auto.create.topics`` is set
+        :raises Unreachable: no broker has responded in time
         """
-        wanted = (
-            None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
-        )
+        wanted = None if topics is None else frozenset(topics)
         return await self._refresher.refresh(wanted, deadline, create=create)
 
     def request_refresh(self) -> None:
-        """Renews the snapshot soon, not oftener than ``retry.backoff.ms`` allows."""
+        """Refreshes the snapshot soon, not more often than ``retry.backoff.ms`` allows."""
         self._refresher.request_refresh()
 
     def watch_topics(self, topics: Iterable[str] | None) -> None:
-        """Watches these topics and no others, from the next refresh on; None: all there are."""
+        """Sets the topics that every refresh requests; None: all topics."""
         self._refresher.watch_topics(topics if topics is None else frozenset(topics))
 
     def deadline_after(self, timeout: float | None = None) -> float:
         """Returns the time this many seconds from now; None: ``default.api.timeout.ms``."""
-        patience = self.config.api_timeout / 1000 if timeout is None else timeout
-        return asyncio.get_running_loop().time() + patience
-
-    # Requests
+        seconds = self.config.api_timeout / 1000 if timeout is None else timeout
+        return asyncio.get_running_loop().time() + seconds
 
     async def send(  # noqa: PLR0913, what a request may be given
         self,
@@ -131,17 +117,17 @@ class ClusterClient:
         most: int | None = None,
         timeout: float | None = None,
     ) -> ResponseT:
-        """Asks a broker, and waits for the answer.
+        """Sends a request and returns the response.
 
-        :param node: whom. There is one try to connect, after the pause that the last failure asks
-            for; then it is the caller's turn to look who leads now. None: anyone, with new tries
-            until the deadline
+        :param node: the broker; one attempt to connect, after the backoff of the last failure, so
+            that the caller can look up who leads now. None: any broker, with attempts until the
+            deadline
         :param most: the highest version to be used
-        :param timeout: seconds after which the connection is given up; ``request.timeout.ms`` by
-            default. A deadline that is nearer ends the waiting, not the connection
-        :raises Unreachable: it cannot be reached, or the connection was lost
-        :raises TimedOut: no answer in time
-        :raises Refused: it does not know the API, or not in a version that Rota speaks
+        :param timeout: seconds after which the connection is closed, ``request.timeout.ms`` by
+            default. An earlier deadline ends the wait, not the connection
+        :raises Unreachable: the broker cannot be reached, or the connection was lost
+        :raises TimedOut: no response in time
+        :raises Refused: the broker does not serve the API, or not in a version that Rota speaks
         """
         if node is not None:
             connection = await self.connect(node, deadline=deadline)
@@ -155,7 +141,7 @@ class ClusterClient:
             except TimedOut:
                 if problem is None:
                     raise
-                raise TimedOut(str(problem)) from problem  # why there had to be another try
+                raise TimedOut(str(problem)) from problem  # the reason of the last attempt
             try:
                 return await self.send_over(
                     connection, api, request, deadline, most=most, timeout=timeout
@@ -177,30 +163,29 @@ class ClusterClient:
         most: int | None = None,
         timeout: float | None = None,
     ) -> ResponseT:
-        """Asks over a connection, as :meth:`send` does."""
-        patience = self.config.request_timeout / 1000 if timeout is None else timeout
-        given_up = asyncio.get_running_loop().time() + patience
-        answer = connection.send(api, request, deadline=given_up, most=most)
-        if given_up <= deadline:
-            return await answer
+        """Sends a request over a connection, as :meth:`send` does."""
+        close_at = self.deadline_after(
+            self.config.request_timeout / 1000 if timeout is None else timeout
+        )
+        response = connection.send(api, request, deadline=close_at, most=most)
         try:
-            async with asyncio.timeout_at(deadline):
-                return await answer
+            async with asyncio.timeout_at(None if close_at <= deadline else deadline):
+                return await response
         except TimeoutError:
             raise TimedOut(
                 f"{connection.name}: no answer to {api_name(api)} in the time given"
             ) from None
 
     async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
-        """The broker that leads a partition, as soon as one is known.
+        """Waits for the leader of a partition.
 
         :raises AuthorizationFailed: no permission for the topic
-        :raises UnknownTopic: a topic cannot have this name
-        :raises TimedOut: there is none in the time given
+        :raises UnknownTopic: the name of the topic is invalid
+        :raises TimedOut: the partition has no leader in time
         """
         failures = 0
         while (found := self.metadata.leader(tp)) is None:
-            problem = f"{tp} has no leader{self._topic_problem(tp.topic)}"
+            problem = f"{tp} has no leader{self._topic_problem(tp)}"
             pause = self.backoff.pause_after(failures)
             if failures and asyncio.get_running_loop().time() + pause >= deadline:
                 raise TimedOut(f"{problem}, in the time given")
@@ -212,26 +197,47 @@ class ClusterClient:
                 raise TimedOut(f"{problem}: {error}") from error
         return found
 
-    def _topic_problem(self, name: str) -> str:
-        """What is wrong with a topic, for who waits for it."""
-        topic = self.metadata.topics.get(name)
-        match Code.NONE if topic is None else topic.error:
-            case Code.NONE:
-                return ""
-            case Code.TOPIC_AUTHORIZATION_FAILED as code:
-                raise AuthorizationFailed(Code(code), f"no permission for topic {name!r}")
-            case Code.INVALID_TOPIC_EXCEPTION as code:
-                raise UnknownTopic(Code(code), f"{name!r} is no name that a topic can have")
-            case Code.UNKNOWN_TOPIC_OR_PARTITION:
-                return f": there is no topic {name!r}"
-            case code:
-                return f": {error_name(code)}"
+    def _topic_problem(self, tp: TopicPartition) -> str:
+        """Returns why a partition may have no leader; raises what another request cannot change."""
+        if (error := self.metadata.topic_error(tp)) is not None:
+            raise error
+        topic = self.metadata.topics.get(tp.topic)
+        if topic is None or topic.error == Code.NONE:
+            return ""
+        if topic.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return f": there is no topic {tp.topic!r}"
+        return f": {error_name(topic.error)}"
 
-    # Coordinators
+    def forget_coordinator(self, group: str) -> None:
+        self._coordinators.pop(group, None)
 
     async def find_coordinator(self, group: str, deadline: float) -> CoordinatorNode:
-        """A group's coordinator, asked for if it is not known."""
-        return await self._coordinators.find(group, deadline)
+        """Returns a group's coordinator, from the cache or from a broker.
+
+        :raises TimedOut: no coordinator in time
+        :raises GroupError: the broker refuses the group's name
+        :raises AuthorizationFailed: no permission for the group
+        """
+        failures, code = 0, 0
+        request = FindCoordinatorRequest(
+            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
+        )
+        while group not in self._coordinators:
+            try:
+                response = await self.send(Api.FIND_COORDINATOR, request, deadline=deadline)
+            except TimedOut as error:
+                if code:  # the last error code says more than the timeout
+                    raise _coordinator_timeout(group, code) from error
+                raise
+            found = response.coordinators[0] if response.coordinators else response
+            if found.error_code == Code.NONE:
+                node = BrokerMetadata(found.node_id, found.host, found.port)
+                endpoint = self.endpoint(node, "coordinator")
+                self._coordinators[group] = CoordinatorNode(node, endpoint)
+                break
+            failures, code = failures + 1, found.error_code
+            await self._wait_before_retry(group, code, failures, deadline)
+        return self._coordinators[group]
 
     async def send_to_coordinator(
         self,
@@ -247,18 +253,54 @@ class ClusterClient:
 
         The request may be executed twice, so use it only for requests where that does no harm.
         """
-        return await self._coordinators.send(group, api, request, deadline, most=most)
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            failures += 1
+            pause = self.backoff.pause_after(failures)
+            found = await self.find_coordinator(group, deadline)
+            try:
+                connection = await found.endpoint.connect(deadline)
+                response = await self.send_over(connection, api, request, deadline, most=most)
+            except Unreachable as error:
+                self.forget_coordinator(group)
+                if is_permanent(error) or loop.time() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                continue
+            codes = collect_error_codes(response)
+            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
+                return response
+            if codes & {*_MOVED_CODES}:
+                self.forget_coordinator(group)
+            if loop.time() + pause >= deadline:
+                return response
+            await asyncio.sleep(pause)
 
-    def forget_coordinator(self, group: str) -> None:
-        """It is asked for anew when it is needed again."""
-        self._coordinators.forget(group)
+    async def _wait_before_retry(
+        self, group: str, code: int, failures: int, deadline: float
+    ) -> None:
+        if code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(
+                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
+            )
+        if code not in (*_LOADING_CODES, *_MOVED_CODES):
+            raise GroupError(
+                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
+                code,
+            )
+        pause = self.backoff.pause_after(failures)
+        if asyncio.get_running_loop().time() + pause >= deadline:
+            raise _coordinator_timeout(group, code)
+        await asyncio.sleep(pause)
 
-    # Connections
+    async def connect(
+        self, node: int | None = None, *, use: str = "", deadline: float
+    ) -> BrokerConnection:
+        """Returns an open connection to a broker; None: to any broker.
 
-    async def connect(self, node: int | None = None, *, deadline: float) -> BrokerConnection:
-        """An open connection to a broker; None: to anyone.
-
-        :raises Unreachable: there is none in time; the message names what was tried
+        :param use: purpose of the connection; each purpose has its own
+        :raises Unreachable: no connection in time; the message names every attempt
         """
         self._check_open()
         if node is None:
@@ -268,13 +310,17 @@ class ClusterClient:
             self.request_refresh()
             raise Unreachable(f"broker {node} is not known: {self._describe_brokers()}")
         try:
-            return await self.endpoint(known).connect(deadline)
+            return await self.endpoint(known, use).connect(deadline)
         except Unreachable:
             self.request_refresh()
             raise
 
+    def open_connection(self, node: int, use: str = "") -> BrokerConnection | None:
+        """Returns the connection to a broker if it is open now."""
+        known = self.metadata.brokers.get(node)
+        return None if known is None else self.endpoint(known, use).connection
+
     def endpoint(self, node: BrokerMetadata, use: str = "") -> BrokerEndpoint:
-        """Returns the endpoint of a broker from the metadata."""
         hint = "" if node.address in self.config.bootstrap_servers else ADVERTISED_HINT
         return self._endpoint(node.address, use, f"broker {node.id} at {node.address}", hint)
 
@@ -302,24 +348,25 @@ class ClusterClient:
                 return found
             self._check_open()
             for error in failed:
-                if isinstance(error, Refused | InputError):  # all brokers would say the same
+                if isinstance(error, Refused | InputError):  # every broker would refuse
                     raise error
             if all(map(is_permanent, failed)) or asyncio.get_running_loop().time() >= deadline:
                 raise _combine_errors(failed)
 
     def _candidates(self) -> list[BrokerEndpoint]:
-        """All that are known, then those of ``bootstrap.servers``, in case that all others are gone
-        or have moved (KIP-899, KIP-1102). Those that failed last come last.
+        """Returns the known brokers, then ``bootstrap.servers`` in case that all brokers have moved
+        (KIP-899, KIP-1102). The endpoints that failed last come last.
         """
         found = [self.endpoint(node) for node in self.metadata.brokers.values()]
-        random.shuffle(found)  # clients that start together do not all ask the same
-        first: list[BrokerEndpoint] = []
+        random.shuffle(found)  # clients that start together use different brokers
+        bootstrap: list[BrokerEndpoint] = []
         if not found or self.config.metadata_recovery_strategy == "rebootstrap":
-            for each in self.config.bootstrap_servers:
-                peer = self._endpoint(each, "", f"{each} of bootstrap.servers")
-                first.append(peer)
-            random.shuffle(first)
-        return sorted(dict.fromkeys(found + first), key=lambda each: each.next_attempt_at)
+            bootstrap = [
+                self._endpoint(each, "", f"{each} of bootstrap.servers")
+                for each in self.config.bootstrap_servers
+            ]
+            random.shuffle(bootstrap)
+        return sorted(dict.fromkeys(found + bootstrap), key=lambda each: each.next_attempt_at)
 
     def _reset_connections(self) -> None:
         for (_, use), each in self._endpoints.items():
@@ -343,9 +390,7 @@ class ClusterClient:
             raise Unreachable("this client is closed")
 
     async def close(self) -> None:
-        """Closes all connections; what is under way fails. They are closed, too, if who waits for
-        it is cancelled.
-        """
+        """Closes all connections, even if the caller is cancelled; requests in flight fail."""
         self._closed = True
         self._refresher.begin_close()
         for each in self._endpoints.values():
@@ -355,15 +400,15 @@ class ClusterClient:
 
 
 def _combine_errors(failed: list[RotaError]) -> RotaError:
-    """One error of many."""
     if len(failed) == 1:
         return failed[0]
     text = f"no broker can be reached: {'; '.join(dict.fromkeys(map(str, failed)))}"
-    kind = type(failed[0])
-    same = all(type(each) is kind for each in failed)
-    return (
-        kind(text) if same and (kind is TimedOut or is_permanent(failed[0])) else Unreachable(text)
-    )
+    first = type(failed[0])
+    if all(type(each) is first for each in failed) and (
+        first is TimedOut or is_permanent(failed[0])
+    ):
+        return first(text)
+    return Unreachable(text)
 
 
 LOGGER = logging.getLogger("rota.client")
@@ -373,21 +418,18 @@ class BrokerEndpoint:
     """A broker's address, its connection, and the outcome of the last attempts to connect."""
 
     def __init__(
-        self, address: Address, means: ConnectionContext, name: str, hint: str = ""
+        self, address: Address, context: ConnectionContext, name: str, hint: str = ""
     ) -> None:
-        """An address that nobody has tried.
-
-        :param name: how errors call it
-        :param hint: what they say to who cannot reach it
+        """:param name: how error messages call the broker
+        :param hint: added to errors if the broker cannot be reached
         """
         self.address = address
         self.name = name
         self._hint = hint
-        self._context = means
-        config = self._config = means.config
+        self._context = context
+        config = self._config = context.config
         self._connection: BrokerConnection | None = None
         self._opening: asyncio.Task[BrokerConnection] | None = None
-        #: What is being opened.
         self._opening_connection: BrokerConnection | None = None
         self._reconnect_backoff = Backoff.from_milliseconds(
             config.reconnect_backoff, config.reconnect_backoff_max
@@ -399,26 +441,25 @@ class BrokerEndpoint:
             config.connect_timeout // 2, config.request_timeout
         )
         self._failures = 0
-        #: It was a Kafka's once.
+        #: A connection to Kafka was open before.
         self._was_kafka = False
         self._closed = False
-        #: No try before this, by the loop's clock.
+        #: No attempt before this time of the loop's clock.
         self.next_attempt_at = 0.0
-        #: Why the last try failed.
+        #: The error of the last attempt.
         self.problem: RotaError | None = None
 
     @property
     def connection(self) -> BrokerConnection | None:
-        """The connection, if it is open."""
         found = self._connection
         return found if found is not None and found.is_usable else None
 
     async def connect(self, deadline: float) -> BrokerConnection:
-        """The connection, opened if need be: one try, after the pause that the last failure asks
-        for. All who wait share it.
+        """Returns the connection; opens it if necessary, with one attempt for all callers, after
+        the backoff of the last failure.
 
-        :raises Unreachable: the try has failed, or takes too long
-        :raises AuthenticationFailed: the login is refused
+        :raises Unreachable: the attempt fails, or takes too long
+        :raises AuthenticationFailed: the broker refuses the login
         """
         if (found := self.connection) is not None:
             return found
@@ -434,13 +475,14 @@ class BrokerEndpoint:
         except TimeoutError:
             raise TimedOut(self.problem_text) from self.problem
         except asyncio.CancelledError:
-            if not self._closed or _is_cancelled():
-                raise
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling() > 0):
+                raise  # the caller was cancelled, not the attempt
             raise Unreachable(f"{self.name}: this client is closed") from None
 
     @property
     def problem_text(self) -> str:
-        """Why there is no connection, for a caller whose deadline is over."""
+        """Returns why there is no connection, for a caller whose deadline is over."""
         if self.problem is not None:
             return str(self.problem)
         if self._opening_connection is None:
@@ -457,7 +499,7 @@ class BrokerEndpoint:
             await made.establish(
                 loop.time() + max(patience, longest),
                 patience=patience,
-                # one that was a Kafka before may be a slow one now
+                # a server that was Kafka before may be slow now
                 silence=longest
                 if self._was_kafka
                 else self._silence_timeout.pause_after(self._failures + 1),
@@ -466,7 +508,7 @@ class BrokerEndpoint:
         except NotKafka as error:
             if error.certain or not self._was_kafka:
                 raise
-            # a proxy in front of a dead broker takes a connection, and closes it or says nothing
+            # a proxy before a dead broker accepts a connection, and closes it or is silent
             raise Unreachable(f"{self.name}: the broker does not answer any more") from error
         finally:
             self._opening_connection = None
@@ -480,22 +522,19 @@ class BrokerEndpoint:
         if error is None:
             self._connection, self._failures, self.problem = task.result(), 0, None
             self._was_kafka = True
-            if self._closed:  # it was open just before it was to be given up
+            if self._closed:  # it was opened just before close() was called
                 self._connection.close()
             return
         self._failures += 1
         pause = self._reconnect_backoff.pause_after(self._failures)
         self.next_attempt_at = asyncio.get_running_loop().time() + pause
         if self.problem is None or str(self.problem) != str(error):
-            LOGGER.log(
-                self._context.log_level, "%s", error
-            )  # not each time: it is tried again and again
+            LOGGER.log(self._context.log_level, "%s", error)  # once for many attempts
         self.problem = error if isinstance(error, RotaError) else Unreachable(str(error))
 
     def begin_close(self) -> None:
-        """Begins to close the connection, or the try to open it."""
         if self._closed:
-            return  # a second cancellation would cut short what the first one set going
+            return  # a second cancellation would interrupt the cleanup of the first
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -503,7 +542,6 @@ class BrokerEndpoint:
             self._connection.close()
 
     async def close(self) -> None:
-        """Closes it, and waits for that."""
         self.begin_close()
         if self._opening is not None:
             await asyncio.wait([self._opening])
@@ -511,161 +549,32 @@ class BrokerEndpoint:
             await self._connection.close_and_wait()
 
 
-def _is_cancelled() -> bool:
-    """Is it this task that shall end, not what it waits for?"""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-#: The kind of a key that is a group's name.
+#: FindCoordinator key type of groups.
 GROUP_KEY_TYPE = 0
-
 _LOADING_CODES = (Code.COORDINATOR_LOAD_IN_PROGRESS,)
-
 _MOVED_CODES = (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorNode:
-    """The broker that coordinates a group, with a connection that nothing else uses."""
+class CoordinatorNode(NamedTuple):
+    """The broker that coordinates a group, with a connection of its own."""
 
-    group: str
     node: BrokerMetadata
-    client: ClusterClient
     endpoint: BrokerEndpoint
-
-    async def connect(self, deadline: float) -> BrokerConnection:
-        """The connection, opened if need be."""
-        return await self.endpoint.connect(deadline)
-
-    async def send(
-        self,
-        api: Api,
-        request: Request[ResponseT],
-        *,
-        deadline: float,
-        most: int | None = None,
-        timeout: float | None = None,
-    ) -> ResponseT:
-        """Asks it once, as :meth:`Client.send` asks a broker."""
-        connection = await self.endpoint.connect(deadline)
-        return await self.client.send_over(
-            connection, api, request, deadline, most=most, timeout=timeout
-        )
-
-
-class CoordinatorCache:
-    """Those that are known, by group."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self._client = client
-        self._known: dict[str, CoordinatorNode] = {}
-
-    def forget(self, group: str) -> None:
-        """It is looked for anew."""
-        self._known.pop(group, None)
-
-    async def find(self, group: str, deadline: float) -> CoordinatorNode:
-        """A group's coordinator.
-
-        :raises TimedOut: there is none in time
-        :raises GroupError: the broker refuses the group's name
-        :raises AuthorizationFailed: no permission for the group
-        """
-        failures, code = 0, 0
-        request = FindCoordinatorRequest(
-            key=group, key_type=GROUP_KEY_TYPE, coordinator_keys=[group]
-        )
-        while group not in self._known:
-            try:
-                response = await self._client.send(Api.FIND_COORDINATOR, request, deadline=deadline)
-            except TimedOut as error:
-                if code:  # the answers before tell more than that there was no time for another
-                    raise _coordinator_timeout(group, code) from error
-                raise
-            found: FindCoordinatorResponse | FindCoordinatorResponse.Coordinator = response
-            if response.coordinators:
-                found = response.coordinators[0]
-            if found.error_code == Code.NONE:
-                node = BrokerMetadata(found.node_id, found.host, found.port)
-                peer = self._client.endpoint(node, "coordinator")
-                self._known[group] = CoordinatorNode(group, node, self._client, peer)
-                break
-            failures, code = failures + 1, found.error_code
-            await self._wait_before_retry(group, code, failures, deadline)
-        return self._known[group]
-
-    async def send(
-        self,
-        group: str,
-        api: Api,
-        request: Request[ResponseT],
-        deadline: float,
-        *,
-        most: int | None = None,
-    ) -> ResponseT:
-        """Asks it, until it is the right one and answers."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            failures += 1
-            pause = self._client.backoff.pause_after(failures)
-            found = await self.find(group, deadline)
-            try:
-                response = await found.send(api, request, deadline=deadline, most=most)
-            except Unreachable as error:
-                self.forget(group)
-                if is_permanent(error) or loop.time() + pause >= deadline:
-                    raise
-                await asyncio.sleep(pause)
-                continue
-            codes = collect_error_codes(response)
-            if not codes & {*_LOADING_CODES, *_MOVED_CODES}:
-                return response
-            if codes & {*_MOVED_CODES}:
-                self.forget(group)
-            if loop.time() + pause >= deadline:
-                return response
-            await asyncio.sleep(pause)
-
-    async def _wait_before_retry(
-        self, group: str, code: int, failures: int, deadline: float
-    ) -> None:
-        if code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                Code.GROUP_AUTHORIZATION_FAILED, f"no permission for group {group!r}"
-            )
-        if code not in (*_LOADING_CODES, *_MOVED_CODES):
-            raise GroupError(
-                f"the coordinator of group {group!r} cannot be found: error {error_name(code)}",
-                code,
-            )
-        pause = self._client.backoff.pause_after(failures)
-        if asyncio.get_running_loop().time() + pause >= deadline:
-            raise _coordinator_timeout(group, code)
-        await asyncio.sleep(pause)
 
 
 def _coordinator_timeout(group: str, code: int) -> TimedOut:
-    about = f"the coordinator of group {group!r}"
-    return TimedOut(f"{about} is not there in the time given: {error_name(code)}")
+    name = error_name(code)
+    return TimedOut(f"the coordinator of group {group!r} is not there in the time given: {name}")
 
 
-def collect_error_codes(response: Message) -> set[int]:
+def collect_error_codes(message: Message) -> set[int]:
     """Returns all error codes of a response, at any depth."""
-    found: set[int] = set()
-    _collect_codes(response, found)
-    return found
-
-
-def _collect_codes(part: Message, found: set[int]) -> None:
-    code = getattr(part, "error_code", None)
-    if code is not None:
-        found.add(code)
-    for field in part.STRUCT.fields:
+    found = {message.error_code} if hasattr(message, "error_code") else set()
+    for field in message.STRUCT.fields:
         if field.struct is not None and field.is_array:
-            for each in getattr(part, field.name) or ():
-                _collect_codes(each, found)
+            for each in getattr(message, field.name) or ():
+                found |= collect_error_codes(each)
+    return found
 
 
 def error_name(code: int) -> str:

@@ -1,10 +1,9 @@
 """Reads a consumer's configuration under Kafka's names.
 
 ``read_settings`` takes a mapping such as ``{"bootstrap.servers": "host:9092"}`` and returns
-checked, typed values and the warnings about keys that have no effect. The keys themselves are in
-:mod:`rota.client.config_keys`, TLS and SASL in
-:mod:`rota.client.security_config`. The rest of this module parses single values: addresses,
-    deserializers and Java's ``.properties`` files.
+checked, typed values and the warnings about keys that have no effect. The keys are in
+:mod:`rota.client.config_keys`, TLS and SASL in :mod:`rota.client.security_config`. The rest of this
+module parses addresses and ``.properties`` files, and finds deserializers.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rota.client import config_keys, security_config
-from rota.client.config_keys import KEYS, KeySupport
+from rota.client.config_keys import CONSUMER_KEYS
 from rota.engine.assignors import registry
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
-from rota.engine.model import duration
 from rota.engine.model.config import (
     BY_DURATION,
     EARLIEST,
@@ -37,8 +35,11 @@ from rota.engine.model.config import (
     Address,
     ClientConfig,
     FetchConfig,
+    KeySupport,
     MemberConfig,
+    show_value,
 )
+from rota.engine.model.duration import parse_iso_duration
 from rota.engine.model.text import (
     find_string_problem,
     find_topic_name_problem,
@@ -51,12 +52,9 @@ from rota.errors import InputError, Unreachable
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     Config = TypeVar("Config", bound=DataclassInstance)
 
-#: For the ids of clients that have none; Kafka counts in each process, too.
+#: Numbers for clients without an id; Kafka counts in each process, too.
 _client_numbers = itertools.count(1)
 
 
@@ -69,17 +67,16 @@ class Settings:
     #: None: without a group (``group.id``).
     member: MemberConfig | None
     strategies: tuple[Assignor, ...]
-    #: Instances.
     interceptors: tuple[Any, ...]
-    #: None: bytes as they are.
+    #: None: the bytes unchanged.
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
-    #: What is without effect, or unwise.
+    #: About settings that have no effect or are unwise.
     warnings: tuple[str, ...]
 
 
 def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The settings of a ``client.properties``, a file as Kafka's own tools take it.
+    """Returns the settings of a ``client.properties`` file, as Kafka's own tools read it.
 
     ::
 
@@ -88,7 +85,7 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
             ...
 
     :raises Unreachable: the file cannot be read
-    :raises InputError: it is malformed
+    :raises InputError: the file is malformed
     """
     try:
         text = Path(path).read_text("latin-1")  # as Java's Properties are by definition
@@ -99,15 +96,14 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def require_mapping(given: object) -> Mapping[str, object]:
-    """Returns the settings that a consumer was given, if they are a mapping.
+    """Returns the settings of a new consumer if they are a mapping.
 
     :raises InputError: they are not a mapping; the message shows how to pass settings
     """
     if not isinstance(given, Mapping):
         raise InputError(
             'settings are a mapping with Kafka\'s names, like {"bootstrap.servers": "host:9092"}, '
-            f"not {quote_shortened(repr(given))[1:-1]}; rota.load_properties(path) has those "
-            "of a file"
+            f"not {quote_shortened(repr(given))[1:-1]}; rota.load_properties(path) reads a file"
         )
     return given
 
@@ -118,38 +114,37 @@ def read_settings(given: Mapping[str, object]) -> Settings:
     :raises InputError: a key is unknown, malformed, refused, or does not fit the others
     :raises Unreachable: a file that a setting names cannot be read
     """
-    values = _parse_values(given)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise InputError(f"{show_value(name)}: the name of a setting must be text")
+        if name not in CONSUMER_KEYS:
+            raise InputError(config_keys.explain_unknown_key(name))
+        if value is not None:
+            plain = os.fspath(value) if isinstance(value, os.PathLike) else value
+            values[name] = CONSUMER_KEYS[name].parse(plain)
     tls, login, warnings = security_config.read_security(values)
     warnings += check_supported(values)
     _fill_defaults(values)
-    bootstrap = parse_addresses(_list_value(values, "bootstrap.servers"))
-    client = _build_config(ClientConfig, values, bootstrap_servers=bootstrap, tls=tls, sasl=login)
+    client = _build_config(
+        ClientConfig,
+        values,
+        bootstrap_servers=parse_addresses(values.get("bootstrap.servers", ())),
+        tls=tls,
+        sasl=login,
+    )
     reading = _build_config(FetchConfig, values, **_reset_policy(values))
-    member = _member_config(values)
+    member = _build_config(MemberConfig, values) if "group.id" in values else None
     return Settings(
         client=client,
         read=reading,
         member=member,
         strategies=_resolve_strategies(values),
-        interceptors=tuple(map(_make_interceptor, _list_value(values, "interceptor.classes"))),
-        key_deserializer=_read_deserializer("key", values),
-        value_deserializer=_read_deserializer("value", values),
+        interceptors=tuple(map(_make_interceptor, values.get("interceptor.classes", ()))),
+        key_deserializer=_read_deserializer("key.deserializer", values),
+        value_deserializer=_read_deserializer("value.deserializer", values),
         warnings=(*warnings, *_unwise_warnings(values, client, reading, member)),
     )
-
-
-def _parse_values(given: Mapping[str, object]) -> dict[str, object]:
-    """Each value as its key's type has it."""
-    values = {}
-    for name, value in given.items():
-        if not isinstance(name, str):
-            raise InputError(f"{quote_shortened(repr(name))[1:-1]}: the name of a setting is text")
-        key = KEYS.get(name)
-        if key is None:
-            raise InputError(config_keys.explain_unknown_key(name))
-        if value is not None:
-            values[name] = key.parse(os.fspath(value) if isinstance(value, os.PathLike) else value)
-    return values
 
 
 def check_supported(values: Mapping[str, object]) -> list[str]:
@@ -159,7 +154,7 @@ def check_supported(values: Mapping[str, object]) -> list[str]:
     """
     warnings = []
     for name, value in values.items():
-        key = KEYS[name]
+        key = CONSUMER_KEYS[name]
         if key.support is KeySupport.REFUSED and value not in (key.default, "", ()):
             raise InputError(f"{name}: {key.description}")
         if key.support is KeySupport.NO_EFFECT and value not in key.no_op_values:
@@ -167,15 +162,17 @@ def check_supported(values: Mapping[str, object]) -> list[str]:
     return warnings
 
 
-def _fill_defaults(values: dict[str, object]) -> None:
-    """What Kafka sets where the application did not, out of other settings."""
+def _fill_defaults(values: dict[str, Any]) -> None:
+    """Adds the values that Kafka derives from other settings."""
     group = values.get("group.id")
     if group == "":
         raise InputError("group.id: may be absent, but not empty")
     if group is None and values.setdefault("enable.auto.commit", False):
         raise InputError("enable.auto.commit: needs group.id: without a group nothing is committed")
+    static = values.get("group.instance.id")
+    if group and static is not None and (problem := find_topic_name_problem(static)):
+        raise InputError(f"group.instance.id: follows the rules of topic names: {problem}")
     if not values.get("client.id"):
-        static = values.get("group.instance.id")
         name = "null" if group is None else group  # as Kafka writes it
         values["client.id"] = (
             f"consumer-{name}-{next(_client_numbers) if static is None else static}"
@@ -186,58 +183,47 @@ def _fill_defaults(values: dict[str, object]) -> None:
         values.setdefault("reconnect.backoff.max.ms", values["reconnect.backoff.ms"])
 
 
-def _list_value(values: Mapping[str, object], name: str) -> tuple[object, ...]:
-    value = values.get(name, ())
-    assert isinstance(value, tuple), "it is parsed"
-    return value
-
-
 def _build_config(config: type[Config], values: Mapping[str, object], **more: object) -> Config:
-    """One of the configurations, each field from its key."""
     found = {
-        each.name: values[each.metadata["key"]]
+        each.name: values[each.metadata["key"].name]
         for each in fields(config)
-        if each.metadata.get("key") in values
+        if "key" in each.metadata and each.metadata["key"].name in values
     }
     return config(**(found | more))
 
 
-def _member_config(values: Mapping[str, object]) -> MemberConfig | None:
-    if "group.id" not in values:
-        return None
-    static = values.get("group.instance.id")
-    if static is not None and (problem := find_topic_name_problem(str(static))):
-        raise InputError(f"group.instance.id: follows the rules of topics: {problem}")
-    return _build_config(MemberConfig, values)
+#: How librdkafka may write ``auto.offset.reset``.
+_RESET_ALIASES: Mapping[str, str] = {
+    "smallest": EARLIEST,
+    "beginning": EARLIEST,
+    "largest": LATEST,
+    "end": LATEST,
+    "error": NO_RESET,
+}
 
 
 def _reset_policy(values: Mapping[str, object]) -> dict[str, object]:
-    """``auto.offset.reset``, which may have a duration (KIP-1106)."""
+    """Parses ``auto.offset.reset``, which may have a duration (KIP-1106)."""
     text = str(values.get("auto.offset.reset", LATEST))
     if text in {EARLIEST, LATEST, NO_RESET}:
         return {"auto_offset_reset": text}
     name, colon, length = text.partition(":")
     if name == BY_DURATION and colon:
-        return {
-            "auto_offset_reset": name,
-            "reset_duration": duration.parse_iso_duration(length, "auto.offset.reset"),
-        }
-    known = (EARLIEST, LATEST, NO_RESET, BY_DURATION)
-    meant = config_keys.RESET_ALIASES.get(text)
-    hint = suggest_names(text, known) if meant is None else f"; did you mean {meant}?"
+        duration = parse_iso_duration(length, "auto.offset.reset")
+        return {"auto_offset_reset": name, "reset_duration": duration}
+    meant = _RESET_ALIASES.get(text, text)
     raise InputError(
         f"auto.offset.reset: {quote_shortened(text)} is none of earliest, latest, none and "
-        f"by_duration:PnDTnHnMn.nS (by_duration:PT1H is an hour ago){hint}"
+        "by_duration:PnDTnHnMn.nS (by_duration:PT1H is an hour ago)"
+        f"{suggest_names(meant, (EARLIEST, LATEST, NO_RESET, BY_DURATION))}"
     )
 
 
-def _resolve_strategies(values: Mapping[str, object]) -> tuple[Assignor, ...]:
+def _resolve_strategies(values: Mapping[str, Any]) -> tuple[Assignor, ...]:
     name = "partition.assignment.strategy"
+    given = list(values[name]) if name in values else registry.DEFAULT_STRATEGIES
     try:
-        given: Any = (
-            list(_list_value(values, name)) if name in values else registry.DEFAULT_STRATEGIES
-        )
-        budget = TimeBudget(cast("int", values.get("assign.budget.ms", DEFAULT_BUDGET_MS)))
+        budget = TimeBudget(values.get("assign.budget.ms", DEFAULT_BUDGET_MS))
         return registry.resolve_strategies(given, budget=budget)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
@@ -248,11 +234,10 @@ def _make_interceptor(given: object) -> object:
     if isinstance(given, str):
         if ":" not in given:
             raise InputError(
-                f"{key}: {quote_shortened(given)}: name your own as package.module:Class; a "
-                "class of "
-                "Java's cannot be run"
+                f"{key}: {quote_shortened(given)}: name your own class as package.module:Class; "
+                "Rota cannot run a Java class"
             )
-        given = load_object(key, given)
+        given = _load_object(key, given)
     shown = quote_shortened(repr(given))[1:-1]
     if isinstance(given, type):
         try:
@@ -265,21 +250,13 @@ def _make_interceptor(given: object) -> object:
     return given
 
 
-def _read_deserializer(side: str, values: Mapping[str, object]) -> Deserializer | None:
-    name = f"{side}.deserializer"
-    encoding = values.get(f"{name}.encoding") or values.get("deserializer.encoding")
-    return find_deserializer(
-        name, values.get(name, "bytes"), None if encoding is None else str(encoding)
-    )
-
-
 def _unwise_warnings(
     given: Mapping[str, object],
     client: ClientConfig,
     reading: FetchConfig,
     member: MemberConfig | None,
 ) -> Iterator[str]:
-    """What is allowed, but will not do what was meant."""
+    """Yields warnings about values that are allowed, but have a surprising effect."""
     if member is not None:
         yield from member.warnings
     elif "group.instance.id" in given:
@@ -289,22 +266,16 @@ def _unwise_warnings(
             "reconnect.backoff.ms: the pause does not grow, "
             "as reconnect.backoff.max.ms is not greater"
         )
-    for first, least, last, most in (
-        (
-            "retry.backoff.ms",
-            client.retry_backoff,
-            "retry.backoff.max.ms",
-            client.retry_backoff_max,
-        ),
-        (
-            "socket.connection.setup.timeout.ms",
-            client.connect_timeout,
-            "socket.connection.setup.timeout.max.ms",
-            client.connect_timeout_max,
-        ),
+    connect = "socket.connection.setup.timeout"
+    for name, least, most in (
+        ("retry.backoff", client.retry_backoff, client.retry_backoff_max),
+        (connect, client.connect_timeout, client.connect_timeout_max),
     ):
         if least > most:
-            yield f"{first} {least} is more than {last} {most}: {most} counts, and does not grow"
+            yield (
+                f"{name}.ms {least} is more than {name}.max.ms {most}: {most} counts, and does not "
+                "grow"
+            )
     if reading.fetch_max_wait >= client.request_timeout:
         yield (
             f"fetch.max.wait.ms {reading.fetch_max_wait} is not less than request.timeout.ms "
@@ -323,13 +294,13 @@ def _unwise_warnings(
         )
 
 
-BOOTSTRAP_SERVERS = "bootstrap.servers"
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*)://)?"
+    r"(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:]*))(?P<port>.*)",
+    re.DOTALL,
+)
 
-_ADDRESS_FORM = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9_+.-]*)://)?(?P<rest>.*)", re.DOTALL)
-
-_IPV6_FORM = re.compile(r"[0-9A-Fa-f:.]+")
-
-_HOST_FORM = re.compile(r"[^\s/\\@?#\[\]:,]+")
+_HOST = re.compile(r"[^\s/\\@?#\[\]:,]+")
 
 
 def parse_addresses(items: Iterable[object]) -> tuple[Address, ...]:
@@ -337,87 +308,62 @@ def parse_addresses(items: Iterable[object]) -> tuple[Address, ...]:
 
     :raises InputError: an item is not an address; names it and the problem
     """
-    found = tuple(map(_parse_address, items))
+    found = []
+    for item in items:
+        try:
+            found.append(_parse_address(item))
+        except ValueError as error:
+            raise InputError(f"bootstrap.servers: {show_value(item)}: {error}") from None
     if not found:
-        raise InputError(f"{BOOTSTRAP_SERVERS}: at least one host:port is needed")
-    return found
+        raise InputError("bootstrap.servers: at least one host:port is needed")
+    return tuple(found)
 
 
 def _parse_address(item: object) -> Address:
+    """Raises ValueError with the problem, without the item."""
     if not isinstance(item, str):
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(repr(item))[1:-1]} is not text of the "
-            "form host:port"
-        )
-    named = _ADDRESS_FORM.fullmatch(item)
-    assert named is not None, "it matches everything"
-    rest = named["rest"]
-    if (scheme := named["scheme"]) is not None and scheme.lower() in {"http", "https"}:
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)} is the address of a web server, "
-            "not host:port"
-        )
-    # Kafka, too, takes PLAINTEXT://host:port, as listeners are written.
-    if rest.startswith("["):
-        host, bracket, tail = rest[1:].partition("]")
-        if not bracket:
-            raise InputError(
-                f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)} has a '[' without its ']'"
-            )
-        _check_ipv6(host, item)
-    else:
-        host, colon, tail = rest.partition(":")
-        if ":" in tail and _IPV6_FORM.fullmatch(rest):
-            raise InputError(
-                f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)}: an address of version 6 is "
-                "written [address]:port"
-            )
-        tail = colon + tail
-        if not host:
-            raise InputError(f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)} has no host")
-        if _HOST_FORM.fullmatch(host) is None or find_string_problem(host):
-            raise InputError(
-                f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)}: {quote_shortened(host)} is "
-                "not a host's name"
-            )
-    return Address(host, _parse_port(tail, item))
+        raise ValueError("must be text of the form host:port")  # noqa: TRY004 (one error)
+    found = _ADDRESS.fullmatch(item)
+    assert found is not None, "the pattern matches every text"
+    if (found["scheme"] or "").lower() in {"http", "https"}:
+        raise ValueError("is the address of a web server, not host:port")
+    # Kafka, too, takes PLAINTEXT://host:port, as listeners are written
+    host, port = found["host"], found["port"]
+    if host is None:
+        host = found["ipv6"]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError(f"{quote_shortened(host)} is not an IPv6 address") from None
+    elif host.startswith("["):
+        raise ValueError("has a '[' without its ']'")
+    elif port.count(":") > 1 and re.fullmatch("[0-9A-Fa-f:.]+", host + port):
+        raise ValueError("write an IPv6 address as [address]:port")
+    elif not host:
+        raise ValueError("the host is missing")
+    elif _HOST.fullmatch(host) is None or find_string_problem(host):
+        raise ValueError(f"{quote_shortened(host)} is not a host name")
+    return Address(host, _parse_port(port))
 
 
-def _check_ipv6(host: str, item: str) -> None:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)}: {quote_shortened(host)} is not an "
-            "address of version 6"
-        ) from None
-
-
-def _parse_port(tail: str, item: str) -> int:
-    if tail in {"", ":"}:
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)} has no port: Kafka's is 9092 as a rule"
-        )
-    digits = tail[1:]
-    if not tail.startswith(":") or not (digits.isascii() and digits.isdecimal()):
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)}: {quote_shortened(digits)} is not a port"
-        )
+def _parse_port(text: str) -> int:
+    digits = text[1:]
+    if not digits:
+        raise ValueError("the port is missing (Kafka's is usually 9092)")
+    if not text.startswith(":") or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"{quote_shortened(digits)} is not a port")
     if len(digits) > 5 or not 1 <= int(digits) <= 65_535:
-        raise InputError(
-            f"{BOOTSTRAP_SERVERS}: {quote_shortened(item)}: a port is a number from 1 to 65535"
-        )
+        raise ValueError("a port is a number from 1 to 65535")
     return int(digits)
 
 
-# What makes keys and values out of bytes, by the names that Kafka and people use.
+# Deserializers, by the names that Kafka and people use.
 #
 # A deserializer is called with bytes, never with None: a record without a key or value has None
-# there. What it raises makes the record undecodable. Java's ``StringDeserializer`` puts U+FFFD
-# where bytes are no text; here such a record is undecodable.
+# there. An error of the deserializer makes the record undecodable. Java's ``StringDeserializer``
+# replaces bytes that are not valid text with U+FFFD; here such a record is undecodable.
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
-
 JAVA_PACKAGE = "org.apache.kafka.common.serialization."
 
 
@@ -426,96 +372,75 @@ def _number_deserializer(form: str, name: str) -> Deserializer:
 
     def read(data: bytes) -> object:
         if len(data) != packed.size:
-            raise ValueError(f"{name} has {packed.size} bytes, here are {len(data)}")
+            raise ValueError(f"{name} has {packed.size} bytes, not {len(data)}")
         value: object = packed.unpack(data)[0]
         return value
 
     return read
 
 
-def deserialize_boolean(data: bytes) -> bool:
-    """One byte, 0 or 1."""
+def _deserialize_boolean(data: bytes) -> bool:
     if data not in {b"\x00", b"\x01"}:
         raise ValueError("a boolean is one byte, 0 or 1")
     return data == b"\x01"
 
 
-def deserialize_void(data: bytes) -> None:  # noqa: ARG001 (whatever it is)
-    """For what must always be null."""
-    raise ValueError("there are bytes where VoidDeserializer expects null")
+def _deserialize_void(data: bytes) -> None:
+    raise ValueError(f"VoidDeserializer expects null, not {len(data)} bytes")
 
 
-def _deserialize_uuid(data: bytes) -> uuid.UUID:
-    return uuid.UUID(data.decode())
-
-
-def _deserialize_string(data: bytes) -> str:
-    return str(data, "utf-8")
-
-
-#: None: the bytes as they are.
+#: None: the bytes unchanged.
 DESERIALIZERS: Mapping[str, Deserializer | None] = {
     "bytes": None,
-    "string": _deserialize_string,
+    "string": bytes.decode,
     "json": json.loads,
     "short": _number_deserializer(">h", "a short"),
     "integer": _number_deserializer(">i", "an integer"),
     "long": _number_deserializer(">q", "a long"),
     "float": _number_deserializer(">f", "a float"),
     "double": _number_deserializer(">d", "a double"),
-    "boolean": deserialize_boolean,
-    "uuid": _deserialize_uuid,
-    "void": deserialize_void,
+    "boolean": _deserialize_boolean,
+    "uuid": lambda data: uuid.UUID(data.decode()),
+    "void": _deserialize_void,
 }
 
-#: Java's classes that have a name here.
 JAVA_DESERIALIZERS: Mapping[str, str] = {
-    "ByteArrayDeserializer": "bytes",
-    "ByteBufferDeserializer": "bytes",
-    "BytesDeserializer": "bytes",
-    "StringDeserializer": "string",
-    "ShortDeserializer": "short",
-    "IntegerDeserializer": "integer",
-    "LongDeserializer": "long",
-    "FloatDeserializer": "float",
-    "DoubleDeserializer": "double",
-    "BooleanDeserializer": "boolean",
-    "UUIDDeserializer": "uuid",
+    **{f"{kind}Deserializer": "bytes" for kind in ("ByteArray", "ByteBuffer", "Bytes")},
+    **{
+        f"{kind}Deserializer": kind.lower()
+        for kind in ("String", "Short", "Integer", "Long", "Float", "Double", "Boolean", "UUID")
+    },
     "VoidDeserializer": "void",
 }
 
 
-def find_deserializer(key: str, given: object, encoding: str | None = None) -> Deserializer | None:
-    """What is meant by the value of ``key``; None: the bytes are handed out as they are.
+def _read_deserializer(key: str, values: Mapping[str, Any]) -> Deserializer | None:
+    """Returns the deserializer that a key names; None: the bytes unchanged.
 
-    ``encoding`` is for ``string``, as ``deserializer.encoding`` gives it.
-
-    :raises InputError: it is not known, or cannot be called
+    :raises InputError: it is unknown, or not callable
     """
-    if isinstance(given, str):
-        return _deserializer_by_name(key, given, encoding)
+    given = values.get(key, "bytes")
+    if isinstance(given, str) and ":" in given:
+        given = _load_object(key, given)
     if given is bytes or given is str:
-        return _deserializer_by_name(key, "bytes" if given is bytes else "string", encoding)
+        given = "bytes" if given is bytes else "string"
+    if isinstance(given, str):
+        short = given.removeprefix(JAVA_PACKAGE)
+        known = JAVA_DESERIALIZERS.get(short, short)
+        encoding = values.get(f"{key}.encoding") or values.get("deserializer.encoding")
+        if known == "string" and encoding is not None:
+            return _string_decoder(key, encoding)
+        if known in DESERIALIZERS:
+            return DESERIALIZERS[known]
+        raise InputError(
+            f"{key}: {quote_shortened(given)} is none of {', '.join(DESERIALIZERS)}, the Java "
+            "classes for these, or your own as package.module:name"
+            f"{suggest_names(short, (*DESERIALIZERS, *JAVA_DESERIALIZERS))}"
+        )
     if not callable(given):
-        raise InputError(f"{key}: {quote_shortened(repr(given))[1:-1]} cannot be called with bytes")
-    return given
-
-
-def _deserializer_by_name(key: str, name: str, encoding: str | None) -> Deserializer | None:
-    short = name.removeprefix(JAVA_PACKAGE)
-    known = JAVA_DESERIALIZERS.get(short, short)
-    if known == "string" and encoding is not None:
-        return _string_decoder(key, encoding)
-    if known in DESERIALIZERS:
-        return DESERIALIZERS[known]
-    if ":" in name:
-        return find_deserializer(key, load_object(key, name))
-    raise InputError(
-        f"{key}: {quote_shortened(name)} is none of {', '.join(DESERIALIZERS)}, of Java's "
-        "classes for these, "
-        "or package.module:name of your "
-        f"own{suggest_names(short, (*DESERIALIZERS, *JAVA_DESERIALIZERS))}"
-    )
+        raise InputError(f"{key}: {show_value(given)} cannot be called with bytes")
+    found: Deserializer = given
+    return found
 
 
 def _string_decoder(key: str, encoding: str) -> Deserializer:
@@ -526,21 +451,13 @@ def _string_decoder(key: str, encoding: str) -> Deserializer:
         raise InputError(
             f"{key}.encoding: {quote_shortened(encoding)} is not an encoding of text"
         ) from None
-
-    def read(data: bytes) -> str:
-        return str(data, encoding)
-
-    return read
+    return lambda data: str(data, encoding)
 
 
-def load_object(key: str, name: str) -> object:
-    """What is called ``package.module:name``.
-
-    :raises InputError: there is none, or its module cannot be imported
-    """
-    point = importlib.metadata.EntryPoint("", name, "")
+def _load_object(key: str, name: str) -> object:
+    """Imports ``package.module:name``."""
     try:
-        return point.load()
+        return importlib.metadata.EntryPoint("", name, "").load()
     except Exception as error:
         raise InputError(
             f"{key}: {quote_shortened(name)} cannot be loaded: {type(error).__name__}: {error}"
@@ -548,41 +465,36 @@ def load_object(key: str, name: str) -> object:
 
 
 _BLANKS = " \t\f"
-
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
 _LINE_END = re.compile(r"\r\n|\r|\n")
-
 _PROPERTY_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*")
-
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
-
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
-
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def parse_properties(text: str, place: str = "the settings") -> dict[str, str]:
-    r"""The settings of a file; of a key that comes twice, the last. ``place`` is for errors.
+    r"""Parses a ``.properties`` file as Java does; a later line wins over an earlier one.
 
+    :param place: name of the file, for errors
     :raises InputError: a ``\u`` without its four digits; names the line
     """
     found = {}
     for number, line in _logical_lines(text):
         key = _PROPERTY_KEY.match(line)
-        assert key is not None, "it matches the empty text"
+        assert key is not None, "the pattern matches the empty text"
         separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None, "it matches the empty text"
+        assert separator is not None, "the pattern matches the empty text"
         where = f"{place}, line {number}"
         found[_unescape(key[0], where)] = _unescape(line[separator.end() :], where)
     return found
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Logical lines, with the numbers of the lines they begin in.
+    """Yields logical lines without comments and empty lines, each with its first line number.
 
-    Comments and empty lines are out. A line with an odd number of backslashes at its end goes on in
-    the next, whose blanks at the start do not count.
+    A line with an odd number of backslashes at its end continues on the next line, without that
+    line's leading blanks.
     """
     begun: str | None = None
     first = 0
@@ -605,16 +517,16 @@ def _unescape(text: str, where: str) -> str:
     if "\\" not in text:
         return text
 
-    def meant(escape: re.Match[str]) -> str:
+    def unescape_match(escape: re.Match[str]) -> str:
         code, char = escape.groups()
         if code is not None:
             return chr(int(code, 16))
         if char == "u":
-            raise InputError(f"{where}: \\u without four hexadecimal digits behind it")
+            raise InputError(f"{where}: \\u without four hexadecimal digits after it")
         return _ESCAPES.get(char, char or "")
 
-    # Java writes what is beyond 16 bits as two halves.
+    # Java writes a character beyond 16 bits as a surrogate pair.
     return _SURROGATE_PAIR.sub(
         lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"),
-        _ESCAPE.sub(meant, text),
+        _ESCAPE.sub(unescape_match, text),
     )

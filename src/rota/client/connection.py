@@ -2,9 +2,9 @@
 the responses.
 
 Many requests may be in flight; a broker answers them in order. Responses are decoded in the event
-loop as soon as they arrive. A large response is a view of the buffer that the socket was read into.
-Where large responses follow each other, a thread receives them (``ReceiverThread``). An idle
-connection has one timer, for ``connections.max.idle.ms``.
+loop as soon as they arrive. A large response is a view of the buffer that the socket was read into;
+after a large response, a thread receives the next one (``ReceiverThread``). An idle connection has
+one timer, for ``connections.max.idle.ms``.
 
 The order in this module: the connection, a request in flight, API versions, name lookup and TCP
 connect, recognising servers that are not Kafka, the receiver thread.
@@ -13,6 +13,7 @@ connect, recognising servers that are not Kafka, the receiver thread.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import importlib
 import logging
@@ -22,11 +23,11 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakMethod
 
 from rota.client import login, retry
@@ -46,31 +47,22 @@ from rota.protocol.messages import (
 )
 from rota.protocol.schemas import ResponseT, Versions
 
-#: Bytes of the largest answer. A fetch has ``fetch.max.bytes``, or one batch if that is more.
+#: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
-
-#: Bytes of an answer that room is made for as soon as it is announced; larger ones grow.
+#: Memory is allocated at once for responses up to this size; larger ones grow.
 PREALLOCATED_BYTES: Final = 64 << 20
-
-#: Bytes of an answer after which a thread receives the next.
+#: After a response of this size a thread receives the next one.
 LARGE_RESPONSE: Final = 1 << 18
-
 LIMIT_TEXT: Final = "the largest that a client takes"
-
-#: Seconds for what must still go out when a connection is closed.
+#: Seconds to send the last bytes when a connection is closed.
 CLOSE_TIMEOUT: Final = 1.0
-
-#: After such a part of the session's time a new login is due, as in Kafka (KIP-368).
+#: Share of a session's time after which a new login is due, as in Kafka (KIP-368).
 REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
-
-#: Seconds that a clock may be looked at too late.
+#: Seconds that a timer may be late.
 TIMER_GRACE: Final = 0.2
-
-#: Seconds for a server that was silent to say something once it hears that no more comes.
+#: Seconds for a silent server to respond after this client has ended its side.
 PROBE_TIMEOUT: Final = 1.0
-
 NEVER: Final = float("inf")
-
 _EMPTY_VIEW = memoryview(b"")
 
 
@@ -79,61 +71,57 @@ class ConnectionContext:
 
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
-        #: At which failures to connect are logged.
+        #: Log level of failures to connect.
         self.log_level = logging.DEBUG if quiet else logging.WARNING
-        #: Where the bytes of all connections arrive for a moment.
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
-        #: How TLS is spoken, if it is.
         self.tls_context = None if config.tls is None else login.make_tls_context(config.tls)
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
     """A connection to one broker, used from the loop that it was opened in."""
 
-    def __init__(self, address: Address, means: ConnectionContext, name: str) -> None:
+    def __init__(self, address: Address, context: ConnectionContext, name: str) -> None:
+        """:param name: how error messages call the broker"""
         self._loop = asyncio.get_running_loop()
-        self._context = means
-        self._config = means.config
+        self._context = context
+        self._config = context.config
         self.address = address
-        #: How errors call it.
         self.name = name
-        #: What the broker serves, by the API's key.
+        #: The API versions of the broker, by API key.
         self.versions: Mapping[int, Versions] = {}
         #: Done when the socket is closed.
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        #: Why it is closed.
+        #: Why the connection is closed.
         self._problem: str | None = None
-        #: What has not come about yet; empty once requests may be sent.
+        #: The step that is not done yet; empty once requests may be sent.
         self._stage = "connection"
         self._in_flight: deque[InFlightRequest] = deque()
         self._correlation_id = 0
-        #: A request that needs a login, if any does, was answered.
+        #: The broker has answered a request that needs a login, if logins are required.
         self._has_answered = False
         self._frames = FrameReader(
-            MAX_FIRST_RESPONSE, means.receive_buffer, LIMIT_TEXT, PREALLOCATED_BYTES
+            MAX_FIRST_RESPONSE, context.receive_buffer, LIMIT_TEXT, PREALLOCATED_BYTES
         )
         self._room = _EMPTY_VIEW
-        #: Of the socket, where it may be read without TLS.
+        #: File descriptor of the socket, if it may be read directly: without TLS.
         self._descriptor = -1
-        #: The last answer.
+        #: The last response was large.
         self._was_large = False
         self._receiver: ReceiverThread | None = None
-        #: The socket is the receiver's.
+        #: The receiver thread uses the socket.
         self._is_socket_lent = False
-        #: What has come first, until it is known to be a broker's.
+        #: The first bytes of the server, until it is known to be Kafka; then None.
         self._first_bytes: bytes | None = b""
-        #: It was silent for so long that it was told that no more comes.
+        #: The server was silent, and this client has ended its side to provoke a response.
         self._is_probed = False
         self._last_activity = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        #: Until then the broker does not read what is sent (KIP-219).
+        #: Until then the broker does not read requests (KIP-219).
         self._muted_until = 0.0
-        #: When the broker wants a new login.
+        #: When the broker demands a new login.
         self._session_expires_at = NEVER
         self._finishing = False
-
-    # Life
 
     @classmethod
     async def open(
@@ -141,10 +129,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         address: Address,
         config: ClientConfig,
         deadline: float,
-        means: ConnectionContext | None = None,
+        context: ConnectionContext | None = None,
     ) -> BrokerConnection:
-        """A connection by itself; see :meth:`establish`."""
-        made = cls(address, means or ConnectionContext(config), str(address))
+        """Opens a connection without a client; see :meth:`establish`."""
+        made = cls(address, context or ConnectionContext(config), str(address))
         patience = config.connect_timeout / 1000
         await made.establish(deadline, patience=patience, silence=patience / 2)
         return made
@@ -152,17 +140,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def establish(
         self, deadline: float, *, patience: float, silence: float, hint: str = ""
     ) -> None:
-        """Connects, by TLS if that is set, learns the broker's versions and logs in.
+        """Connects, with TLS if that is set, gets the broker's API versions and logs in.
 
         :param deadline: by the loop's clock
-        :param patience: seconds for each address of the name to take the connection
-        :param silence: seconds after which a server that says nothing is told that no more comes.
-            One that waits for the end of a line then says what it is; a Kafka would have answered
-        :param hint: what errors say to who cannot reach it
-        :raises NotKafka: something else listens there
-        :raises Untrusted: TLS does not come about
-        :raises Unreachable: it cannot be reached, or not in time
-        :raises AuthenticationFailed: the login is refused
+        :param patience: seconds for each address of the host name
+        :param silence: seconds after which this client ends its side of a silent connection. A
+            server that waits for the end of a line then responds; Kafka would have responded before
+        :param hint: added to errors if the broker cannot be reached
+        :raises NotKafka: another server listens there
+        :raises Untrusted: the TLS handshake fails
+        :raises Unreachable: the broker cannot be reached, or not in time
+        :raises AuthenticationFailed: the broker refuses the login
         """
         begun = self._loop.time()
         try:
@@ -202,17 +190,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         finally:
             if self._transport is None:
                 try:
-                    await asyncio.sleep(0)  # the loop closes a socket in its next turn
+                    await asyncio.sleep(0)  # the loop closes its socket in the next iteration
                 finally:
                     opened.close()
 
     async def _handshake(self, deadline: float, silence: float) -> None:
         self._stage = "greeting"
-        provocation = self._loop.call_later(silence, self._probe_silent_server)
+        probe = self._loop.call_later(silence, self._probe_silent_server)
         try:
-            self.versions = await fetch_api_versions(self, deadline)
+            self.versions = await self._fetch_versions(deadline)
         finally:
-            provocation.cancel()
+            probe.cancel()
         self._first_bytes = None
         if self._is_probed:
             raise Unreachable(self._named(f"the broker is slow: no answer within {silence:.3g} s"))
@@ -229,19 +217,47 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._stage = ""
         self._set_timer(self._idle_deadline)
 
+    async def _fetch_versions(self, deadline: float) -> dict[int, Versions]:
+        """Asks in the newest version of ApiVersions, then in the one that an older broker names."""
+        version = supported_versions(Api.API_VERSIONS).high
+        request = ApiVersionsRequest(
+            client_software_name="rota",
+            client_software_version=importlib.import_module("rota").__version__,
+        )
+        while True:
+            frame = await self.send_raw(Api.API_VERSIONS, version, request, deadline)
+            # a broker answers a version that it does not know in version 0 (KIP-511)
+            refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
+            try:
+                _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
+            except FormatError as error:
+                raise NotKafka(self._named(f"the server is not Kafka: {error}")) from error
+            versions = {
+                each.api_key: Versions(each.min_version, each.max_version)
+                for each in response.api_keys
+            }
+            if refused and version > 0:
+                own = versions.get(Api.API_VERSIONS)
+                version = 0 if own is None else max(0, min(own.high, version - 1))
+            elif response.error_code:
+                code = response.error_code
+                raise Unreachable(self._named(f"the response to ApiVersions has error {code}"))
+            else:
+                return versions
+
     def _probe_silent_server(self) -> None:
         if self._first_bytes or self._transport is None or not self._in_flight:
-            return  # it has begun to answer
+            return  # the response has begun
         self._is_probed = True
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
-            self._transport.write(LINE_END)  # by TLS nobody can end one way alone
+            self._transport.write(LINE_END)  # TLS cannot end one direction alone
         self._in_flight[0].deadline = self._loop.time() + PROBE_TIMEOUT
         self._set_timer(self._in_flight[0].deadline)
 
     def close(self) -> None:
-        """Closes it; what is under way fails."""
+        """Closes the connection; requests in flight fail."""
         self._close_with_error("this client has closed the connection", now=False)
 
     def close_when_idle(self) -> None:
@@ -251,7 +267,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.close()
 
     async def close_and_wait(self) -> None:
-        """Closes the connection, and waits until it is closed."""
         self.close()
         if self._transport is not None and not self.closed.done():
             await asyncio.wait([self.closed], timeout=CLOSE_TIMEOUT)
@@ -260,22 +275,32 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_usable(self) -> bool:
-        """Requests may be sent."""
         return self._problem is None and not self._stage and not self._finishing
 
     @property
     def in_flight(self) -> int:
-        """How many requests are not answered."""
         return len(self._in_flight)
 
     # Requests
 
     def version(self, api: Api, most: int | None = None) -> int:
-        """The version in which requests of an API are sent.
+        """Returns the highest version that the broker and Rota both support.
 
-        :raises Refused: the broker and Rota have none in common
+        :param most: the highest version to be used
+        :raises Refused: there is none; the message names both ranges
         """
-        return highest_version(self.versions, api, most)
+        ours, theirs = supported_versions(api), self.versions.get(api)
+        if theirs is None:
+            raise Refused(Code.UNSUPPORTED_VERSION, f"the broker does not serve {api_name(api)}")
+        high = min(ours.high, theirs.high) if most is None else min(ours.high, theirs.high, most)
+        if high < max(ours.low, theirs.low):
+            limit = "" if most is None else f", and this request needs version {most} or lower"
+            raise Refused(
+                Code.UNSUPPORTED_VERSION,
+                f"{api_name(api)}: the broker serves versions {theirs.low} to {theirs.high}, "
+                f"Rota speaks {ours.low} to {ours.high}{limit}",
+            )
+        return high
 
     def send(
         self,
@@ -286,19 +311,19 @@ class BrokerConnection(asyncio.BufferedProtocol):
         most: int | None = None,
         large: bool = False,
     ) -> asyncio.Future[ResponseT]:
-        """Sends a request, at once; the loop need not run. Who waits for the answer may be
-        cancelled; the connection stays.
+        """Sends a request at once, even if the loop does not run.
 
-        :param deadline: by the loop's clock. Without an answer until then the connection is closed,
-            for all that wait: what comes after it could not come either
+        Cancelling the future does not close the connection.
+
+        :param deadline: by the loop's clock. Without a response until then the connection is closed
+            for all requests in flight: responses come in order
         :param most: the highest version to be used
-        :param large: the answer may be large: if the last one was, a thread receives this one,
-            whether the loop runs or not. Until then nothing else may be sent
-        :raises Refused: the broker does not know the API, or not in a version that Rota speaks
+        :param large: the response may be large: if the last one was, a thread receives this one,
+            whether the loop runs or not. Until then no other request may be sent
+        :raises Refused: the broker does not serve the API, or not in a version that Rota speaks
         :raises Unreachable: the connection is closed
         """
-        version = highest_version(self.versions, api, most)
-        pending = self._request(api, version, request, deadline)
+        pending = self._request(api, self.version(api, most), request, deadline)
         if large and self._was_large:
             self._receive_in_thread()
         return pending.future
@@ -306,7 +331,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def send_raw(
         self, api: Api, version: int, request: Message, deadline: float
     ) -> asyncio.Future[Bytes]:
-        """Sends a request in a version that nobody has agreed on; gives the answer's frame."""
+        """Sends a request in any version; the result is the frame of the response."""
         pending = self._request(api, version, request, deadline)
         pending.is_raw = True
         return pending.future
@@ -316,15 +341,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
     ) -> InFlightRequest:
         if self._problem is not None or self._transport is None:
             raise Unreachable(self._named(self._problem or "the connection is not open"))
-        assert not self._is_socket_lent, (
-            "a thread has the socket, which blocks: who writes would wait"
-        )
+        assert not self._is_socket_lent, "a thread uses the socket, so a write would block"
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         head = RequestHeader(api, version, self._correlation_id, self._config.client_id, 0)
         data = write_request(head, request)
-        pending = InFlightRequest(api, version, self._correlation_id, deadline, self._loop)
+        now, future = self._loop.time(), self._loop.create_future()
+        pending = InFlightRequest(api, version, self._correlation_id, deadline, now, future)
         self._last_activity = pending.sent_at
-        # not for as long as any broker may say: an answer is due some day
+        # at most request.timeout.ms, whatever pause the broker demands
         muted = min(self._muted_until - pending.sent_at, self._config.request_timeout / 1000)
         pending.deadline += max(0.0, muted)
         self._in_flight.append(pending)
@@ -332,21 +356,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._set_timer(pending.deadline)
         return pending
 
-    # What the loop tells
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected, and TLS agreed on."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         if self._context.tls_context is None and hasattr(os, "readv"):
             self._descriptor = transport.get_extra_info("socket").fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where bytes may arrive."""
         self._room = self._frames.get_buffer()
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
         self._last_activity = self._loop.time()
         if self._problem is not None:
             return
@@ -356,18 +375,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
             ]
             if (
                 len(self._first_bytes) >= 4
-                and (who := identify_server(self._first_bytes)) is not None
+                and (problem := identify_server(self._first_bytes)) is not None
             ):
-                self._close_with_error(who, NotKafka)
+                self._close_with_error(problem, NotKafka)
                 return
-        self._room = _EMPTY_VIEW  # a view would keep the whole answer
+        self._room = _EMPTY_VIEW  # a view would keep the whole response in memory
         self._frames.buffer_updated(nbytes)
         self._read_available()
         self._handle_frames(iter(self._frames.next_frame, None))
 
     def _read_available(self) -> None:
-        """Takes what is there of a frame that has begun: a turn of the loop for each piece of it
-        costs more than the piece. How it ends, and errors, are left to the loop.
+        """Reads the available bytes of a frame that has begun: an iteration of the loop for each
+        piece costs more than the piece. The loop handles errors and the end of the stream.
         """
         while self._descriptor >= 0 and self._frames.missing_bytes:
             try:
@@ -411,12 +430,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return None
 
     def _deliver(self, outcome: ReceiveResult) -> None:
-        """Called in the thread."""
+        """Called in the receiver thread."""
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self._handle_result, outcome)
 
     def _handle_result(self, outcome: ReceiveResult) -> None:
-        """The thread has done its work."""
         self._is_socket_lent = False
         self._last_activity = self._loop.time()
         if self._problem is not None or self._transport is None:
@@ -429,20 +447,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif isinstance(outcome, OSError):
             self._handle_disconnect(f" ({outcome})")
         else:
-            self._close_with_error(f"its answer cannot be received: {outcome!r}")
+            self._close_with_error(f"the response cannot be received: {outcome!r}")
 
     def eof_received(self) -> bool:
-        """The broker sends no more."""
         self._handle_disconnect()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         if isinstance(exc, ssl.SSLError):
-            # from TLS 1.3 on a broker refuses a client's certificate after the handshake
-            self._close_with_error(
-                str(login.handshake_error(exc, "TLS")), type(login.handshake_error(exc, ""))
-            )
+            # with TLS 1.3 a broker refuses a client's certificate after the handshake
+            error = login.handshake_error(exc, "TLS")
+            self._close_with_error(str(error), type(error))
         else:
             self._handle_disconnect("" if exc is None else f" ({exc})")
         if self._receiver is not None:
@@ -459,18 +474,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
                     raise frame
                 self._handle_frame(frame)
         except FormatError as error:
-            self._close_with_error(f"what came in is no answer: {error}")
+            self._close_with_error(f"the broker sent an invalid response: {error}")
         if self._finishing and not self._in_flight:
             self.close()
 
     def _handle_frame(self, frame: Bytes) -> None:
         if not self._in_flight:
-            raise FormatError("nothing was asked")
+            raise FormatError("a response without a request")
         pending = self._in_flight[0]
         correlation = int.from_bytes(frame[:4], "big", signed=True)
         if len(frame) < 4 or correlation != pending.correlation_id:
             raise FormatError(
-                f"an answer to request {correlation} where that to {pending.correlation_id} was due"
+                f"a response to request {correlation} instead of {pending.correlation_id}"
             )
         self._in_flight.popleft()
         self._was_large = len(frame) >= LARGE_RESPONSE
@@ -480,7 +495,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         self._has_answered = True
         if pending.future.done():
-            return  # who waited was cancelled
+            return  # cancelled
         try:
             _, response = read_response(classes_by_api[pending.api][1], pending.version, frame)
         except FormatError as error:
@@ -490,18 +505,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._muted_until = self._last_activity + throttled / 1000
         pending.future.set_result(response)
 
-    # Ends
-
     def _close_with_error(
         self, problem: str, make: Callable[[str], RotaError] = Unreachable, *, now: bool = True
     ) -> None:
-        """Ends the connection; all that is under way fails."""
         if self._problem is None:
             self._problem = problem
             for pending in self._in_flight:
                 if not pending.future.done():
-                    asked = "" if self._stage else f"; {api_name(pending.api)} was under way"
-                    pending.future.set_exception(make(self._named(problem + asked)))
+                    lost = "" if self._stage else f"; {api_name(pending.api)} was in flight"
+                    pending.future.set_exception(make(self._named(problem + lost)))
             self._in_flight.clear()
         if self._transport is not None:
             if now:
@@ -510,24 +522,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _handle_disconnect(self, reason: str = "") -> None:
-        """Handles the broker closing the connection."""
         closed = f"the broker has closed the connection{reason}"
         if self._is_probed and not self._first_bytes:
             self._fail_silent_server()
         elif self._first_bytes is not None:
-            cut = f"the connection is closed before anything is answered{reason}"
-            text = f"{cut}: {WRONG_PORT_HINT}"
+            text = f"the server closes the connection before it answers{reason}: {WRONG_PORT_HINT}"
             self._close_with_error(text, partial(NotKafka, certain=False))
         elif not self._has_answered and self._config.sasl is None:
             self._close_with_error(
-                f"{closed} after the greeting: it may want a login "
+                f"{closed} after ApiVersions: it may require a login "
                 "(security.protocol SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.jaas.config)"
             )
         else:
             self._close_with_error(closed)
 
     def _fail_silent_server(self) -> None:
-        """The server says nothing, whatever it hears."""
         when = f"within {self._loop.time() - self._last_activity:.3g} s"
         self._close_with_error(silence_text(when), partial(NotKafka, certain=False))
 
@@ -545,17 +554,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _named(self, problem: str) -> str:
         return f"{self.name}: {problem}"
 
-    # Time
-
     @property
     def _idle_deadline(self) -> float:
-        """When the connection ends by itself."""
         idle = self._config.idle_connection
-        rests = not self._in_flight and idle >= 0
-        return min(self._session_expires_at, self._last_activity + idle / 1000 if rests else NEVER)
+        is_idle = not self._in_flight and idle >= 0
+        end = self._last_activity + idle / 1000 if is_idle else NEVER
+        return min(self._session_expires_at, end)
 
     def _set_timer(self, at: float) -> None:
-        """Looks at the clock then, or before."""
+        """Checks deadlines at this time, or before."""
         if at == NEVER or (self._timer is not None and self._timer.when() <= at):
             return
         if self._timer is not None:
@@ -567,188 +574,95 @@ class BrokerConnection(asyncio.BufferedProtocol):
         due = now if self._timer is None else self._timer.when()
         self._timer = None
         if self._in_flight and now - due > TIMER_GRACE:
-            # the loop was at rest, or busy: what has come in meanwhile is read first
+            # the loop did not run: responses that have arrived meanwhile are read first
             self._set_timer(now + TIMER_GRACE)
             return
         late = next((each for each in self._in_flight if each.deadline <= now), None)
         if late is not None:
-            waited = now - late.sent_at
             if self._is_probed:
                 self._fail_silent_server()
             else:
-                self._close_with_error(
-                    f"no answer to {api_name(late.api)} within {waited:.3g} s", TimedOut
-                )
+                text = f"no answer to {api_name(late.api)} within {now - late.sent_at:.3g} s"
+                self._close_with_error(text, TimedOut)
             return
         if not self._stage and self._idle_deadline <= now:
             self._session_expires_at = NEVER
-            self.close_when_idle()  # who needs it again opens a new one, and logs in anew
+            self.close_when_idle()  # the next request opens a new connection, and logs in again
         if self._problem is None:
             ends = NEVER if self._finishing else self._idle_deadline
             self._set_timer(min([ends, *(each.deadline for each in self._in_flight)]))
 
 
+@dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A request in flight."""
-
-    __slots__ = ("api", "correlation_id", "deadline", "future", "is_raw", "sent_at", "version")
-
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        correlation: int,
-        deadline: float,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation
-        self.deadline = deadline
-        self.sent_at = loop.time()
-        #: Its answer is given out as it came.
-        self.is_raw = False
-        self.future: asyncio.Future[Any] = loop.create_future()
-
-
-class RawConnection(Protocol):
-    """A connection that has just been made."""
-
-    name: str
-
-    def send_raw(
-        self, api: Api, version: int, request: Message, deadline: float
-    ) -> Awaitable[Bytes]:
-        """The frame of the answer."""
+    api: Api
+    version: int
+    correlation_id: int
+    deadline: float
+    sent_at: float
+    future: asyncio.Future[Any]
+    #: The result is the undecoded frame.
+    is_raw: bool = False
 
 
 def api_name(api: Api) -> str:
-    """As Kafka writes it: ``JoinGroup``."""
+    """Returns Kafka's name, such as ``JoinGroup``."""
     return "".join(part.capitalize() for part in api.name.split("_"))
 
 
-def highest_version(offers: Mapping[int, Versions], api: Api, most: int | None = None) -> int:
-    """The highest version that both know.
-
-    :param most: none above this
-    :raises Refused: there is none; the message names both ranges
-    """
-    ours, theirs = supported_versions(api), offers.get(api)
-    if theirs is None:
-        raise Refused(Code.UNSUPPORTED_VERSION, f"the broker does not serve {api_name(api)}")
-    high = min(ours.high, theirs.high) if most is None else min(ours.high, theirs.high, most)
-    if high < max(ours.low, theirs.low):
-        limit = "" if most is None else f", and {most} is the highest that serves here"
-        raise Refused(
-            Code.UNSUPPORTED_VERSION,
-            f"{api_name(api)}: the broker serves versions {theirs.low} to {theirs.high}, "
-            f"Rota speaks {ours.low} to {ours.high}{limit}",
-        )
-    return high
-
-
-async def fetch_api_versions(connection: RawConnection, deadline: float) -> dict[int, Versions]:
-    """Returns the API versions that a broker supports, by API key.
-
-    Asks in the newest version, then in the one that an older broker names.
-
-    :raises NotKafka: the response cannot be read
-    """
-    version = supported_versions(Api.API_VERSIONS).high
-    request = ApiVersionsRequest(
-        client_software_name="rota",
-        client_software_version=importlib.import_module("rota").__version__,
-    )
-    while True:
-        frame = await connection.send_raw(Api.API_VERSIONS, version, request, deadline)
-        # a version that the broker does not know is answered as version 0 is (KIP-511)
-        refused = bytes(frame[4:6]) == Code.UNSUPPORTED_VERSION.to_bytes(2, "big")
-        try:
-            _, response = read_response(ApiVersionsResponse, 0 if refused else version, frame)
-        except FormatError as error:
-            raise NotKafka(f"{connection.name}: what answers there is no Kafka: {error}") from error
-        offers = {
-            each.api_key: Versions(each.min_version, each.max_version) for each in response.api_keys
-        }
-        if refused and version > 0:
-            own = offers.get(Api.API_VERSIONS)
-            version = 0 if own is None else max(0, min(own.high, version - 1))
-        elif response.error_code:
-            raise Unreachable(
-                f"{connection.name}: ApiVersions is answered with error {response.error_code}"
-            )
-        else:
-            return offers
-
-
-#: A line of getaddrinfo.
+#: An entry of ``socket.getaddrinfo``.
 AddressInfo: TypeAlias = tuple[Any, Any, int, str, Any]
-
-_CONNECTION_REFUSED = "the connection is refused: nothing listens there, or a firewall says no"
 
 
 async def open_socket(address: Address, config: ClientConfig, patience: float) -> socket.socket:
     """Opens a socket to one of the addresses of a host name.
 
     :param patience: seconds for each address
-    :raises Unreachable: the name is not known, or no address answers; gives the reason for each
+    :raises Unreachable: the host is unknown, or no address accepts; names the reason for each
     """
     targets = await resolve_address(address)
-    ways = [partial(_connect_socket, target, config, patience) for target in targets]
-    connected, failed = await retry.first_success(ways, discard=socket.socket.close)
+    attempts = [partial(_connect_socket, target, config, patience) for target in targets]
+    connected, failed = await retry.first_success(attempts, discard=socket.socket.close)
     if connected is None:
         raise Unreachable("; ".join(map(str, failed)))
     return connected
 
 
 async def resolve_address(address: Address) -> list[AddressInfo]:
-    """The addresses of a name, in the system's order (``client.dns.lookup`` use_all_dns_ips).
+    """Returns the addresses of a host, in the system's order (use_all_dns_ips).
 
     :raises Unreachable: there are none
     """
-    look = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
     try:
-        # a number: nobody is asked, so nothing blocks
-        return list(look(flags=socket.AI_NUMERICHOST))
+        return list(look_up(flags=socket.AI_NUMERICHOST))  # does not block
     except (socket.gaierror, UnicodeError):
         pass
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[AddressInfo]] = loop.create_future()
+    found: concurrent.futures.Future[list[AddressInfo]] = concurrent.futures.Future()
+    found.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel it
 
-    def settle(result: list[AddressInfo] | Exception) -> None:
-        if found.done():
-            return
-        if isinstance(result, Exception):
-            found.set_exception(result)
-        else:
-            found.set_result(result)
-
-    def run() -> None:
-        result: list[AddressInfo] | Exception
+    def resolve() -> None:
         try:
-            result = list(look())
+            found.set_result(list(look_up()))
         except (OSError, UnicodeError) as error:
-            result = error
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
-            loop.call_soon_threadsafe(settle, result)
+            found.set_exception(error)
 
-    # not the loop's executor: a name server that is silent would keep the process from ending
-    threading.Thread(target=run, name=f"rota-resolve-{address.host}", daemon=True).start()
+    # not the loop's executor: a silent name server would keep the process from ending
+    threading.Thread(target=resolve, name=f"rota-resolve-{address.host}", daemon=True).start()
     try:
-        return await found
+        return await asyncio.wrap_future(found)
     except UnicodeError as error:
-        raise Unreachable(f"{address.host!r} is no name of a host") from error
+        raise Unreachable(f"{address.host!r} is not a valid host name") from error
     except OSError as error:
-        raise Unreachable(
-            f"the host {address.host!r} is not known: {error.strerror or error}"
-        ) from error
+        problem = error.strerror or error
+        raise Unreachable(f"the host {address.host!r} is not known: {problem}") from error
 
 
 async def _connect_socket(
     target: AddressInfo, config: ClientConfig, patience: float
 ) -> socket.socket:
-    family, kind, protocol, _, where = target
-    made = socket.socket(family, kind, protocol)
+    family, socket_type, protocol, _, where = target
+    made = socket.socket(family, socket_type, protocol)
     try:
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -763,7 +677,7 @@ async def _connect_socket(
             await asyncio.get_running_loop().sock_connect(made, where)
     except BaseException as error:
         made.close()
-        if isinstance(error, OSError):  # a TimeoutError too
+        if isinstance(error, OSError):  # includes TimeoutError
             raise Unreachable(f"{_connect_error_text(error, patience)} ({where[0]})") from error
         raise
     return made
@@ -771,20 +685,19 @@ async def _connect_socket(
 
 def _connect_error_text(error: OSError, patience: float) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return _CONNECTION_REFUSED
+        return "the connection is refused: nothing listens there, or a firewall says no"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"no connection within {patience:.3g} s"
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-#: Bytes from which any of these is known.
+#: First bytes that are enough to recognise any of these servers.
 PROBE_BYTES = 64
-
 _TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
 
 _KNOWN_SERVERS = (
     (b"HTTP/", "an HTTP server"),
-    (b"<!DOCTYPE HTML", "an HTTP server"),  # to one line they answer as in HTTP 0.9
+    (b"<!DOCTYPE HTML", "an HTTP server"),  # HTTP 0.9, the response to a single line
     (b"<HTML", "an HTTP server"),
     (b"SSH-", "an SSH server"),
     (b"-ERR", "a Redis server"),
@@ -799,14 +712,14 @@ _KNOWN_SERVERS = (
     (b"<", "a server that speaks XML"),
 )
 
-#: What many wait for before they say anything.
+#: Many servers wait for this before they respond.
 LINE_END = b"\r\n\r\n"
 
 WRONG_PORT_HINT = (
-    "is it a port for TLS (security.protocol SSL or SASL_SSL), or something else than a Kafka?"
+    "is it a port for TLS (security.protocol SSL or SASL_SSL), or another server than Kafka?"
 )
 
-#: No Kafka's first answer is longer. As a length, the first four bytes of a text are more.
+#: The first response of Kafka is shorter. Four bytes of text, read as a length, are more.
 MAX_FIRST_RESPONSE = 1 << 20
 
 
@@ -817,7 +730,7 @@ def identify_server(head: bytes) -> str | None:
     """
     if head.startswith((_TLS_ALERT, _TLS_HELLO)):
         return (
-            "TLS is spoken there, and this client came without it: "
+            "the server uses TLS, and this client does not: "
             "set security.protocol to SSL, or to SASL_SSL if a login is needed"
         )
     for start, name in _KNOWN_SERVERS:
@@ -834,8 +747,7 @@ def identify_server(head: bytes) -> str | None:
 
 
 def silence_text(when: str) -> str:
-    """What may be where nobody has said anything in that time."""
-    return f"nothing is said {when}: {WRONG_PORT_HINT} Or is the broker stuck?"
+    return f"the server sends nothing {when}: {WRONG_PORT_HINT} Or is the broker stuck?"
 
 
 def _show_first_line(head: bytes) -> str:
@@ -843,36 +755,31 @@ def _show_first_line(head: bytes) -> str:
     return repr(line)[1:] if line.isascii() else repr(line)
 
 
-# Large answers are received by a thread, while the loop's own deals with those before them.
+# A thread receives large responses while the loop's thread handles those before them.
 #
-# Python lets other threads run while the system copies an answer out of a socket, so both go on at
-# once. The thread takes one answer whenever it is told to, to its last byte and not further. It
-# asks for all that is missing in one call: each return to Python would have to wait until the other
-# thread lets go of the interpreter, for 5 ms as a rule (``sys.getswitchinterval()``). That takes a
-# socket that blocks; it does so only while an answer is waited for, and nobody else may use it
-# then, neither to read nor to write.
+# Python lets other threads run while the system copies data out of a socket. The thread receives
+# one response for each command, to its last byte and not further. It requests all missing bytes in
+# one call: each return to Python would have to wait until the other thread releases the
+# interpreter, mostly 5 ms (``sys.getswitchinterval()``). That needs a blocking socket. The socket
+# blocks only while the thread waits for a response, and nobody else may use it then.
 
-#: An answer; or why there is none: the connection is broken (``OSError``), this is no frame
-#: (``FormatError``), there is no memory for it, or (None) the broker sends no more.
+#: A response; or an ``OSError`` (the connection is broken), a ``FormatError`` (not a frame), a lack
+#: of memory, or None (the broker has ended the stream).
 ReceiveResult: TypeAlias = Bytes | Exception | None
-
 DeliverResult: TypeAlias = Callable[[ReceiveResult], object]
-
-#: Seconds for the thread to end, which takes it no time as a rule.
+#: Seconds for the thread to end, which mostly takes no time.
 JOIN_TIMEOUT = 1.0
 
 
 class ReceiverThread:
-    """Receives answers of one connection in a thread, which ends with this object."""
+    """Receives responses of one connection in a thread, which ends with this object."""
 
     def __init__(
         self, own: socket.socket, frames: FrameReader, deliver: DeliverResult, name: str
     ) -> None:
-        """Starts the thread; it waits to be told.
-
-        :param own: a duplicate of the connection's socket, which is the thread's from now on
-        :param frames: that takes nothing in but what it needs for a frame's length
-        :param deliver: a method, called in the thread with each outcome. The thread does not keep
+        """:param own: a duplicate of the connection's socket, which the thread closes
+        :param frames: a reader that buffers no more than the length of a frame
+        :param deliver: a method, called in the thread with each result; the thread does not keep
             its object alive
         """
         self._socket = own
@@ -887,38 +794,37 @@ class ReceiverThread:
         self._thread.start()
 
     def receive_next(self) -> None:
-        """Receives the next answer."""
         self._commands.put(True)
 
     def close(self) -> None:
-        """Ends the connection, if it is still there, and the thread."""
+        """Ends the connection and the thread."""
         self._end()
         self._thread.join(JOIN_TIMEOUT)
 
     def __del__(self) -> None:
-        if os.getpid() == self._process:  # else a fork, whose parent has the same connection
+        if os.getpid() == self._process:  # the parent of a fork has the same connection
             self._end()
 
     def _end(self) -> None:
         self._commands.put(False)
-        with contextlib.suppress(OSError):  # the broker was first, or the thread
-            self._socket.shutdown(socket.SHUT_RDWR)  # it may wait for an answer
+        with contextlib.suppress(OSError):  # closed already
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends the wait for a response
 
 
 def _run_receiver(
     own: socket.socket,
     frames: FrameReader,
-    orders: SimpleQueue[bool],
+    commands: SimpleQueue[bool],
     deliver: WeakMethod[DeliverResult],
 ) -> None:
     with own:
-        while orders.get():
+        while commands.get():
             outcome = _receive_frame(own, frames)
             method = deliver()
             if method is None:
                 return
             method(outcome)
-            del outcome, method  # not while the next is waited for
+            del outcome, method  # frees the response before the next wait
 
 
 def _receive_frame(own: socket.socket, frames: FrameReader) -> ReceiveResult:
@@ -933,6 +839,6 @@ def _receive_frame(own: socket.socket, frames: FrameReader) -> ReceiveResult:
                 frames.buffer_updated(count)
         finally:
             own.setblocking(False)
-    except Exception as error:  # noqa: BLE001 nobody else would tell of it
+    except Exception as error:  # noqa: BLE001 (the connection reports it)
         return error
     return frame

@@ -1,22 +1,27 @@
-"""Fetch: builds requests, reads the responses, and gives the records of a partition as columns.
+"""Fetch: builds requests, reads responses, and returns the records of a partition as columns.
+
+The consumer (:mod:`rota.consumer.fetcher`) and the tasks of the Spark source
+(:mod:`rota.spark.task`) run their own loops. Both loops use this module for everything that a Fetch
+request and a Fetch response mean: which broker serves a partition (``FetchSource``), what an error
+code means (``classify_error_code``), where the whole batches of a response end
+(``find_response_end``), and which records a consumer sees (``read_batches``).
 
 ``build_fetch`` makes a request for some partitions of one broker, and ``PreparedFetch.parse``
-splits the response into one ``FetchedPartition`` each, still as bytes. ``read_batches`` decodes
-those bytes into ``Batch`` objects.
+splits the response into one ``FetchedPartition`` each, still as bytes. Requests open no fetch
+session (KIP-227): each names all its partitions, so it does not depend on an earlier request, and
+several may be in flight.
 
-Requests open no fetch session (KIP-227): each names all its partitions, so it does not depend on an
-earlier one, and several may be in flight.
-
-A response is decoded in portions of whole record batches, so the memory needed does not depend on
-how much a broker sends or how well it was compressed. Left out is what does not concern a consumer:
-control batches, records before the requested offset and, with ``read_committed``, aborted
-transactions.
+A response is decoded in portions of whole record batches. So the memory needed does not depend on
+the size of a response or on how well it was compressed. Control batches, records before the
+requested offset and, with ``read_committed``, aborted transactions are left out.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from struct import Struct
@@ -25,12 +30,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rota.client.metadata import ClusterMetadata
+from rota.client.retry import STALE_METADATA_CODES, TRANSIENT_CODES, partition_error
 from rota.engine.formats import record_batch_columns
 from rota.engine.formats.buffer import BoolArray, ByteBuffer, Int64Array
 from rota.engine.formats.record_batch import (
+    HEADER,
     LENGTH_FIELD,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+    SHORTEST_BATCH_LENGTH,
     BatchProblem,
     BatchProblemKind,
     ControlRecordType,
@@ -39,97 +50,109 @@ from rota.engine.formats.record_batch import (
 from rota.engine.formats.record_batch_columns import BatchColumns, RecordColumns, decode_batches
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
-from rota.errors import RecordError
+from rota.errors import Code, RecordError, RotaError
 from rota.protocol.messages import ZERO_UUID, FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The lowest version that is spoken: the first with record batches of today's format.
-MIN_VERSION = 4
-
-#: The highest version in which topics are named; from the next on they have ids (KIP-516).
+#: The highest version that names topics; later versions have topic ids instead (KIP-516).
 LAST_VERSION_WITH_NAMES = 12
-
 NO_SESSION, FULL = 0, -1
-
 NO_REPLICA = -1
-
 NO_RECORDS = memoryview(b"")
+
+
+class FetchPosition(NamedTuple):
+    """The next offset to read, and the leader epoch of the record before it, if known."""
+
+    offset: int
+    epoch: int | None = None
 
 
 class RequestedPartition(NamedTuple):
     """A partition in a Fetch request."""
 
     partition: TopicPartition
-    #: ``NO_ID`` where the broker's metadata have none.
+    #: ``ZERO_UUID`` if the broker's metadata has no topic ids.
     topic_id: bytes
     offset: int
-    #: The leader's, as the client knows it: an older or newer leader refuses (KIP-320).
+    #: A leader of another epoch refuses the request (KIP-320).
     leader_epoch: int = NO_LEADER_EPOCH
-    #: That of the last record before the offset: the leader says where its log parts from it
-    #: (KIP-595). Kafka's own consumers ask by OffsetForLeaderEpoch instead, and leave this out.
-    last_fetched_epoch: int = NO_LEADER_EPOCH
-    #: ``max.partition.fetch.bytes``, if not the one that is set.
+    #: Replaces ``max.partition.fetch.bytes``.
     max_bytes: int | None = None
 
 
+def request_partition(
+    metadata: ClusterMetadata,
+    partition: TopicPartition,
+    offset: int,
+    *,
+    leader_epoch: int | None = None,
+    max_bytes: int | None = None,
+) -> RequestedPartition:
+    """Returns a partition for :func:`build_fetch`, with its topic id.
+
+    :param leader_epoch: epoch for which the position was validated; None: the newest one known
+    """
+    topic, known = metadata.topics.get(partition.topic), metadata.partition(partition)
+    if leader_epoch is None:
+        leader_epoch = NO_LEADER_EPOCH if known is None else known.leader_epoch
+    topic_id = ZERO_UUID if topic is None else topic.id
+    return RequestedPartition(partition, topic_id, offset, leader_epoch, max_bytes)
+
+
 class FetchedPartition(NamedTuple):
-    """A partition in a Fetch response."""
+    """A partition in a Fetch response. -1 stands for an offset that the broker does not report."""
 
     partition: TopicPartition
-    #: An error's; 0 is none.
     error_code: int
-    #: What was asked for.
+    #: The offset that was requested.
     fetch_offset: int
-    #: Record batches: of the answer's frame, which stays in memory as long as this.
+    #: Record batches: a view that keeps the whole response in memory.
     records: memoryview
     high_watermark: int
-    #: Up to here transactions are decided; -1: not told.
+    #: All transactions before this offset are decided.
     last_stable_offset: int
-    #: The first offset there is; -1: not told.
     log_start_offset: int
-    #: Aborted transactions that reach into the records: producer id and first offset.
+    #: Aborted transactions that overlap the records: producer id and first offset.
     aborted_transactions: tuple[tuple[int, int], ...] = ()
-    #: Where to fetch from instead (KIP-392); -1: here.
+    #: The broker to fetch from instead (KIP-392).
     preferred_read_replica: int = NO_REPLICA
-    #: Where the leader's log parts from what the client read: epoch, and the epoch's end.
-    diverging_epoch: tuple[int, int] | None = None
-    #: With the codes 6 and 74: who leads now, and in which epoch (KIP-951), if it is told.
-    current_leader: tuple[int, int] | None = None
 
 
 class PreparedFetch:
     """A Fetch request, and how to read its response."""
 
-    __slots__ = ("_wanted", "max_version", "message")
-
     def __init__(
-        self, wanted: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
+        self, requested: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
     ) -> None:
-        self._wanted = wanted
-        #: Good for every version from ``LOWEST`` to :attr:`most`.
+        self._requested = requested
         self.message = message
-        #: The highest version it may be sent in; None: any.
-        self.max_version = None if _all_have_ids(wanted) else LAST_VERSION_WITH_NAMES
+        #: The highest version in which the message may be sent; None: any.
+        has_ids = all(each.topic_id != ZERO_UUID for each in requested.values())
+        self.max_version = None if has_ids else LAST_VERSION_WITH_NAMES
 
     def parse(self, response: FetchResponse) -> list[FetchedPartition]:
         """Returns the partitions in the order of the response; skips those not requested."""
         if response.error_code:
-            each_once = dict.fromkeys(self._wanted.values())
-            return [_failed_partition(each, response.error_code) for each in each_once]
+            code = response.error_code
+            return [
+                FetchedPartition(each.partition, code, each.offset, NO_RECORDS, -1, -1, -1)
+                for each in dict.fromkeys(self._requested.values())
+            ]
         found = []
         for topic in response.responses:
             name = topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic
-            for answer in topic.partitions:
-                asked = self._wanted.get((name, answer.partition_index))
-                if asked is not None:
-                    found.append(_read_partition(asked, answer))
+            for data in topic.partitions:
+                requested = self._requested.get((name, data.partition_index))
+                if requested is not None:
+                    found.append(_read_partition(requested, data))
         return found
 
 
 def build_fetch(
-    wanted: Iterable[RequestedPartition],
+    partitions: Iterable[RequestedPartition],
     config: FetchConfig,
     *,
     max_bytes: int | None = None,
@@ -140,25 +163,23 @@ def build_fetch(
     :param max_bytes: limit of the whole response, instead of ``fetch.max.bytes``
     :param max_wait: milliseconds, instead of ``fetch.max.wait.ms``
     """
-    make = FetchRequest.FetchPartition
-    most = config.max_partition_bytes
+    make, partition_bytes = FetchRequest.FetchPartition, config.max_partition_bytes
     topics: list[FetchRequest.FetchTopic] = []
-    known: dict[tuple[object, int], RequestedPartition] = {}
-    for each in wanted:
-        (name, number), topic_id, offset, epoch, last_epoch, limit = each
-        known[name, number] = each
+    requested: dict[tuple[object, int], RequestedPartition] = {}
+    for each in partitions:
+        (name, number), topic_id, offset, epoch, limit = each
+        requested[name, number] = each
         if topic_id != ZERO_UUID:
-            known[topic_id, number] = each
+            requested[topic_id, number] = each
         if not topics or (topics[-1].topic, topics[-1].topic_id) != (name, topic_id):
-            # a topic may come more than once: brokers read in this order until the answer is full
+            # a topic may be there twice: a broker reads in this order until the response is full
             topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[]))
         topics[-1].partitions.append(
             make(
                 partition=number,
                 current_leader_epoch=epoch,
                 fetch_offset=offset,
-                last_fetched_epoch=last_epoch,
-                partition_max_bytes=most if limit is None else limit,
+                partition_max_bytes=partition_bytes if limit is None else limit,
             )
         )
     message = FetchRequest(
@@ -171,44 +192,133 @@ def build_fetch(
         topics=topics,
         rack_id=config.rack or "",
     )
-    return PreparedFetch(known, message)
-
-
-def _all_have_ids(wanted: Mapping[tuple[object, int], RequestedPartition]) -> bool:
-    return all(each.topic_id != ZERO_UUID for each in wanted.values())
+    return PreparedFetch(requested, message)
 
 
 def _read_partition(
-    asked: RequestedPartition, answer: FetchResponse.PartitionData
+    requested: RequestedPartition, data: FetchResponse.PartitionData
 ) -> FetchedPartition:
-    aborted = answer.aborted_transactions
-    records = answer.records
-    diverging, leader = answer.diverging_epoch, answer.current_leader
-    if diverging is not None and diverging.epoch < 0:
-        diverging = None
+    aborted, records = data.aborted_transactions, data.records
     return FetchedPartition(
-        asked.partition,
-        answer.error_code,
-        asked.offset,
+        requested.partition,
+        data.error_code,
+        requested.offset,
         memoryview(records) if records else NO_RECORDS,
-        answer.high_watermark,
-        answer.last_stable_offset,
-        answer.log_start_offset,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
         tuple([(each.producer_id, each.first_offset) for each in aborted]) if aborted else (),
-        answer.preferred_read_replica,
-        None if diverging is None else (diverging.epoch, diverging.end_offset),
-        None if leader is None else (leader.leader_id, leader.leader_epoch),
+        data.preferred_read_replica,
     )
 
 
-def _failed_partition(asked: RequestedPartition, code: int) -> FetchedPartition:
-    return FetchedPartition(asked.partition, code, asked.offset, NO_RECORDS, -1, -1, -1)
+@dataclass(slots=True)
+class FetchSource:
+    """The broker that serves a partition, and the pause after failed requests.
+
+    The broker is the leader, or a follower that the leader has named (KIP-392). A follower may be
+    behind: the leader is asked next, whatever error the follower reports.
+    """
+
+    #: The follower.
+    replica: int | None = None
+    #: Failed requests in a row.
+    failures: int = 0
+    #: No request before this time.
+    retry_at: float = 0.0
+
+    def redirect(self, fetched: FetchedPartition) -> bool:
+        """Follows a response to another replica; returns whether it names one."""
+        replica = fetched.preferred_read_replica
+        if replica in {NO_REPLICA, self.replica}:
+            return False
+        self.replica = replica
+        return True
+
+    def leave_replica(self) -> bool:
+        """Returns to the leader; returns whether a follower was in use."""
+        was_in_use, self.replica = self.replica is not None, None
+        return was_in_use
+
+    def record_failure(self, now: float, backoff: Callable[[int], float]) -> None:
+        """Sets the time of the next request, after a pause that grows with every failure."""
+        self.failures += 1
+        self.retry_at = now + backoff(self.failures)
 
 
-#: Bytes of batches, decompressed, that are decoded together; one batch may have more.
+class FetchOutcome(enum.Enum):
+    """What to do with a partition after its Fetch response."""
+
+    HAS_RECORDS = "has records"
+    #: Nothing new, or the response is outdated: fetch again.
+    NO_RECORDS = "no records"
+    #: Fetch again after a pause.
+    RETRY = "retry"
+    #: Fetch again after a pause, with new metadata.
+    REFRESH_METADATA = "refresh metadata"
+    OUT_OF_RANGE = "out of range"
+    #: Raise :func:`fetch_error`.
+    RAISE = "raise"
+
+
+def classify_error_code(code: int, source: FetchSource) -> FetchOutcome:
+    """Classifies the error code of a partition. Whatever a follower reports, it is left."""
+    from_replica = source.leave_replica()
+    if code in STALE_METADATA_CODES:
+        return FetchOutcome.REFRESH_METADATA
+    if code in TRANSIENT_CODES or from_replica:
+        return FetchOutcome.RETRY
+    return FetchOutcome.OUT_OF_RANGE if code == Code.OFFSET_OUT_OF_RANGE else FetchOutcome.RAISE
+
+
+def fetch_error(fetched: FetchedPartition) -> RotaError:
+    """Returns the error for a partition whose error code another request does not change."""
+    partition, code, offset = fetched[:3]
+    if code == Code.CORRUPT_MESSAGE:
+        problem = "the broker reports damaged records at this offset (CORRUPT_MESSAGE)"
+        return RecordError(*partition, offset, problem, next_offset=offset + 1)
+    return partition_error(code, partition, f"to fetch from offset {offset} of")
+
+
+class ResponseEnd(NamedTuple):
+    """Where the whole batches of a response end."""
+
+    position: FetchPosition
+    #: No damage follows the whole batches: the next request can start at the position.
+    is_sound: bool = True
+
+
+def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
+    """Returns where the last whole batch of a response ends; None if the response is empty.
+
+    The last batch may be cut: the next response begins with it. Other bytes that are no batch are
+    damage, and so is a response without a whole batch; then the position does not advance.
+    """
+    view = fetched.records
+    limit = len(view)
+    if not limit:
+        return None
+    at, last, is_sound, unpack = 0, -1, True, LENGTH_FIELD.unpack_from
+    while at + HEADER.size <= limit:
+        (length,) = unpack(view, at + LENGTH_OFFSET)
+        if length < SHORTEST_BATCH_LENGTH or view[at + MAGIC_OFFSET] != MAGIC:
+            is_sound = False
+            break
+        if at + LOG_OVERHEAD + length > limit:
+            break
+        last, at = at, at + LOG_OVERHEAD + length
+    if last < 0:
+        return ResponseEnd(FetchPosition(fetched.fetch_offset), is_sound=False)
+    header = read_batch_header(view, last)
+    epoch = None if header.leader_epoch == NO_LEADER_EPOCH else header.leader_epoch
+    after = header.last_offset + 1
+    return ResponseEnd(FetchPosition(after, epoch), is_sound and after > fetched.fetch_offset)
+
+
+#: Decompressed bytes of batches that are decoded together; one batch may have more.
 PORTION_BYTES = 16 << 20
 
-#: What is wrong with batches that have a head at least.
+#: Problems of batches whose header can be read.
 FLAWS_WITH_HEADER = frozenset(
     {
         BatchProblemKind.CHECKSUM,
@@ -229,7 +339,7 @@ def read_batches(
 ) -> Iterator[Batch]:
     """Decodes the records of a response in portions; each has the next offset to read.
 
-    A portion may be empty and still be progress: all its records were left out or compacted away. A
+    A portion may be empty and still be progress: its records were left out or compacted away. A
     batch that is cut at the end is ignored.
 
     :param check: verify checksums (``check.crcs``)
@@ -238,7 +348,7 @@ def read_batches(
     :raises RecordError: the next batch is damaged or has an unsupported format; the records before
         it are returned first
     """
-    answer = _BatchReader(
+    reader = _BatchReader(
         fetched, fetched.aborted_transactions if committed_only else (), control=control
     )
     view, at = fetched.records, 0
@@ -247,17 +357,20 @@ def read_batches(
             view[at:], at=at, check=check, chunk_bytes=portion, may_end_cut=True
         )
         at = columns.end_position
-        problem = answer.first_problem(columns)
-        sound = columns if problem is None else _batches_before(columns, problem)
-        if len(sound.batches):
-            yield answer.make_batch(sound)
+        problem = reader.first_problem(columns)
+        sound = columns
         if problem is not None:
-            raise answer.make_error(problem, columns)
-        del columns, sound  # not while the next are decoded
+            before = np.searchsorted(columns.batches.position, problem.position)
+            sound = columns.first_batches(int(before))
+        if len(sound.batches):
+            yield reader.make_batch(sound)
+        if problem is not None:
+            raise reader.make_error(problem, columns)
+        del columns, sound  # frees them before the next portion is decoded
 
 
 class _BatchReader:
-    """How far an answer was read."""
+    """Reads the portions of one response."""
 
     def __init__(
         self, fetched: FetchedPartition, aborted: Sequence[tuple[int, int]], *, control: bool
@@ -266,21 +379,20 @@ class _BatchReader:
         self.source: TopicPartition = fetched.partition
         self.view = fetched.records
         self.position = fetched.fetch_offset
-        self.epoch = NO_LEADER_EPOCH
         self.transactions = _AbortedTransactions(aborted)
-        self.empty = True
+        self.is_empty = True
 
     def first_problem(self, columns: RecordColumns) -> BatchProblem | None:
-        """The first that cannot be passed over."""
+        """Returns the first problem other than a last batch that is cut."""
         for problem in columns.problems:
-            nothing = self.empty and not len(columns.batches)
+            nothing = self.is_empty and not len(columns.batches)
             if problem.kind is not BatchProblemKind.CUT or nothing:
                 return problem
         return None
 
     def make_batch(self, columns: RecordColumns) -> Batch:
-        """The records of these batches that concern a consumer."""
-        self.empty = False
+        """Returns the records that a consumer sees."""
+        self.is_empty = False
         batches = columns.batches
         keep = columns.offset >= self.position
         drop = self.transactions.find_aborted(batches)
@@ -291,41 +403,44 @@ class _BatchReader:
         if not keep.all():
             columns = columns.select(keep)
         offset = columns.offset
-        if (offset[1:] <= offset[:-1]).any():  # no broker sends that; nothing is handed out twice
+        if (offset[1:] <= offset[:-1]).any():  # no broker sends that; no record is returned twice
             columns = columns.select(
                 np.append(True, offset[1:] > np.maximum.accumulate(offset)[:-1])
             )
         last = int(columns.offset.max(initial=-1))
         self.position = max(self.position, int(batches.last_offset.max()) + 1, last + 1)
-        self.epoch = int(batches.leader_epoch[-1])
-        return Batch(self.source, columns, slice(0, len(columns)), self.position, self.epoch)
+        epoch = int(batches.leader_epoch[-1])
+        return Batch(self.source, columns, slice(0, len(columns)), self.position, epoch)
 
     def make_error(self, problem: BatchProblem, columns: RecordColumns) -> RecordError:
-        """What is wrong, where, and how to go on behind it."""
-        behind = max(self._offset_after(problem, columns), self.position + 1)
+        """Returns the error, with the offset after the damage."""
+        after = max(self._offset_after(problem, columns), self.position + 1)
         offset = self.position
         if problem.kind in FLAWS_WITH_HEADER:
             base = read_batch_header(self.view, problem.position).base_offset
-            offset = base if offset < base < behind else offset
+            offset = base if offset < base < after else offset
         text = problem.text
         if problem.kind is BatchProblemKind.CUT:
             text += ", and nothing whole before it (max.partition.fetch.bytes)"
-        return RecordError(*self.source, offset, text, next_offset=behind)
+        return RecordError(*self.source, offset, text, next_offset=after)
 
     def _offset_after(self, problem: BatchProblem, columns: RecordColumns) -> int:
-        """The offset behind what is damaged, as far as it can be known."""
-        after = columns.batches.position > problem.position
-        if after.any():  # it proved itself by its checksum, which a damaged head does not
-            return int(columns.batches.base_offset[after][0])
+        following = columns.batches.position > problem.position
+        if following.any():  # its checksum is right; the header of the damaged batch may be wrong
+            return int(columns.batches.base_offset[following][0])
         if problem.kind in FLAWS_WITH_HEADER:
             return read_batch_header(self.view, problem.position).last_offset + 1
+        last = self.position
         if problem.kind is BatchProblemKind.OLD:
-            return _last_old_offset(self.view, problem) + 1
-        return self.position + 1
+            at = problem.position
+            while at < problem.position + problem.size:
+                last = int.from_bytes(self.view[at : at + LENGTH_OFFSET], signed=True)
+                at += LOG_OVERHEAD + LENGTH_FIELD.unpack_from(self.view, at + LENGTH_OFFSET)[0]
+        return last + 1
 
 
 class _AbortedTransactions:
-    """Knows of each producer whether what it writes at a place of the log was aborted."""
+    """Finds the batches of aborted transactions."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._not_started = sorted(aborted, key=itemgetter(1), reverse=True)
@@ -334,7 +449,6 @@ class _AbortedTransactions:
         self._aborted_producers: set[int] = set()
 
     def find_aborted(self, batches: BatchColumns) -> BoolArray:
-        """Which batches of data come from aborted transactions."""
         drop = np.zeros(len(batches), dtype=np.bool_)
         if not len(self._producers):
             return drop
@@ -352,37 +466,20 @@ class _AbortedTransactions:
         return drop
 
 
-def _batches_before(columns: RecordColumns, problem: BatchProblem) -> RecordColumns:
-    """The batches before what is damaged."""
-    return columns.first_batches(int(np.searchsorted(columns.batches.position, problem.position)))
-
-
-def _last_old_offset(view: memoryview, problem: BatchProblem) -> int:
-    """The offset of the last message of an old format in a stretch of them."""
-    at, last = problem.position, 0
-    while at < problem.position + problem.size:
-        last = int.from_bytes(view[at : at + LENGTH_OFFSET], signed=True)
-        at += LOG_OVERHEAD + LENGTH_FIELD.unpack_from(view, at + LENGTH_OFFSET)[0]
-    return last
-
-
 Headers = tuple[tuple[str, bytes | None], ...]
-
 NO_HEADERS: Headers = ()
-
-#: Pieces of one size from which on they are cut out faster together.
+#: Shortest run of values of one size for which ``struct`` is faster than slicing.
 MIN_RUN_LENGTH = 64
-
-#: Pieces that are cut out at once; what is remembered of that takes 64 bytes for each.
+#: Values that one ``struct`` unpacks; the cache holds 64 bytes for each.
 MAX_UNPACK_COUNT = 500
 
 
 class Batch:
-    """Records in the order of their offsets, a row for each.
+    """Records of one partition in the order of their offsets, as columns.
 
-    ``batch[a:b]`` are some of them; that copies nothing. Columns are NumPy arrays, keys and values
-    are lists of bytes, and :meth:`to_arrow` gives all of it without an object for each record.
-    Columns are views of the broker's answer, which stays in memory as long as one of its batches.
+    ``batch[a:b]`` selects rows without a copy. Numbers are NumPy arrays, keys and values are lists
+    of bytes, and :meth:`to_arrow` returns all columns without an object for each record. The
+    columns are views that keep the broker's response in memory.
     """
 
     __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")
@@ -395,24 +492,21 @@ class Batch:
         next_offset: int,
         next_epoch: int,
     ) -> None:
-        #: The partition.
         self.source = source
         self.columns = columns
-        #: Which rows of the columns; both its bounds are given.
+        #: The rows of the columns; a slice with both bounds.
         self.rows = rows
-        #: Where to read on: behind the last row, and what was left out after it.
+        #: The offset to read next: after the last row and after records that were left out.
         self.next_offset = next_offset
-        #: The leader's epoch of what is before that offset, as a commit has it; -1: none.
+        #: The leader epoch to commit with that offset; -1: none.
         self.next_epoch = next_epoch
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
         return self.source.topic
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
         return self.source.partition
 
     def __len__(self) -> int:
@@ -422,21 +516,23 @@ class Batch:
     def __getitem__(self, rows: slice) -> Batch:
         begin, end, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError(f"rows are taken one after the other, not by {step}")
+            raise ValueError(
+                f"batch[a:b] selects neighbouring rows: a step of {step} is not possible"
+            )
         first, stop = self.rows.start + begin, self.rows.start + max(begin, end)
-        behind = self.next_offset, self.next_epoch
-        if stop < self.rows.stop:  # what is left out between two rows is left to the second
+        after = self.next_offset, self.next_epoch
+        if stop < self.rows.stop:  # records that were left out between two rows follow the first
             row = max(stop - 1, 0)
             epoch = self.columns.batches.leader_epoch[self.columns.batch[row]]
-            behind = int(self.columns.offset[row]) + (stop > 0), int(epoch)
-        return Batch(self.source, self.columns, slice(first, stop), *behind)
+            after = int(self.columns.offset[row]) + (stop > 0), int(epoch)
+        return Batch(self.source, self.columns, slice(first, stop), *after)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.source}, next offset {self.next_offset}>"
 
     @property
     def offsets(self) -> Int64Array:
-        """Ascending, with gaps where compaction or transactions left them."""
+        """Ascending, with gaps after compaction or transactions."""
         return self.columns.offset[self.rows]
 
     @property
@@ -451,31 +547,27 @@ class Batch:
 
     @property
     def leader_epochs(self) -> Int64Array:
-        """The epoch of the leader that took the record; -1: not known."""
+        """Epoch of the leader that appended the record; -1: unknown."""
         return self.columns.batches.leader_epoch[self.columns.batch[self.rows]]
 
     @property
     def key_column(self) -> BytesColumn:
-        """The records' keys, still in the broker's answer."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.key_start[rows], columns.key_size[rows])
 
     @property
     def value_column(self) -> BytesColumn:
-        """The records' values, still there."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.value_start[rows], columns.value_size[rows])
 
     def keys(self) -> list[bytes | None]:
-        """The records' keys."""
         return self.key_column.slice_rows(0, len(self))
 
     def values(self) -> list[bytes | None]:
-        """The records' values."""
         return self.value_column.slice_rows(0, len(self))
 
     def headers(self) -> Sequence[Headers]:
-        """The records' headers. What is no UTF-8 in a name is replaced by U+FFFD, as in Kafka."""
+        """Names and values; invalid UTF-8 in a name becomes U+FFFD, as in Kafka."""
         counts = self.columns.headers[self.rows]
         if not counts.any():
             return [NO_HEADERS] * len(self)
@@ -487,18 +579,18 @@ class Batch:
         text = {name: str(name or b"", "utf-8", "replace") for name in set(names)}
         values = slice_buffer(buffer, found.value_start, found.value_size)
         pairs = list(zip(map(text.__getitem__, names), values, strict=True))
-        behind = np.cumsum(counts)
-        bounds = zip((behind - counts).tolist(), behind.tolist(), strict=True)
+        ends = np.cumsum(counts)
+        bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
         return [tuple(pairs[a:b]) for a, b in bounds]
 
     @property
     def has_headers(self) -> bool:
-        """Some record has."""
         return bool(self.columns.headers[self.rows].any())
 
     def spans(self) -> list[tuple[int, bool, int]]:
-        """Rows that follow each other and were written alike: how many, whether the broker set
-        their timestamps, and the leader's epoch. One, as a rule.
+        """Groups neighbouring rows with the same timestamp type and leader epoch; mostly one group.
+
+        Each has its number of rows, whether the broker set the timestamps, and the epoch.
         """
         if not len(self):
             return []
@@ -511,33 +603,35 @@ class Batch:
             return [(len(self), bool(by_broker[0]), int(epoch[0]))]
         firsts = np.append(0, np.flatnonzero(changed) + 1)
         counts = np.diff(np.searchsorted(rows, firsts + rows[0]), append=len(self))
-        kinds, epochs = by_broker[firsts].tolist(), epoch[firsts].tolist()
-        found = zip(counts.tolist(), kinds, epochs, strict=True)
+        types, epochs = by_broker[firsts].tolist(), epoch[firsts].tolist()
+        found = zip(counts.tolist(), types, epochs, strict=True)
         return [each for each in found if each[0]]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """A ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source: ``key``, ``value``,
-        ``topic``, ``partition``, ``offset``, ``timestamp`` (microseconds, UTC; null if there is
-        none), ``timestampType`` and ``headers`` (null if there are none).
+        """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source.
 
-        :raises InputError: pyarrow is not installed, or there are so many rows that Arrow cannot
-            count the bytes of a column; take some of them
-        :raises RecordError: a timestamp is too far off to be counted in microseconds
+        These are ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``
+        (microseconds, UTC, or null), ``timestampType`` and ``headers`` (or null).
+
+        :raises InputError: pyarrow is not installed, or a column has more bytes than Arrow can
+            address; select fewer rows
+        :raises RecordError: a timestamp is out of range for microseconds
         """
-        from rota.client.arrow import make_record_batch  # noqa: PLC0415 only who needs it has pyarrow
+        from rota.client.arrow import make_record_batch  # noqa: PLC0415 (pyarrow is optional)
 
         return make_record_batch(self)
 
 
 def slice_buffer(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> list[bytes | None]:
-    """Pieces of a buffer; None where a size is negative."""
+    """Returns values of a buffer; None where a size is negative."""
     return BytesColumn(buffer, start, size).slice_rows(0, len(size))
 
 
 class BytesColumn:
     """A column of byte strings, None where a size is negative.
 
-    They are cut out of the buffer some rows at a time; the fastest way to do so is chosen once.
+    The values are copied out of the buffer some rows at a time. The constructor chooses the fastest
+    way.
     """
 
     __slots__ = ("_bounds", "_buffer", "_runs")
@@ -546,51 +640,50 @@ class BytesColumn:
         null = size < 0
         self._buffer = buffer
         self._runs = [] if null.any() else _find_runs(start, size)
-        #: Where pieces begin and end; None: there are none, or they are in runs.
+        #: Where values begin and end; None: all values are None or in runs.
         self._bounds: tuple[list[int], list[int]] | None = None
         if not self._runs and not null.all():
             self._bounds = start.tolist(), (start + size).tolist()
 
-    def slice_rows(self, begin: int, behind: int) -> list[bytes | None]:
-        """Those of the rows from one to before another."""
+    def slice_rows(self, first: int, stop: int) -> list[bytes | None]:
         found: list[bytes | None] = []
         if self._bounds is not None:
             data = self._buffer.data
-            pairs = zip(*(each[begin:behind] for each in self._bounds), strict=True)
+            pairs = zip(*(each[first:stop] for each in self._bounds), strict=True)
             found += [data[a:b] if a <= b else None for a, b in pairs]
         elif self._runs:
             for run in self._runs:
-                if run.first < behind and begin < run.stop:
-                    run.slice_rows(self._buffer.view, begin, behind, found)
+                if run.first < stop and first < run.stop:
+                    run.slice_rows(self._buffer.view, first, stop, found)
         else:
-            found += [None] * (behind - begin)
+            found += [None] * (stop - first)
         return found
 
 
 class _UniformRun(NamedTuple):
-    """Pieces of one size, equally far apart."""
+    """Neighbouring rows whose values have the same size and distance."""
 
     first: int
-    #: Rows, from one to before the other.
     stop: int
     start: int
     size: int
     gap: int
 
     def slice_rows(
-        self, view: memoryview, begin: int, behind: int, found: list[bytes | None]
+        self, view: memoryview, first_row: int, stop_row: int, found: list[bytes | None]
     ) -> None:
-        """Adds those from one row to before another."""
-        first, stop, start, size, between = self
-        stop = min(stop, behind)
-        for row in range(max(first, begin), stop, MAX_UNPACK_COUNT):
-            layout = _run_struct(size, between, min(stop - row, MAX_UNPACK_COUNT))
-            found += layout.unpack_from(view, start + (row - first) * (size + between))
+        """Appends the values of these rows."""
+        first, stop, start, size, gap = self
+        stop = min(stop, stop_row)
+        for row in range(max(first, first_row), stop, MAX_UNPACK_COUNT):
+            layout = _run_struct(size, gap, min(stop - row, MAX_UNPACK_COUNT))
+            found += layout.unpack_from(view, start + (row - first) * (size + gap))
 
 
 def _find_runs(start: Int64Array, size: Int64Array) -> list[_UniformRun]:
-    """Such runs if they are long, as those of records of one size are: to cut out their pieces
-    together takes a quarter of the time. Else none.
+    """Returns the runs if they are long, as with records of one size; otherwise none.
+
+    Unpacking a run takes a quarter of the time of slicing each value.
     """
     step = np.diff(start)
     changed = size[1:] != size[:-1]
@@ -599,16 +692,15 @@ def _find_runs(start: Int64Array, size: Int64Array) -> list[_UniformRun]:
     if len(bounds) > len(start) // MIN_RUN_LENGTH:
         return []
     found = []
-    for first, behind in pairwise(bounds):
+    for first, stop in pairwise(bounds):
         each = int(size[first])
-        between = int(step[first]) - each if behind - first > 1 else 0
-        if between < 0:
+        gap = int(step[first]) - each if stop - first > 1 else 0
+        if gap < 0:
             return []
-        found.append(_UniformRun(first, behind, int(start[first]), each, between))
+        found.append(_UniformRun(first, stop, int(start[first]), each, gap))
     return found
 
 
 @functools.lru_cache(maxsize=64)
-def _run_struct(size: int, between: int, count: int) -> Struct:
-    """So many pieces of a size, with so much between them."""
-    return Struct(f"{size}s" + f"{between}x{size}s" * (count - 1))
+def _run_struct(size: int, gap: int, count: int) -> Struct:
+    return Struct(f"{size}s" + f"{gap}x{size}s" * (count - 1))

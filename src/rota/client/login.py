@@ -1,6 +1,6 @@
 """Secures a new connection: TLS context and handshake errors, then the SASL login.
 
-SASL is the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). A SASL client returns
+This is the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). A SASL client returns
 the first message to send, then takes each response of the broker and returns the next message. With
 SCRAM the password does not leave this machine, and the broker must prove that it knows it.
 """
@@ -16,11 +16,10 @@ import re
 import secrets
 import ssl
 import tempfile
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rota.engine.model.config import SaslConfig, TlsConfig
 from rota.errors import (
@@ -33,54 +32,44 @@ from rota.errors import (
     Unreachable,
     Untrusted,
 )
-from rota.protocol.messages import (
-    Api,
-    Request,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from rota.protocol.messages import Api, SaslAuthenticateRequest, SaslHandshakeRequest
 from rota.protocol.sasl import MIN_ITERATIONS, SCRAM_HASHES, Mechanism
-from rota.protocol.schemas import ResponseT
+
+if TYPE_CHECKING:
+    from rota.client.connection import BrokerConnection
 
 _SSL_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
-#: Where one begins in PEM.
-_CERTIFICATE_START = "-BEGIN CERTIFICATE-"
-
 _NO_TLS = (
-    "no TLS is spoken there: it may be a port without it (security.protocol PLAINTEXT or "
-    "SASL_PLAINTEXT), or no Kafka at all"
+    "the port does not use TLS: it may be a port for security.protocol PLAINTEXT or "
+    "SASL_PLAINTEXT, or not a Kafka broker at all"
 )
 
-_EXPIRED, _NOT_YET, _SELF_SIGNED, _SELF_SIGNED_CHAIN, _NO_ISSUER, _NO_FIRST = 10, 9, 18, 19, 20, 21
-
-#: Numbers of OpenSSL for what is wrong with a certificate.
-_NAME, _IP = 62, 64
-
-_UNKNOWN_ISSUER = (
-    "its certificate is signed by nobody that is trusted here ({said}): set "
-    "ssl.truststore.location or ssl.truststore.certificates to who has signed it, in PEM"
-)
-
+#: By OpenSSL's X509_V_ERR numbers.
 _CERTIFICATE_PROBLEMS = {
-    _EXPIRED: "its certificate has expired",
-    _NOT_YET: "its certificate is not valid yet: is the clock of this machine right?",
-    **dict.fromkeys((_SELF_SIGNED, _SELF_SIGNED_CHAIN, _NO_ISSUER, _NO_FIRST), _UNKNOWN_ISSUER),
+    10: "its certificate has expired",
+    9: "its certificate is not valid yet: is the clock of this machine right?",
     **dict.fromkeys(
-        (_NAME, _IP),
-        "its certificate is not for this name ({said}); an empty "
-        "ssl.endpoint.identification.algorithm would take it, and so anybody who has one "
-        "of the same signer",
+        (18, 19, 20, 21),  # a self-signed certificate, or an unknown issuer
+        "its certificate is signed by an issuer that is not trusted here ({reason}): set "
+        "ssl.truststore.location or ssl.truststore.certificates to the issuer's certificate, in "
+        "PEM",
+    ),
+    **dict.fromkeys(
+        (62, 64),  # another host name, or another IP address
+        "its certificate is not for this name ({reason}); an empty "
+        "ssl.endpoint.identification.algorithm would accept it, and with it every certificate of "
+        "the same issuer",
     ),
 }
 
 _HANDSHAKE_PROBLEMS = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "RECORD_LAYER_FAILURE": _NO_TLS,
-    "UNSUPPORTED_PROTOCOL": "its version of TLS is too old: 1.2 is the oldest that is spoken here",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not take TLS 1.2 or 1.3",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker breaks off: it may want a client's certificate "
-    "(ssl.keystore.location), or there is no cipher in common",
+    "UNSUPPORTED_PROTOCOL": "its version of TLS is too old: Rota needs 1.2 or newer",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the broker does not accept TLS 1.2 or 1.3",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker ended the handshake: it may want a client's "
+    "certificate (ssl.keystore.location), or have no cipher in common",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker wants a client's certificate: set "
     "ssl.keystore.location, or ssl.keystore.certificate.chain and ssl.keystore.key",
     **dict.fromkeys(
@@ -92,87 +81,90 @@ _HANDSHAKE_PROBLEMS = {
         ),
         "the broker does not accept this client's certificate",
     ),
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker finds this client's certificate expired",
-    "SSLV3_ALERT_CERTIFICATE_REVOKED": "the broker finds this client's certificate revoked",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the broker rejects this client's certificate as expired",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "the broker rejects this client's certificate as revoked",
 }
 
 
 def make_tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """How to speak TLS.
+    """Returns the TLS context for new connections.
 
     :raises Unreachable: a file cannot be read
-    :raises InputError: it has not what is needed
+    :raises InputError: a file or text has no certificate or key
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    spoken = [_SSL_VERSIONS[each] for each in tls.enabled_protocols]
-    made.minimum_version, made.maximum_version = min(spoken), max(spoken)
-    made.check_hostname = tls.verifies_host_name
-    _load_trusted(made, tls)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    versions = [_SSL_VERSIONS[each] for each in tls.enabled_protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.check_hostname = tls.verifies_host_name
+    _load_trusted(context, tls)
     if tls.keystore_location is not None:
         _read_pem(tls.keystore_location, "ssl.keystore.location")
         source = f"ssl.keystore.location: {tls.keystore_location}"
-        _load_identity(made, tls.keystore_location, tls.key_password, source)
+        _load_identity(context, tls.keystore_location, tls.key_password, source)
     elif tls.keystore_certificate_chain is not None or tls.keystore_key is not None:
+        source = "ssl.keystore.certificate.chain, ssl.keystore.key"
         if tls.keystore_certificate_chain is None or tls.keystore_key is None:
-            raise InputError("ssl.keystore.certificate.chain and ssl.keystore.key go together")
+            raise InputError(f"{source}: give both")
         with _temporary_file(f"{tls.keystore_key}\n{tls.keystore_certificate_chain}") as path:
-            _load_identity(
-                made, path, tls.key_password, "ssl.keystore.certificate.chain, ssl.keystore.key"
-            )
-    return made
+            _load_identity(context, path, tls.key_password, source)
+    return context
 
 
 def handshake_error(error: OSError, name: str) -> Unreachable:
-    """What to say of a handshake that has failed.
+    """Returns the error to raise for a failed handshake.
 
     :param name: of the broker, for the message
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        said = error.verify_message.rstrip(".")
+        reason = error.verify_message.rstrip(".")
         text = _CERTIFICATE_PROBLEMS.get(
-            error.verify_code, "its certificate is not accepted: {said}"
+            error.verify_code, "its certificate is not accepted: {reason}"
         )
-        return Untrusted(f"{name}: {text.format(said=said)}")
+        return Untrusted(f"{name}: {text.format(reason=reason)}")
     if isinstance(error, ssl.SSLError) and error.reason is not None:
         text = _HANDSHAKE_PROBLEMS.get(error.reason, "")
         if text is _NO_TLS:
             return NotKafka(f"{name}: {text}")
-        said = error.reason.replace("_", " ").lower()
-        return Untrusted(f"{name}: {text or f'TLS has failed: {said}'}")
+        reason = error.reason.replace("_", " ").lower()
+        return Untrusted(f"{name}: {text or f'TLS has failed: {reason}'}")
     return NotKafka(
-        f"{name}: the connection is closed in the middle of TLS's handshake: it may be a port "
+        f"{name}: the connection was closed during the TLS handshake: it may be a port "
         "without TLS (security.protocol PLAINTEXT or SASL_PLAINTEXT)",
         certain=False,
     )
 
 
-def _load_trusted(made: ssl.SSLContext, tls: TlsConfig) -> None:
+def _load_trusted(context: ssl.SSLContext, tls: TlsConfig) -> None:
     if tls.truststore_certificates is not None:
         source, text = "ssl.truststore.certificates", tls.truststore_certificates
     elif tls.truststore_location is not None:
         source = f"ssl.truststore.location: {tls.truststore_location}"
         text = _read_pem(tls.truststore_location, "ssl.truststore.location")
     else:
-        made.load_default_certs()
+        context.load_default_certs()
         return
-    if _CERTIFICATE_START not in text:
-        raise InputError(f"{source}: there is no certificate in PEM in it")
+    if "-BEGIN CERTIFICATE-" not in text:
+        raise InputError(f"{source}: has no certificate in PEM")
     try:
-        made.load_verify_locations(cadata=text)
+        context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise InputError(f"{source}: a certificate in it cannot be read: {error}") from error
+        raise InputError(f"{source}: a certificate cannot be read: {error}") from error
 
 
-def _load_identity(made: ssl.SSLContext, path: str, password: str | None, source: str) -> None:
+def _load_identity(context: ssl.SSLContext, path: str, password: str | None, source: str) -> None:
+    def give_password() -> str:
+        if password is None:
+            raise _KeyIsLocked
+        return password
+
     try:
-        # without the function OpenSSL would ask on the terminal
-        made.load_cert_chain(path, password=partial(_give_password, password))
+        # without a function OpenSSL would ask on the terminal
+        context.load_cert_chain(path, password=give_password)
     except _KeyIsLocked as error:
-        raise InputError(f"{source}: the key is locked; ssl.key.password opens it") from error
+        raise InputError(f"{source}: the key is encrypted; set ssl.key.password") from error
     except (ssl.SSLError, ValueError) as error:
-        reason = getattr(error, "reason", None)
         text = "a certificate and its key in PEM were expected"
-        if reason == "KEY_VALUES_MISMATCH":
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             text = "the key does not belong to the certificate"
         elif password is not None:
             text += ", and ssl.key.password must open the key"
@@ -181,12 +173,6 @@ def _load_identity(made: ssl.SSLContext, path: str, password: str | None, source
 
 class _KeyIsLocked(Exception):
     pass
-
-
-def _give_password(password: str | None) -> str:
-    if password is None:
-        raise _KeyIsLocked
-    return password
 
 
 def _read_pem(path: str, setting: str) -> str:
@@ -198,7 +184,7 @@ def _read_pem(path: str, setting: str) -> str:
 
 @contextmanager
 def _temporary_file(text: str) -> Iterator[str]:
-    """A file with this text that nobody else can read: OpenSSL takes a key from files alone."""
+    """Yields a private file with this text: OpenSSL reads a key only from a file."""
     handle, path = tempfile.mkstemp(prefix="rota-", suffix=".pem")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
@@ -222,35 +208,32 @@ _SERVER_FINAL_MESSAGE = re.compile(
 
 
 class SaslClient(Protocol):
-    """A login under way, at the client."""
+    """The client's side of one login."""
 
-    def first_message(self) -> bytes:
-        """What to send first."""
+    def first_message(self) -> bytes: ...
 
     def next_message(self, data: bytes) -> bytes | None:
-        """What to send next; None: the login is done.
+        """Returns the next message; None: the login is done.
 
-        :raises FormatError: this is not how the broker should answer
+        :raises FormatError: the broker's message is not valid
         """
 
 
 class PlainSaslClient:
-    """The name and the password as they are."""
+    """Sends the name and the password as they are."""
 
     def __init__(self, login: SaslConfig) -> None:
         self._login = login
 
     def first_message(self) -> bytes:
-        """All there is to say."""
         return f"\0{self._login.username}\0{self._login.password}".encode()
 
     def next_message(self, data: bytes) -> bytes | None:
-        """The broker has taken it."""
         return None
 
 
 class ScramSaslClient:
-    """The answer to a challenge that only who knows the password has."""
+    """Proves that it knows the password, and checks the broker's proof."""
 
     def __init__(self, login: SaslConfig, nonce: str) -> None:
         self._hash = SCRAM_HASHES[Mechanism(login.mechanism)]
@@ -258,15 +241,15 @@ class ScramSaslClient:
         name = login.username.replace("=", "=3D").replace(",", "=2C")
         self._nonce = nonce
         self._client_first_bare = f"n={name},r={nonce}"
-        #: What proves that the broker knows the password.
+        #: The broker's proof that it knows the password.
         self._server_signature: bytes | None = None
 
     def first_message(self) -> bytes:
-        """Without channel binding, as Kafka wants it."""
+        """Returns the client-first-message, without channel binding as in Kafka."""
         return f"n,,{self._client_first_bare}".encode()
 
     def next_message(self, data: bytes) -> bytes | None:
-        """Answers the challenge, then checks the broker's own proof."""
+        """Answers the challenge, then checks the broker's proof."""
         text = data.decode("utf-8", "replace")
         if self._server_signature is None:
             return self._answer_challenge(text)
@@ -277,7 +260,7 @@ class ScramSaslClient:
             raise FormatError(f"the broker says {found['error']!r}")
         if not hmac.compare_digest(_decode_base64(found["proof"]), self._server_signature):
             raise FormatError(
-                "the broker cannot prove that it knows the password: it is not whom it seems to be"
+                "the broker cannot prove that it knows the password: it may be another server"
             )
         return None
 
@@ -299,50 +282,37 @@ class ScramSaslClient:
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         stored = hashlib.new(self._hash, client_key).digest()
         final = f"c=biws,r={found['nonce']}"
-        said = f"{self._client_first_bare},{challenge},{final}".encode()
-        signature = hmac.digest(stored, said, self._hash)
+        auth_message = f"{self._client_first_bare},{challenge},{final}".encode()
+        signature = hmac.digest(stored, auth_message, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = hmac.digest(salted, b"Server Key", self._hash)
-        self._server_signature = hmac.digest(server_key, said, self._hash)
+        self._server_signature = hmac.digest(server_key, auth_message, self._hash)
         return f"{final},p={base64.b64encode(proof).decode()}".encode()
 
 
 def make_sasl_client(login: SaslConfig, nonce: str) -> SaslClient:
-    """A login.
+    """Returns the client for a mechanism.
 
-    :param nonce: printable text without a comma that nobody can guess
+    :param nonce: random printable text without a comma
     """
-    return (
-        PlainSaslClient(login)
-        if login.mechanism == Mechanism.PLAIN
-        else ScramSaslClient(login, nonce)
-    )
+    if login.mechanism == Mechanism.PLAIN:
+        return PlainSaslClient(login)
+    return ScramSaslClient(login, nonce)
 
 
-class SaslConnection(Protocol):
-    """A connection."""
+async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: float) -> int:
+    """Logs in over a connection that knows the broker's API versions.
 
-    name: str
-
-    def send(
-        self, api: Api, request: Request[ResponseT], *, deadline: float
-    ) -> Awaitable[ResponseT]:
-        """The answer."""
-
-
-async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float) -> int:
-    """Logs in over a connection that knows the broker's versions.
-
-    :return: milliseconds after which the broker wants it again; 0: never
-    :raises AuthenticationFailed: the broker refuses, or is not whom it should be
+    :return: milliseconds after which the broker wants a new login; 0: never
+    :raises AuthenticationFailed: the broker rejects the login, or cannot prove its identity
     """
     name = connection.name
     await _choose_mechanism(connection, login, deadline)
     exchange = make_sasl_client(login, secrets.token_urlsafe(24))
-    said = exchange.first_message()
+    message = exchange.first_message()
     while True:
         response = await connection.send(
-            Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=said), deadline=deadline
+            Api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), deadline=deadline
         )
         if response.error_code:
             reason = response.error_message or f"error {response.error_code}"
@@ -351,32 +321,34 @@ async def log_in(connection: SaslConnection, login: SaslConfig, deadline: float)
                 f"{name}: user {login.username!r} is refused by {login.mechanism}: {reason}",
             )
         try:
-            reply = exchange.next_message(response.auth_bytes)
+            following = exchange.next_message(response.auth_bytes)
         except FormatError as error:
             raise AuthenticationFailed(
                 Code.SASL_AUTHENTICATION_FAILED, f"{name}: {login.mechanism}: {error}"
             ) from error
-        if reply is None:
+        if following is None:
             return response.session_lifetime_ms
-        said = reply
+        message = following
 
 
-async def _choose_mechanism(connection: SaslConnection, login: SaslConfig, deadline: float) -> None:
+async def _choose_mechanism(
+    connection: BrokerConnection, login: SaslConfig, deadline: float
+) -> None:
     name = connection.name
-    idle = f"{name}: nobody logs in there: security.protocol must be PLAINTEXT or SSL"
+    no_login = f"{name}: the port has no login: security.protocol must be PLAINTEXT or SSL"
     try:
         request = SaslHandshakeRequest(mechanism=login.mechanism)
-        # answers of version 0 would be followed by bytes without frames
+        # after a response of version 0 the exchange would go on without frames
         response = await connection.send(Api.SASL_HANDSHAKE, request, deadline=deadline)
     except Refused as error:
-        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, idle) from error
+        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, no_login) from error
     if response.error_code == Code.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, idle)
+        raise AuthenticationFailed(Code.ILLEGAL_SASL_STATE, no_login)
     if response.error_code:
         known = ", ".join(response.mechanisms) or "none"
         raise AuthenticationFailed(
             Code.UNSUPPORTED_SASL_MECHANISM,
-            f"{name}: sasl.mechanism {login.mechanism} is not one of those it has: {known}",
+            f"{name}: sasl.mechanism {login.mechanism} is not enabled there; enabled: {known}",
         )
 
 

@@ -11,20 +11,26 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from rota.client.retry import Backoff, is_permanent, wait_for_shared
+from rota.client.retry import (
+    RETRIABLE_CODES,
+    Backoff,
+    is_permanent,
+    partition_error,
+    wait_for_shared,
+)
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import Cluster, TopicPartition
-from rota.errors import Code, RotaError, TimedOut, Unreachable
+from rota.errors import Code, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import ZERO_UUID, MetadataRequest, MetadataResponse
 
-#: The leader of a partition that has none, and the epoch of one who does not say.
+#: The id of a leader that does not exist, and an epoch that the broker does not report.
 NOT_KNOWN: Final = -1
 
 
 class BrokerMetadata(NamedTuple):
-    """A broker, where it says it is (``advertised.listeners``)."""
+    """A broker and its advertised listener."""
 
     id: int
     host: str
@@ -33,23 +39,19 @@ class BrokerMetadata(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Where it says it is."""
         return Address(self.host, self.port)
 
 
 class PartitionMetadata(NamedTuple):
-    """Who has a partition. Its number is its place in the topic."""
+    """The replicas of a partition, whose number is the index in its topic."""
 
     leader: int
     leader_epoch: int = NOT_KNOWN
     replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
     error: int = Code.NONE
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker has told of it."""
-
     name: str
     id: bytes = ZERO_UUID
     internal: bool = False
@@ -62,24 +64,30 @@ class ClusterMetadata:
     """A snapshot of the cluster."""
 
     cluster_id: str | None = None
-    controller: int = NOT_KNOWN
     brokers: Mapping[int, BrokerMetadata] = field(default_factory=lambda: MappingProxyType({}))
-    #: Those that were asked for, with the error of each that cannot be told of.
+    #: The requested topics; one that the broker does not describe has an error.
     topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """What is known of a partition; None if that is nothing."""
         topic = self.topics.get(tp.topic)
-        known = topic is not None and 0 <= tp.partition < len(topic.partitions)
-        return topic.partitions[tp.partition] if topic is not None and known else None
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition]
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The broker that leads a partition, if one is known that is there."""
+        """Returns the leader's id; None if it is unknown or not among the brokers."""
         found = self.partition(tp)
         return found.leader if found is not None and found.leader in self.brokers else None
 
+    def topic_error(self, tp: TopicPartition) -> Refused | None:
+        """Returns the error of a topic that a newer snapshot will not change, if there is one."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or topic.error == Code.NONE or topic.error in RETRIABLE_CODES:
+            return None
+        return partition_error(topic.error, tp, "to look up")
+
     def cluster(self) -> Cluster:
-        """What assignors need: how many partitions each topic has, and their replicas' racks."""
+        """Returns what assignors need: partition counts, and the racks of replicas."""
         good = {name: each for name, each in self.topics.items() if not each.error}
         racks = {node.id: node.rack for node in self.brokers.values() if node.rack}
         placed: dict[str, list[list[str]]] = {}
@@ -97,80 +105,60 @@ def merge_response(
     :param whole: the response has all topics, so topics that it lacks do not exist any more
     """
     topics = {} if whole else dict(old.topics)
-    for told in response.topics:
-        if told.name is not None:
-            topics[told.name] = _merge_topic(told.name, told, old.topics.get(told.name))
+    for topic in response.topics:
+        if topic.name is not None:
+            topics[topic.name] = _merge_topic(topic.name, topic, old.topics.get(topic.name))
     brokers = {
         each.node_id: BrokerMetadata(each.node_id, each.host, each.port, each.rack)
         for each in response.brokers
     }
     return ClusterMetadata(
         cluster_id=response.cluster_id or old.cluster_id,
-        controller=response.controller_id,
-        # a broker that has just started may not know any yet: those known are better than none
+        # a broker that has just started may not know any broker yet
         brokers=MappingProxyType(brokers) if brokers else old.brokers,
         topics=MappingProxyType(topics),
     )
 
 
 def without_topics(metadata: ClusterMetadata, topics: frozenset[str]) -> ClusterMetadata:
-    """The same without some topics."""
     left = {name: each for name, each in metadata.topics.items() if name not in topics}
     return replace(metadata, topics=MappingProxyType(left))
 
 
 def _merge_topic(
-    name: str, told: MetadataResponse.MetadataResponseTopic, old: TopicMetadata | None
+    name: str, topic: MetadataResponse.MetadataResponseTopic, old: TopicMetadata | None
 ) -> TopicMetadata:
-    # a topic that was deleted and made anew begins with its epochs at 0 again
-    same = old is not None and old.id == told.topic_id
-    known = old.partitions if old is not None and same else ()
-    found = [PartitionMetadata(NOT_KNOWN, error=Code.LEADER_NOT_AVAILABLE)] * len(told.partitions)
-    for each in told.partitions:
+    # the epochs of a topic that was deleted and created again begin at 0
+    known = old.partitions if old is not None and old.id == topic.topic_id else ()
+    found = [PartitionMetadata(NOT_KNOWN, error=Code.LEADER_NOT_AVAILABLE)] * len(topic.partitions)
+    for each in topic.partitions:
         number = each.partition_index
         if not 0 <= number < len(found):
-            continue  # they are numbered without gaps: no Kafka says this
-        found[number] = PartitionMetadata(
-            each.leader_id,
-            each.leader_epoch,
-            tuple(each.replica_nodes),
-            tuple(each.isr_nodes),
-            each.error_code,
-        )
+            continue  # partitions are numbered without gaps: Kafka never sends this
         if number < len(known) and NOT_KNOWN < each.leader_epoch < known[number].leader_epoch:
-            # a broker that lags behind: its leader was followed by the one known (KIP-320)
-            found[number] = known[number]
-    return TopicMetadata(name, told.topic_id, told.is_internal, tuple(found), told.error_code)
+            found[number] = known[number]  # the broker is behind: its leader is outdated (KIP-320)
+            continue
+        found[number] = PartitionMetadata(
+            each.leader_id, each.leader_epoch, tuple(each.replica_nodes), each.error_code
+        )
+    return TopicMetadata(name, topic.topic_id, topic.is_internal, tuple(found), topic.error_code)
 
 
 LOGGER = logging.getLogger("rota.client")
-
-#: Kafka's code.
 REBOOTSTRAP_REQUIRED = 129
-
-
-class AskAnyBroker(Protocol):
-    """Asks any broker."""
-
-    def __call__(
-        self, request: MetadataRequest, /, *, deadline: float
-    ) -> Awaitable[MetadataResponse]:
-        """The answer."""
 
 
 @dataclass(slots=True)
 class _RefreshRequest:
-    """One request, and what it asks for."""
-
     topics: frozenset[str] | None
     create: bool
     deadline: float
     task: asyncio.Task[None] | None = None
 
     def covers(self, topics: frozenset[str] | None, *, create: bool) -> bool:
-        """Does its answer serve who wants this?"""
-        enough = self.topics is None or (topics is not None and topics <= self.topics)
-        return enough and (self.create or not create)
+        """Returns whether the response is enough for a caller."""
+        has_topics = self.topics is None or (topics is not None and topics <= self.topics)
+        return has_topics and (self.create or not create)
 
 
 class MetadataRefresher:
@@ -178,29 +166,27 @@ class MetadataRefresher:
 
     def __init__(
         self,
-        ask: AskAnyBroker,
+        send: Callable[..., Awaitable[MetadataResponse]],
         config: ClientConfig,
         problems: Callable[[], str],
-        begin_again: Callable[[], None],
+        reset_connections: Callable[[], None],
     ) -> None:
-        """Knows nothing yet.
-
-        :param problems: what has come of the last tries to reach brokers
-        :param begin_again: forgets the connections to those known
+        """:param send: sends a request to any broker until a deadline
+        :param problems: returns the errors of the last attempts to reach brokers
+        :param reset_connections: closes the connections to known brokers
         """
-        self._reset_connections = begin_again
+        self._send = send
+        self._reset_connections = reset_connections
         self.metadata = ClusterMetadata()
         self.listeners: list[Callable[[ClusterMetadata], None]] = []
-        self._ask = ask
         self._config = config
         self._problems = problems
         self._watched: frozenset[str] | None = frozenset()
         self._current_request: _RefreshRequest | None = None
         self._pauses = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
-        #: When the last request was answered or given up.
+        #: When the last request ended, with or without a response.
         self._last_attempt = 0.0
-        #: When the last was answered.
         self._last_success = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -208,7 +194,6 @@ class MetadataRefresher:
         self._closed = False
 
     def watch_topics(self, topics: frozenset[str] | None) -> None:
-        """Watches these and no others."""
         self._watched = topics
         if topics is not None:
             gone = frozenset(self.metadata.topics) - topics
@@ -218,50 +203,50 @@ class MetadataRefresher:
     async def refresh(
         self, topics: frozenset[str] | None, deadline: float, *, create: bool
     ) -> ClusterMetadata:
-        """A snapshot that is newer than the call, with these topics."""
+        """Returns a snapshot that is newer than the call, with these topics."""
         if topics is not None and self._watched is not None:
             self._watched |= topics
         create = create and self._config.create_topics
         loop = self._loop = asyncio.get_running_loop()
         while True:
-            under_way = self._current_request
-            if under_way is None:
+            request = self._current_request
+            if request is None:
                 wanted = self._watched if topics is not None else None
-                under_way = self._current_request = _RefreshRequest(wanted, create, deadline)
-                under_way.task = asyncio.ensure_future(self._run(under_way))
-                under_way.task.add_done_callback(_retrieve_error)
-            task = under_way.task
+                request = self._current_request = _RefreshRequest(wanted, create, deadline)
+                request.task = asyncio.ensure_future(self._run(request))
+                request.task.add_done_callback(_retrieve_error)
+            task = request.task
             assert task is not None
             try:
-                # one that ends by then says why; the others are given up here
-                shared = under_way.deadline > deadline
-                async with asyncio.timeout_at(deadline if shared else None):
+                # a request that ends before this deadline names the reason itself
+                ends_later = request.deadline > deadline
+                async with asyncio.timeout_at(deadline if ends_later else None):
                     await wait_for_shared(task)
             except TimeoutError:
                 why = self._problems()
-                raise TimedOut(f"no broker tells of the cluster in the time given{why}") from None
+                raise TimedOut(f"no broker returns metadata in the time given{why}") from None
             except RotaError:
-                if under_way.deadline >= deadline or loop.time() >= deadline:
+                if request.deadline >= deadline or loop.time() >= deadline:
                     raise
-                continue  # it was given up by who had less time
+                continue  # another caller had less time
             except asyncio.CancelledError:
                 if self._closed and task.cancelled():
                     raise Unreachable("this client is closed") from None
                 raise
-            if under_way.covers(topics, create=create):
+            if request.covers(topics, create=create):
                 return self.metadata
 
-    async def _run(self, under_way: _RefreshRequest) -> None:
-        topics = under_way.topics
-        request = MetadataRequest(
+    async def _run(self, request: _RefreshRequest) -> None:
+        topics = request.topics
+        message = MetadataRequest(
             topics=None
             if topics is None
             else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)],
-            allow_auto_topic_creation=under_way.create,
+            allow_auto_topic_creation=request.create,
         )
         loop = asyncio.get_running_loop()
         try:
-            response = await self._ask(request, deadline=under_way.deadline)
+            response = await self._send(message, deadline=request.deadline)
         except RotaError:
             self._rebootstrap_if_due(loop.time())
             raise
@@ -287,7 +272,7 @@ class MetadataRefresher:
             and self._config.metadata_recovery_strategy == "rebootstrap"
             and self.metadata.brokers
         ):
-            LOGGER.warning("the cluster is looked for anew, by bootstrap.servers")
+            LOGGER.warning("no metadata for long: the client starts again from bootstrap.servers")
             self.metadata = replace(self.metadata, brokers=MappingProxyType({}))
             self._reset_connections()
 
@@ -298,10 +283,9 @@ class MetadataRefresher:
             try:
                 callback(metadata)
             except Exception:
-                LOGGER.exception("a listener of metadata has failed")
+                LOGGER.exception("a metadata listener has failed")
 
     def _set_timer(self) -> None:
-        """Renews what is known when it is old."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed:
@@ -309,9 +293,9 @@ class MetadataRefresher:
             self._timer = asyncio.get_running_loop().call_later(age, self.request_refresh)
 
     def request_refresh(self) -> None:
-        """Renews the snapshot soon; nothing happens if that is under way."""
+        """Refreshes the snapshot soon, unless a refresh is running."""
         if self._background is None and not self._closed:
-            loop = self._loop or asyncio.get_running_loop()  # it may be at rest
+            loop = self._loop or asyncio.get_running_loop()  # the loop may not run
             self._background = loop.create_task(self._refresh_in_background())
 
     async def _refresh_in_background(self) -> None:
@@ -322,15 +306,14 @@ class MetadataRefresher:
                     self._last_attempt + self._pauses.pause_after(self._failures + 1) - loop.time()
                 )
                 await asyncio.sleep(pause)
-                patience = self._config.request_timeout / 1000
+                deadline = loop.time() + self._config.request_timeout / 1000
                 try:
-                    watched = self._watched
-                    await self.refresh(watched, loop.time() + patience, create=False)
+                    await self.refresh(self._watched, deadline, create=False)
                 except RotaError as error:
                     self._failures += 1
-                    LOGGER.warning("the cluster's metadata is not renewed: %s", error)
+                    LOGGER.warning("the metadata cannot be refreshed: %s", error)
                     if is_permanent(error):
-                        self._set_timer()  # who needs it before meets the error itself
+                        self._set_timer()  # a request that needs it meets the error itself
                         return
                 else:
                     return
@@ -338,30 +321,26 @@ class MetadataRefresher:
             self._background = None
 
     def begin_close(self) -> None:
-        """Cancels what is under way."""
         if self._closed:
             return
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._under_way():
+        for task in self._running_tasks():
             task.cancel()
 
     async def close(self) -> None:
-        """Ends what is under way, and waits for that."""
         self.begin_close()
-        if left := self._under_way():
+        if left := self._running_tasks():
             await asyncio.wait(left)
 
-    def _under_way(self) -> list[asyncio.Task[None]]:
-        tasks = [
-            self._background,
-            None if self._current_request is None else self._current_request.task,
-        ]
+    def _running_tasks(self) -> list[asyncio.Task[None]]:
+        request = self._current_request
+        tasks = [self._background, None if request is None else request.task]
         return [each for each in tasks if each is not None]
 
 
 def _retrieve_error(task: asyncio.Task[None]) -> None:
-    """Those who waited may be gone: then nobody needs to hear of its error."""
+    """Prevents asyncio's warning: all callers may have stopped waiting."""
     if not task.cancelled():
         task.exception()

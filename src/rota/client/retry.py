@@ -2,8 +2,8 @@
 same time.
 
 The error codes are those of a partition in Fetch, ListOffsets and OffsetForLeaderEpoch responses.
-Attempts run side by side because one address that swallows every packet must not cost the time that
-all others would need.
+Attempts run side by side: an address that swallows every packet must not use up the time of the
+others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from rota.engine.model.topic import TopicPartition
@@ -28,7 +27,7 @@ from rota.errors import (
     Untrusted,
 )
 
-#: As much more or less than planned, so that clients that failed together do not come together.
+#: Share by which a pause may be longer or shorter.
 JITTER = 0.2
 
 
@@ -41,12 +40,12 @@ class Backoff:
 
     @classmethod
     def from_milliseconds(cls, first: int, most: int) -> Backoff:
-        """From Kafka's settings, in milliseconds."""
         return cls(first / 1000, most / 1000)
 
     def pause_after(self, failures: int) -> float:
-        """The pause after so many failures in a row, as Kafka has it: none without a failure, and
-        never longer than the longest, which holds from the first on if it is shorter than that.
+        """Returns the pause after a number of failures in a row, as Kafka computes it.
+
+        0 without a failure, never more than the maximum, even if the initial pause is longer.
         """
         if failures < 1:
             return 0.0
@@ -65,8 +64,7 @@ def add_jitter(pause: float) -> float:
 def is_permanent(error: RotaError) -> bool:
     """Returns whether another attempt would fail too.
 
-    A refused login, an untrusted certificate, a server that is not Kafka: the user must know, and
-    the broker should not be asked again.
+    A refused login, an untrusted certificate, a server that is not Kafka: the user must act.
     """
     certain = isinstance(error, NotKafka) and error.certain
     return certain or isinstance(error, Refused | InputError | Untrusted)
@@ -74,12 +72,12 @@ def is_permanent(error: RotaError) -> bool:
 
 REPLICA_NOT_AVAILABLE: Final = 9
 
-#: Nothing is wrong with the metadata: the broker is behind them, or in trouble itself.
+#: The metadata is right: the broker is behind, or has a problem.
 TRANSIENT_CODES: Final = frozenset(
     {Code.UNKNOWN, Code.UNKNOWN_LEADER_EPOCH, Code.REQUEST_TIMED_OUT}
 )
 
-#: The partition is led elsewhere, or by another epoch; its topic may be gone, or made anew.
+#: The partition has another leader or epoch; its topic may be deleted, or created again.
 STALE_METADATA_CODES: Final = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -97,7 +95,7 @@ STALE_METADATA_CODES: Final = frozenset(
     }
 )
 
-#: Worth another try, after a pause and with new metadata.
+#: Worth another attempt, after a pause and with new metadata.
 RETRIABLE_CODES: Final = TRANSIENT_CODES | STALE_METADATA_CODES
 
 
@@ -112,54 +110,54 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
         return AuthorizationFailed(known, text)
     if code == Code.INVALID_TOPIC_EXCEPTION:
         return UnknownTopic(known, f"no topic can have the name {partition.topic!r}")
-    name = known.name if known == code else "one that Rota does not know"
+    name = known.name if known == code else "unknown to Rota"
     return Refused(known, f"{doing} {partition} was refused with error {code} ({name})")
 
 
 T = TypeVar("T")
-
-#: Seconds until the next is begun beside the last, as RFC 8305 has it for addresses.
+#: Seconds between the starts of two attempts, as in RFC 8305.
 ATTEMPT_DELAY = 0.25
 
 
 async def first_success(
-    ways: Sequence[Callable[[], Awaitable[T]]], discard: Callable[[Any], None] | None = None
+    attempts: Sequence[Callable[[], Awaitable[T]]], discard: Callable[[Any], None] | None = None
 ) -> tuple[T | None, list[RotaError]]:
     """Returns the result of the first attempt that succeeds, and the errors of those that failed.
 
     The other attempts are cancelled. All have ended when this returns.
 
-    :param discard: closes a result that nobody gets: that of a second attempt that succeeded at the
-        same moment, or of the first if the caller is cancelled while the others end
+    :param discard: closes an unused result: of a second attempt that succeeds at the same moment,
+        or of the first if the caller is cancelled while the others end
     :raises Exception: an error that is not a RotaError, at once
     """
-    if len(ways) == 1:
+    if len(attempts) == 1:
         try:
-            return await ways[0](), []
+            return await attempts[0](), []
         except RotaError as error:
             return None, [error]
-    left = iter(ways)
-    running: set[asyncio.Task[T]] = set()
+    waiting = list(reversed(attempts))
+    running: set[asyncio.Future[T]] = set()
     failed: list[RotaError] = []
-    more = True
-    won: asyncio.Task[T] | None = None
+    won: asyncio.Future[T] | None = None
     try:
-        while more or running:
-            if more and (way := next(left, None)) is not None:
-                running.add(asyncio.ensure_future(_run_attempt(way)))
-            else:
-                more = False
-            if not running:
-                break
+        while won is None and (waiting or running):
+            if waiting:
+                running.add(asyncio.ensure_future(waiting.pop()()))
             done, _ = await asyncio.wait(
                 running,
-                timeout=ATTEMPT_DELAY if more else None,
+                timeout=ATTEMPT_DELAY if waiting else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            won = _find_winner(done, running, failed)
-            if won is not None:
-                return won.result(), failed
-        return None, failed
+            for task in done:
+                running.discard(task)
+                failure = task.exception()
+                if failure is None:
+                    won = task
+                    break
+                if not isinstance(failure, RotaError):
+                    raise failure
+                failed.append(failure)
+        return (None if won is None else won.result()), failed
     finally:
         try:
             await _cancel_attempts(running, discard)
@@ -202,39 +200,17 @@ async def wait_for_shared(task: asyncio.Future[T]) -> T:
     return task.result()
 
 
-async def _run_attempt(way: Callable[[], Awaitable[T]]) -> T:
-    return await way()
-
-
-def _find_winner(
-    done: set[asyncio.Task[T]], running: set[asyncio.Task[T]], failed: list[RotaError]
-) -> asyncio.Task[T] | None:
-    for task in done:
-        error = task.exception()
-        if error is None:
-            running.discard(task)
-            return task
-        running.discard(task)
-        if not isinstance(error, RotaError):
-            raise error
-        failed.append(error)
-    return None
-
-
 async def _cancel_attempts(
-    running: set[asyncio.Task[T]], discard: Callable[[Any], None] | None
+    tasks: set[asyncio.Future[T]], discard: Callable[[Any], None] | None
 ) -> None:
-    for task in running:
+    def discard_result(task: asyncio.Future[T]) -> None:
+        if discard is not None and not task.cancelled() and task.exception() is None:
+            discard(task.result())
+
+    for task in tasks:
         task.cancel()
-        if discard is None:
-            continue
         if task.done():  # from Python 3.12 on gather returns before a callback would be called
-            _discard_result(discard, task)
+            discard_result(task)
         else:
-            task.add_done_callback(partial(_discard_result, discard))
-    await asyncio.gather(*running, return_exceptions=True)
-
-
-def _discard_result(discard: Callable[[Any], None], task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is None:
-        discard(task.result())
+            task.add_done_callback(discard_result)
+    await asyncio.gather(*tasks, return_exceptions=True)

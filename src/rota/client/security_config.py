@@ -13,23 +13,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rota.engine.model.config import TLS_VERSIONS, SaslConfig, TlsConfig
 from rota.engine.model.text import quote_shortened
 from rota.errors import InputError, Unreachable
 
-_JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
-
-_PEM_START = b"-----BEGIN "
-
+#: First bytes of Java's stores; a PKCS12 file starts with a DER sequence.
+_STORE_MAGIC = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS", b"\x30": "PKCS12"}
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
-def read_security(
-    values: dict[str, object],
-) -> tuple[TlsConfig | None, SaslConfig | None, list[str]]:
+def read_security(values: dict[str, Any]) -> tuple[TlsConfig | None, SaslConfig | None, list[str]]:
     """Reads TLS and SASL settings; returns both and warnings.
 
     Removes settings that ``security.protocol`` does not use.
@@ -37,95 +33,92 @@ def read_security(
     :raises InputError: settings contradict each other, or are not supported
     :raises Unreachable: a file cannot be read
     """
-    protocol = str(values.get("security.protocol", "PLAINTEXT"))
+    protocol = values.get("security.protocol", "PLAINTEXT")
     warnings = []
-    for part, wanted in (("ssl", protocol.endswith("SSL")), ("sasl", protocol.startswith("SASL"))):
-        spare = [name for name in values if name.startswith(f"{part}.")]
-        if spare and not wanted:
+    for prefix, is_used in (
+        ("ssl.", protocol.endswith("SSL")),
+        ("sasl.", protocol.startswith("SASL")),
+    ):
+        unused = [] if is_used else [name for name in values if name.startswith(prefix)]
+        if unused:
             warnings.append(
-                f"{', '.join(spare)}: without effect while security.protocol is {protocol}"
+                f"{', '.join(unused)}: without effect while security.protocol is {protocol}"
             )
-            for name in spare:
-                del values[name]
+        for name in unused:
+            del values[name]
     tls = _read_tls(values) if protocol.endswith("SSL") else None
-    login = None
-    if protocol.startswith("SASL"):
-        login, more = _read_login(values)
-        warnings.extend(more)
-        if tls is None and login.mechanism == "PLAIN":
-            warnings.append(
-                "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as "
-                "it is; SASL_SSL or SCRAM would not"
-            )
-    return tls, login, warnings
+    if not protocol.startswith("SASL"):
+        return tls, None, warnings
+    login, more = _read_login(values)
+    if tls is None and login.mechanism == "PLAIN":
+        more = (
+            *more,
+            "security.protocol: SASL_PLAINTEXT with sasl.mechanism PLAIN sends the password as it "
+            "is; SASL_SSL or SCRAM would not",
+        )
+    return tls, login, [*warnings, *more]
 
 
-def _read_tls(values: Mapping[str, object]) -> TlsConfig:
-    versions = tuple(map(str, values.get("ssl.enabled.protocols", TLS_VERSIONS)))  # type: ignore[call-overload]
+def _read_tls(values: Mapping[str, Any]) -> TlsConfig:
+    versions = values.get("ssl.enabled.protocols", TLS_VERSIONS)
     unknown = [name for name in versions if name not in TLS_VERSIONS]
     if unknown or not versions:
-        what = quote_shortened(unknown[0]) if unknown else "an empty list"
+        what = quote_shortened(str(unknown[0])) if unknown else "an empty list"
         raise InputError(
             f"ssl.enabled.protocols: {what} is not {' or '.join(TLS_VERSIONS)} (older versions of "
             "TLS are not safe)"
         )
     trusted, identity = _store_file("truststore", values), _store_file("keystore", values)
-    chain, key = (
-        _pem_text("ssl.keystore.certificate.chain", values),
-        _pem_text("ssl.keystore.key", values),
-    )
+    chain_name, key_name = "ssl.keystore.certificate.chain", "ssl.keystore.key"
+    chain, key = _pem_text(chain_name, values), _pem_text(key_name, values)
     authorities = _pem_text("ssl.truststore.certificates", values)
     if (chain is None) != (key is None):
-        has, lacks = ("chain", "key") if key is None else ("key", "chain")
-        names = {"chain": "ssl.keystore.certificate.chain", "key": "ssl.keystore.key"}
-        raise InputError(f"{names[has]}: needs {names[lacks]} too")
-    _check_exclusive("ssl.keystore.location", identity, "ssl.keystore.key", key)
-    _check_exclusive("ssl.truststore.location", trusted, "ssl.truststore.certificates", authorities)
+        given, missing = (chain_name, key_name) if key is None else (key_name, chain_name)
+        raise InputError(f"{given}: needs {missing} too")
+    for file_name, text_name, both in (
+        ("ssl.keystore.location", key_name, identity and key),
+        ("ssl.truststore.location", "ssl.truststore.certificates", trusted and authorities),
+    ):
+        if both:
+            raise InputError(f"{file_name} and {text_name} are both given: leave one of them out")
     return TlsConfig(
         truststore_certificates=authorities,
         truststore_location=trusted,
         keystore_certificate_chain=chain,
         keystore_key=key,
         keystore_location=identity,
-        key_password=_text_value("ssl.key.password", values),
+        key_password=values.get("ssl.key.password"),
         verifies_host_name=values.get("ssl.endpoint.identification.algorithm", "https") != "",
         enabled_protocols=versions,
     )
 
 
-def _read_login(values: Mapping[str, object]) -> tuple[SaslConfig, tuple[str, ...]]:
-    mechanism = str(values.get("sasl.mechanism", "GSSAPI"))
+def _read_login(values: Mapping[str, Any]) -> tuple[SaslConfig, tuple[str, ...]]:
+    mechanism = values.get("sasl.mechanism", "GSSAPI")
     if mechanism not in LOGIN_MODULES:
-        known = ", ".join(LOGIN_MODULES)
         default = "" if "sasl.mechanism" in values else ", which is Kafka's default,"
         what = {"GSSAPI": " (Kerberos)", "OAUTHBEARER": " (OAuth)"}.get(mechanism, "")
         raise InputError(
             "sasl.mechanism: Rota does not log in by "
-            f"{quote_shortened(mechanism)}{what}{default} but by "
-            f"{known}: set one of these that the brokers have in sasl.enabled.mechanisms"
+            f"{quote_shortened(mechanism)}{what}{default} but by {', '.join(LOGIN_MODULES)}: set "
+            "one that the brokers have in sasl.enabled.mechanisms"
         )
-    line = _text_value("sasl.jaas.config", values)
+    line = values.get(JAAS_CONFIG)
     if not line:
         raise InputError(
-            "sasl.jaas.config: is missing; it has name and password: "
+            f"{JAAS_CONFIG}: is missing; it has name and password: "
             f'{LOGIN_MODULES[mechanism]} required username="..." password="...";'
         )
     return parse_login(line, mechanism)
 
 
-def _text_value(key: str, values: Mapping[str, object]) -> str | None:
-    value = values.get(key)
-    return None if value is None else str(value)
-
-
-def _pem_text(key: str, values: Mapping[str, object]) -> str | None:
-    """PEM in lines, as OpenSSL wants it: Kafka also takes it all in one, with blanks between."""
-    text = _text_value(key, values)
-    if text is None:
+def _pem_text(key: str, values: Mapping[str, Any]) -> str | None:
+    """Returns PEM in lines, as OpenSSL needs it. Kafka also takes PEM in one line with blanks."""
+    if key not in values:
         return None
     blocks = [
-        f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----\n"
-        for kind, body in ((each[1], _pem_lines(each[2])) for each in _PEM_BLOCK.finditer(text))
+        f"-----BEGIN {found[1]}-----\n{_pem_lines(found[2])}\n-----END {found[1]}-----\n"
+        for found in _PEM_BLOCK.finditer(values[key])
     ]
     if not blocks:
         raise InputError(f"{key}: is not PEM: it has no -----BEGIN ...----- and -----END ...-----")
@@ -139,84 +132,71 @@ def _pem_lines(body: str) -> str:
     return "\n".join(joined[at : at + 64] for at in range(0, len(joined), 64))
 
 
-def _check_exclusive(one: str, has_one: object, other: str, has_other: object) -> None:
-    if has_one is not None and has_other is not None:
-        raise InputError(f"{one} and {other} are both given: one of them is to be left out")
-
-
 _PEM_TEXT_KEYS = {
     "truststore": ("ssl.truststore.certificates",),
     "keystore": ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
 }
 
 
-def _store_file(store: str, values: Mapping[str, object]) -> str | None:
-    """The file of a store, once it is certain that it is in PEM."""
-    kind = str(values.get(f"ssl.{store}.type", "JKS"))
-    for text in _PEM_TEXT_KEYS[store]:
-        if text in values and kind != "PEM":
-            raise InputError(f"{text}: is PEM: set ssl.{store}.type=PEM beside it")
+def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
+    """Returns the file of a store if it is in PEM."""
+    declared = values.get(f"ssl.{store}.type", "JKS")
+    for text_key in _PEM_TEXT_KEYS[store]:
+        if text_key in values and declared != "PEM":
+            raise InputError(f"{text_key}: is PEM: set ssl.{store}.type=PEM beside it")
     key = f"ssl.{store}.location"
-    location = _text_value(key, values)
+    location: str | None = values.get(key)
     if location is None:
         return None
     shown = quote_shortened(location)
-    match _store_type(key, location), kind:
-        case "PEM", "PEM":
-            return location
-        case "PEM", _:
-            raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM beside it")
-        case None, "PEM":
-            raise InputError(f"{key}: {shown} is not in PEM: it has no -----BEGIN ...-----")
-        case found, _:
-            found = found or kind
+    found = _store_type(key, location)
+    if found == declared == "PEM":
+        return location
+    if found == "PEM":
+        raise InputError(f"{key}: {shown} is in PEM: set ssl.{store}.type=PEM beside it")
+    if found is None and declared == "PEM":
+        raise InputError(f"{key}: {shown} is not in PEM: it has no -----BEGIN ...-----")
+    found = found or declared
     spare = f", and leave out ssl.{store}.password" if f"ssl.{store}.password" in values else ""
     raise InputError(
-        f"{key}: {shown} is a store of the type {found}, which cannot be read here. Make a PEM "
-        f"file of it: {_conversion_commands(store, location, found)}; name that file, with "
+        f"{key}: {shown} is a store of the type {found}, which Rota cannot read. Convert it to "
+        f"PEM: {_conversion_commands(store, location, found)}; name the new file, with "
         f"ssl.{store}.type=PEM{spare}"
     )
 
 
 def _store_type(key: str, location: str) -> str | None:
-    """What kind of store a file is, by its first bytes; None if it is none of those known."""
+    """Returns the type of a store by its first bytes, or None if it is unknown."""
     try:
         with Path(location).open("rb") as file:
             start = file.read(1 << 20)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable(f"{key}: {quote_shortened(location)} cannot be read: {reason}") from error
-    if _PEM_START in start:
+    if b"-----BEGIN " in start:
         return "PEM"
-    for magic, kind in ((_JKS, "JKS"), (_JCEKS, "JCEKS"), (_DER_SEQUENCE, "PKCS12")):
+    for magic, name in _STORE_MAGIC.items():
         if start.startswith(magic):
-            return kind
+            return name
     return None
 
 
-def _conversion_commands(store: str, location: str, kind: str) -> str:
-    """The commands that make a PEM file of a store."""
+def _conversion_commands(store: str, location: str, found: str) -> str:
     name = os.fspath(Path(location).with_suffix(""))
-    steps = []
-    source = location
-    if kind != "PKCS12":
-        source = f"{name}.p12"
-        steps.append(
-            f"keytool -importkeystore -srckeystore {location} -destkeystore {source} "
-            "-deststoretype PKCS12"
-        )
-    what = "-nokeys " if store == "truststore" else ""
-    steps.append(f"openssl pkcs12 -in {source} {what}-out {name}.pem")
-    return " && ".join(steps)
+    no_keys = "-nokeys " if store == "truststore" else ""
+    if found == "PKCS12":
+        return f"openssl pkcs12 -in {location} {no_keys}-out {name}.pem"
+    return (
+        f"keytool -importkeystore -srckeystore {location} -destkeystore {name}.p12 "
+        f"-deststoretype PKCS12 && openssl pkcs12 -in {name}.p12 {no_keys}-out {name}.pem"
+    )
 
 
 JAAS_CONFIG = "sasl.jaas.config"
-
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
-#: What logs in by each mechanism that Rota has.
+#: The login module of each supported mechanism.
 LOGIN_MODULES = {
     "PLAIN": PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,
@@ -224,9 +204,7 @@ LOGIN_MODULES = {
 }
 
 _CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
-
 _USED_OPTIONS = ("username", "password")
-
 _TEXT_TOKENS = ("word", "quoted")
 
 _TOKEN = re.compile(
@@ -242,126 +220,108 @@ _TOKEN = re.compile(
 )
 
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
-
 _CONTROL_CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class JaasEntry:
-    """One login module with its options."""
-
-    module: str
-    options: dict[str, str] = field(repr=False)
-
-
 def parse_login(text: str, mechanism: str) -> tuple[SaslConfig, tuple[str, ...]]:
-    """Who logs in by a mechanism of :data:`MODULES`, and warnings.
+    """Parses a JAAS line; returns the credentials and warnings.
 
+    :param mechanism: one of :data:`LOGIN_MODULES`
     :raises InputError: the line is malformed, or is for another mechanism
     """
     entries = parse_jaas(text)
     if len(entries) != 1:
         raise InputError(f"{JAAS_CONFIG}: has {len(entries)} login modules, one is needed")
-    entry = entries[0]
+    module, options = entries[0]
     wanted = LOGIN_MODULES[mechanism]
     # Some platforms ship Kafka's classes under a prefix of their own.
-    if entry.module != wanted and not entry.module.endswith(f".{wanted}"):
-        fitting = [name for name, module in LOGIN_MODULES.items() if entry.module.endswith(module)]
-        meant = (
-            f"that is for sasl.mechanism {' or '.join(fitting)}"
-            if fitting
-            else "which Rota does not have"
-        )
+    if module != wanted and not module.endswith(f".{wanted}"):
+        fitting = [name for name, known in LOGIN_MODULES.items() if module.endswith(known)]
+        use = f"is for sasl.mechanism {' or '.join(fitting)}" if fitting else "Rota does not have"
         raise InputError(
-            f"{JAAS_CONFIG}: the login module is {entry.module}, {meant}; "
-            f"sasl.mechanism {mechanism} needs {wanted}"
+            f"{JAAS_CONFIG}: the login module is {module}, which {use}; sasl.mechanism "
+            f"{mechanism} needs {wanted}"
         )
     for name in _USED_OPTIONS:
-        if name not in entry.options:
+        if name not in options:
             raise InputError(f"{JAAS_CONFIG}: the option {name} is missing")
-    if entry.options.get("tokenauth", "").lower() == "true":
+    if options.get("tokenauth", "").lower() == "true":
         raise InputError(
             f"{JAAS_CONFIG}: tokenauth: Rota does not log in by delegation tokens; "
             "give the name and the password of a user"
         )
-    unused = [name for name in entry.options if name not in (*_USED_OPTIONS, "tokenauth")]
-    warnings = tuple(f"{JAAS_CONFIG}: the option {name} is without effect" for name in unused)
-    username, password = entry.options["username"], entry.options["password"]
+    warnings = tuple(
+        f"{JAAS_CONFIG}: the option {name} is without effect"
+        for name in options
+        if name not in (*_USED_OPTIONS, "tokenauth")
+    )
+    username, password = options["username"], options["password"]
     return SaslConfig(mechanism=mechanism, username=username, password=password), warnings
 
 
-def parse_jaas(text: str) -> list[JaasEntry]:
-    """The login modules of a line.
+def parse_jaas(text: str) -> list[tuple[str, dict[str, str]]]:
+    """Returns the login modules of a line with their options.
 
-    :raises InputError: it is malformed; says where, but shows no value
+    :raises InputError: the line is malformed; the message says where, but shows no value
     """
     tokens = _tokenize(text)
     entries = []
-    for kind, module in tokens:
-        if kind not in _TEXT_TOKENS:
-            raise InputError(f"{JAAS_CONFIG}: begins with the class name of a login module")
+    for group, module in tokens:
+        if group not in _TEXT_TOKENS:
+            raise InputError(f"{JAAS_CONFIG}: must start with the class name of a login module")
         _, flag = next(tokens, ("", ""))
         if flag.lower() not in _CONTROL_FLAGS:
             raise InputError(
-                f"{JAAS_CONFIG}: behind the login module comes "
+                f"{JAAS_CONFIG}: after the login module comes "
                 f"{', '.join(_CONTROL_FLAGS[:-1])} or {_CONTROL_FLAGS[-1]}"
             )
-        entries.append(JaasEntry(module, _parse_options(tokens)))
+        entries.append((module, _parse_options(tokens)))
     if not entries:
         raise InputError(f"{JAAS_CONFIG}: is empty")
     return entries
 
 
 def _parse_options(tokens: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Name, ``=`` and value, up to the ``;``."""
+    """Parses ``name=value`` pairs up to the ``;``."""
     options: dict[str, str] = {}
-    for kind, name in tokens:
-        if (kind, name) == ("sign", ";"):
+    for group, name in tokens:
+        if (group, name) == ("sign", ";"):
             return options
-        if kind not in _TEXT_TOKENS:
+        place = f"the option {list(options)[-1]}" if options else "the flag"
+        if group not in _TEXT_TOKENS:
             raise InputError(
-                f"{JAAS_CONFIG}: between {_describe_place(options)} and the next option, or "
-                "the ';', something does "
-                "not belong there: a value with other characters than letters, digits and _$.- "
-                "must be in quotes"
+                f"{JAAS_CONFIG}: {place} is followed by characters that need quotes: a value "
+                "without quotes has only letters, digits and _$.-"
             )
         if next(tokens, None) != ("sign", "="):
             raise InputError(
-                f"{JAAS_CONFIG}: {_describe_place(options)} is followed by something that is "
-                "neither an option with "
-                "= and a value nor the ';' that ends the entry"
+                f"{JAAS_CONFIG}: {place} is followed by something that is neither an option with = "
+                "and a value nor the ';' that ends the entry"
             )
-        quoted, value = next(tokens, ("", ""))
-        if quoted not in _TEXT_TOKENS:
+        value_type, value = next(tokens, ("", ""))
+        if value_type not in _TEXT_TOKENS:
             raise InputError(
                 f"{JAAS_CONFIG}: the value of the option {name} is missing, or needs quotes: "
-                "without them "
-                "it may have letters, digits and _$.- only, and begins with a letter"
+                "without them it has only letters, digits and _$.-, and starts with a letter"
             )
         options[name] = value
     raise InputError(f"{JAAS_CONFIG}: the ';' at the end is missing")
 
 
-def _describe_place(options: dict[str, str]) -> str:
-    return f"the option {list(options)[-1]}" if options else "the flag"
-
-
 def _tokenize(text: str) -> Iterator[tuple[str, str]]:
-    """As Java's StreamTokenizer cuts it."""
+    """Yields tokens as Java's StreamTokenizer does."""
     for token in _TOKEN.finditer(text):
-        kind = token.lastgroup or ""
-        if kind == "open":
+        group = token.lastgroup or ""
+        if group == "open":
             raise InputError(f"{JAAS_CONFIG}: a quote is not closed on its line")
-        if kind == "quoted":
-            yield kind, _ESCAPE.sub(_unescape_match, token[0][1:-1])
-        elif kind != "blank":
-            yield kind, token[0]
+        if group == "quoted":
+            yield group, _ESCAPE.sub(_unescape_match, token[0][1:-1])
+        elif group != "blank":
+            yield group, token[0]
 
 
 def _unescape_match(escape: re.Match[str]) -> str:
-    what = escape[1]
-    return (
-        chr(int(what, 8))
-        if what.isdecimal() and what[0] < "8"
-        else _CONTROL_CHARACTERS.get(what, what)
-    )
+    code = escape[1]
+    if code.isdecimal() and code[0] < "8":
+        return chr(int(code, 8))
+    return _CONTROL_CHARACTERS.get(code, code)

@@ -21,87 +21,72 @@ OffsetsArgument: TypeAlias = (
 )
 
 TimesArgument: TypeAlias = Mapping[TopicPartition, int] | Mapping[PartitionLike, int]
-
-#: Characters of what is no partition.
+#: Characters of a wrong argument that a message shows.
 MAX_SHOWN = 60
-
-#: What patterns have and names of topics have not.
+#: Characters of patterns that topic names cannot have.
 PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")
 
 
 def parse_partition(name: str, given: object) -> TopicPartition:
-    """Parses a partition that a method was given.
-
-    :raises InputError: it is not a partition
-    """
+    """:raises InputError: the argument of method ``name`` is not a partition"""
     match given:
         case (str(topic), int(number)) if number >= 0:
             return TopicPartition(topic, number)
         case list() | set() | frozenset():
-            wanted = f"give them one by one, such as {name}(*partitions)"
+            hint = f"pass them one by one, such as {name}(*partitions)"
         case _:
-            wanted = "give rota.TopicPartition(topic, number), or a pair like it"
+            hint = "pass rota.TopicPartition(topic, number), or a pair like it"
     text = repr(given)
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-    raise InputError(f"{name}: {shown} is no partition: {wanted}")
+    raise InputError(f"{name}: {shown} is not a partition: {hint}")
 
 
 def parse_partitions(name: str, given: Iterable[PartitionLike]) -> list[TopicPartition]:
-    """Parses the partitions of a method that takes a list of them.
-
-    :raises InputError: it is not a list of partitions
-    """
+    """:raises InputError: the argument of method ``name`` is not a list of partitions"""
     match given:
         case str() | (str(), int()):
-            raise InputError(f"{name}: {given!r} is no list of partitions, such as [('orders', 0)]")
+            raise InputError(f"{name}: {given!r} is not a list of partitions like [('orders', 0)]")
         case _:
             return [parse_partition(name, each) for each in given]
 
 
 def parse_topics(given: Iterable[str] | str) -> tuple[str, ...]:
-    """Names of topics to subscribe to.
-
-    :raises InputError: no topic can have one of them
-    """
+    """:raises InputError: a topic name is invalid"""
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"subscribe: {name!r} is no topic's name")
+            raise InputError(f"subscribe: {name!r} is not a topic name")
         if problem := find_topic_name_problem(name):
-            hint = (
-                "; is it a pattern? subscribe(pattern=...)"
-                if PATTERN_CHARACTERS.search(name)
-                else ""
-            )
+            is_pattern = PATTERN_CHARACTERS.search(name)
+            hint = "; is it a pattern? subscribe(pattern=...)" if is_pattern else ""
             raise InputError(f"subscribe: {problem}{hint}")
     return names
 
 
 def check_listener(given: object) -> None:
-    """:raises InputError: it is no listener"""
     if given is not None and not isinstance(given, RebalanceListener):
         raise InputError(
-            f"subscribe: listener {given!r} is no instance of a subclass of rota.RebalanceListener"
+            f"subscribe: listener {given!r} is not an instance of a rota.RebalanceListener subclass"
         )
 
 
 def check_poll_arguments(timeout: float, max_records: int | None = None) -> None:
     """:raises InputError: the timeout is not a number from 0 up, or ``max_records`` is below 1"""
     if not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InputError(f"poll: timeout {timeout!r} is no number of seconds from 0 up")
+        raise InputError(f"poll: timeout {timeout!r} is not a number of seconds from 0 up")
     if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
-        raise InputError(f"poll: max_records {max_records!r} is no number from 1 up")
+        raise InputError(f"poll: max_records {max_records!r} is not a whole number from 1 up")
 
 
 def parse_offsets(given: OffsetsArgument | None) -> Offsets | None:
-    """Offsets to commit: numbers are taken, too.
+    """Parses the offsets to commit; plain numbers are allowed.
 
-    :raises InputError: something else is given; names its partition
+    :raises InputError: an offset is wrong; names its partition
     """
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        raise InputError(f"commit: {given!r} is no mapping of partitions to offsets")
+        raise InputError(f"commit: {given!r} is not a mapping of partitions to offsets")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in given.items():
         at = parse_partition("commit", partition)
@@ -110,29 +95,24 @@ def parse_offsets(given: OffsetsArgument | None) -> Offsets | None:
         elif isinstance(offset, int) and not isinstance(offset, bool):
             found[at] = OffsetAndMetadata(offset)
         else:
-            raise InputError(f"offset of {at}: {offset!r} is no rota.OffsetAndMetadata")
+            raise InputError(f"offset of {at}: {offset!r} is not a rota.OffsetAndMetadata")
     return found
 
 
 def check_callback(given: object) -> None:
-    """:raises InputError: it is not callable, or it is an async function"""
     if given is not None and not callable(given):
-        raise InputError(f"commit_async: callback {given!r} cannot be called")
+        raise InputError(f"commit_async: callback {given!r} is not callable")
     if inspect.iscoroutinefunction(given):
         raise InputError("commit_async: callbacks are plain functions, not async ones")
 
 
 def parse_times(given: TimesArgument) -> dict[TopicPartition, int]:
-    """Parses the times of ``offsets_for_times``.
-
-    :raises InputError: a time is not a whole number from 0 up; names its partition
-    """
+    """:raises InputError: a time of ``offsets_for_times`` is wrong; names its partition"""
     if not isinstance(given, Mapping):
-        raise InputError(f"offsets_for_times: {given!r} is no mapping of partitions to times")
+        raise InputError(f"offsets_for_times: {given!r} is not a mapping of partitions to times")
     wanted = {parse_partition("offsets_for_times", at): time for at, time in given.items()}
     for at, time in wanted.items():
         if not isinstance(time, int) or time < 0:
-            raise InputError(
-                f"offsets_for_times: {time!r} of {at} is no whole number of milliseconds since 1970"
-            )
+            problem = f"{time!r} of {at} is not a whole number of milliseconds since 1970"
+            raise InputError(f"offsets_for_times: {problem}")
     return wanted

@@ -7,15 +7,15 @@
     RecordFactory    makes ConsumerRecord objects from the columns of a portion
     PolledRecords    what a poll has taken and the application has not seen yet
 
-A response is decoded when its turn comes, and handed out to its end before the next one. So at most
-one response is decoded at a time, plus one that was set aside midway. Responses of a partition that
-is paused, withheld or being validated are set aside; those of a partition that was revoked or
-sought in are dropped.
+A response is decoded when it is the first in the queue, and handed out to its end before the next
+one. So at most one response is decoded at a time, plus one that was set aside midway. Responses of
+a partition that is paused, withheld or being validated are set aside; those of a partition that was
+revoked or sought are dropped.
 
 Records count as handed out when they leave ``PolledRecords``: a loop takes one at a time, a poll
 all at once. So a commit covers what the application has seen, a loop that is left and entered again
-goes on where it stopped, and records that an exception stops on the way (Ctrl-C, an interceptor)
-are there for the next call.
+continues where it stopped, and records that an exception stops on the way (Ctrl-C, an interceptor)
+remain for the next call.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from rota.client.fetch import (
     PORTION_BYTES,
     Batch,
     FetchedPartition,
+    FetchPosition,
     Headers,
     read_batches,
 )
-from rota.consumer.positions import FetchPosition, Positions, missing_offset_error
+from rota.consumer.positions import Positions, missing_offset_error
 from rota.consumer.records import ConsumerRecord, Records
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
@@ -45,13 +46,13 @@ from rota.errors import RecordError
 
 @dataclass(slots=True)
 class PendingError:
-    """An error that is raised when its turn comes."""
+    """An error that is raised after the records before it."""
 
-    #: None: no offset is committed for the partitions, and there is no policy.
+    #: None: the partitions have no committed offset and no reset policy.
     error: Exception | None
-    #: Whom it concerns; nobody: the consumer as a whole.
+    #: The partitions that have the error; empty: the consumer as a whole.
     buffer_versions: dict[TopicPartition, int]
-    #: It is raised again and again, until the application seeks elsewhere.
+    #: Raised again and again, until the application seeks.
     is_lasting: bool = False
 
     @property
@@ -61,11 +62,11 @@ class PendingError:
 
 
 def keep_nothing(_: object) -> None:
-    """Ignores what it is given."""
+    """Ignores the records."""
 
 
 class FetchBuffer:
-    """Answers and errors, first come, first served."""
+    """Responses and errors, first come, first served."""
 
     def __init__(
         self,
@@ -76,49 +77,45 @@ class FetchBuffer:
         key: Deserializer | None = None,
         value: Deserializer | None = None,
     ) -> None:
-        """An empty one.
-
-        :param drained: called when partitions have room for more, before the next is decoded
-        """
+        """:param drained: called when partitions may be fetched again, before the next decoding"""
         self._positions = positions
         self._config = config
         self._drained = drained
         self._key, self._value = key, value
         self._queue: deque[CompletedFetch | PendingError] = deque()
-        #: The keys of those in the queue.
+        #: The keys of errors in the queue.
         self._error_keys: set[Hashable] = set()
         self._aside: dict[TopicPartition, list[CompletedFetch]] = {}
-        #: The one of those that was decoded, and not handed out to its end.
+        #: The only response set aside that stays decoded.
         self._decoded_aside: CompletedFetch | None = None
-        #: As it was when this was last tidied.
+        #: ``positions.changes`` when outdated responses were dropped.
         self._changes = positions.changes
-        #: Something has, and nobody was told yet.
+        #: A response was handed out to its end, and ``drained`` was not called yet.
         self._has_drained = False
 
     def __bool__(self) -> bool:
-        """There is something to hand out or to raise."""
+        """A response or an error is waiting."""
         self.drop_outdated()
         return bool(self._queue)
 
     def add_response(self, fetched: FetchedPartition) -> None:
-        """Adds a response with records."""
-        stamp = self._positions[fetched.partition].buffer_version
-        self._queue.append(CompletedFetch(fetched, stamp))
+        version = self._positions[fetched.partition].buffer_version
+        self._queue.append(CompletedFetch(fetched, version))
 
     def add_error(
-        self, error: Exception | None, *concerned: TopicPartition, lasting: bool = False
+        self, error: Exception | None, *partitions: TopicPartition, lasting: bool = False
     ) -> None:
         """Adds an error, raised after the records before it; the same error is kept once."""
-        stamps = {each: self._positions[each].buffer_version for each in concerned}
-        trouble = PendingError(error, stamps, lasting)
-        if trouble.key not in self._error_keys:
-            self._error_keys.add(trouble.key)
-            self._queue.append(trouble)
+        versions = {each: self._positions[each].buffer_version for each in partitions}
+        pending = PendingError(error, versions, lasting)
+        if pending.key not in self._error_keys:
+            self._error_keys.add(pending.key)
+            self._queue.append(pending)
 
     def take_error_of(self, partitions: frozenset[TopicPartition]) -> Exception | None:
-        """Returns the first error that concerns one of these partitions, or the whole consumer.
+        """Removes the first error of one of these partitions, or of the whole consumer.
 
-        It is removed, unless it is lasting.
+        A lasting error stays.
         """
         self.drop_outdated()
         for each in list(self._queue):
@@ -141,16 +138,14 @@ class FetchBuffer:
             self._queue.extendleft(reversed(self._aside.pop(partition)))
         self._queue = deque([each for each in self._queue if self._is_current(each)])
         self._error_keys = {each.key for each in self._queue if isinstance(each, PendingError)}
-        for partition, items in list(self._aside.items()):
-            self._aside[partition] = [each for each in items if self._is_current(each)]
-        begun = self._decoded_aside
-        if begun is not None and begun not in self._aside.get(begun.partition, ()):
+        for partition, fetches in list(self._aside.items()):
+            self._aside[partition] = [each for each in fetches if self._is_current(each)]
+        decoded = self._decoded_aside
+        if decoded is not None and decoded not in self._aside.get(decoded.partition, ()):
             self._decoded_aside = None
 
-    # Handing out
-
-    def prepare_records(self, most: int) -> None:
-        """Makes up to ``most`` records, if they are fetched. Deserializers run in here."""
+    def prepare_records(self, max_records: int) -> None:
+        """Makes up to ``max_records`` fetched records; runs the deserializers."""
         made = 0
         for item in list(self._queue):
             if isinstance(item, PendingError):
@@ -158,102 +153,103 @@ class FetchBuffer:
             entry = self._positions.get(item.partition)
             if entry is None or entry.buffer_version != item.buffer_version or not entry.hands_out:
                 continue
-            rows = (
-                most - made if made else MAX_RECORDS_PER_STEP
-            )  # behind others not more than are asked for
+            # behind other records only as many as are missing
+            rows = max_records - made if made else MAX_RECORDS_PER_STEP
             item.make_records(self._config, self._key, self._value, rows)
             made += item.ready_count
             if item.is_finished and item is self._queue[0]:
                 self._finish(item)
                 self._notify_drained()
-            if made >= most or item.error is not None:
+            if made >= max_records or item.error is not None:
                 break
 
-    def take_records(self, most: int, keep: Callable[[Records], None] = keep_nothing) -> Records:
-        """Returns up to ``most`` prepared records.
+    def take_records(
+        self, max_records: int, keep: Callable[[Records], None] = keep_nothing
+    ) -> Records:
+        """Returns up to ``max_records`` prepared records.
 
-        :param keep: called with them before the positions move: if something interrupts this in
+        :param keep: called with them before the positions move: if this method is interrupted in
             between, records come twice rather than never
-        :raises Exception: an error whose turn has come; there are no records before it
+        :raises Exception: the next item is an error; no records are before it
         """
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        left = most
+        left = max_records
         try:
             while (
                 left > 0
-                and (waiting := self._next_fetch(bool(found))) is not None
-                and waiting.ready_count
+                and (fetch := self._next_fetch(bool(found))) is not None
+                and fetch.ready_count
             ):
-                records, position = waiting.peek_records(left)
-                known = found.setdefault(waiting.partition, records)
+                records, position = fetch.peek_records(left)
+                known = found.setdefault(fetch.partition, records)
                 if known is not records:
                     known += records
                 keep(Records(found))
-                self._advance_position(waiting, position)
-                waiting.mark_taken(len(records))
+                self._advance_position(fetch, position)
+                fetch.mark_taken(len(records))
                 left -= len(records)
         finally:
             self._notify_drained()
         return Records(found)
 
     def take_batches(
-        self, keep: Callable[[list[Batch]], None] = keep_nothing, most: int = PORTION_BYTES
+        self, keep: Callable[[list[Batch]], None] = keep_nothing, max_bytes: int = PORTION_BYTES
     ) -> list[Batch]:
-        """Returns responses as columns until they have ``most`` bytes; at least one.
+        """Returns responses as columns until they have ``max_bytes``; at least one.
 
         :param keep: as in :meth:`take_records`
-        :raises Exception: an error whose turn has come; there are no records before it
+        :raises Exception: the next item is an error; no records are before it
         """
         found: list[Batch] = []
-        left = most
+        left = max_bytes
         try:
-            while left > 0 and (waiting := self._next_fetch(bool(found))) is not None:
-                rows = waiting.remaining_rows()
+            while left > 0 and (fetch := self._next_fetch(bool(found))) is not None:
+                rows = fetch.remaining_rows()
                 found.append(rows)
                 keep(found)
-                self._advance_position(waiting, position_after(rows))
-                waiting.mark_taken(len(rows))
-                left -= waiting.size
+                self._advance_position(fetch, position_after(rows))
+                fetch.mark_taken(len(rows))
+                left -= fetch.size
         finally:
             self._notify_drained()
         return found
 
-    def _next_fetch(self, some: bool) -> CompletedFetch | None:
-        """Returns the response whose turn it is, decoded; None if there is none.
+    def _next_fetch(self, has_found: bool) -> CompletedFetch | None:
+        """Returns the first response, decoded; None if there is none.
 
         Also None if the next item is an error and records before it are still to be returned.
         """
-        while (waiting := self._next_item(some)) is not None:
-            if not waiting.is_next_known:
+        while (fetch := self._next_item(has_found)) is not None:
+            if not fetch.is_next_known:
                 self._notify_drained()
-            waiting.decode_next(self._config)
-            if waiting.empty_batch is not None:
-                self._advance_position(waiting, position_after(waiting.empty_batch))
-                waiting.empty_batch = None
-            if waiting.error is not None:
-                if some:
+            fetch.decode_next(self._config)
+            if fetch.empty_batch is not None:
+                self._advance_position(fetch, position_after(fetch.empty_batch))
+                fetch.empty_batch = None
+            if fetch.error is not None:
+                if has_found:
                     return None
-                self._defer_failed(waiting)
-                raise waiting.take_error()
-            if not waiting.is_empty:
-                return waiting
-            self._finish(waiting)
+                self._move_back(fetch.partition)
+                raise fetch.take_error()
+            if not fetch.is_empty:
+                return fetch
+            self._finish(fetch)
         return None
 
-    def _next_item(self, some: bool) -> CompletedFetch | None:
-        """Whose turn it is; None: nobody's, or that of an error that must wait."""
+    def _next_item(self, has_found: bool) -> CompletedFetch | None:
+        """As :meth:`_next_fetch`, but not decoded."""
         while self._queue:
             item = self._queue[0]
             if isinstance(item, PendingError):
-                stands = self._is_current(item)
-                if stands and some:
+                is_current = self._is_current(item)
+                if is_current and has_found:
                     return None
                 self._queue.popleft()
-                if stands and item.is_lasting:
+                if is_current and item.is_lasting:
                     self._queue.append(item)
                 else:
                     self._error_keys.discard(item.key)
-                if not stands:
+                if not is_current:
                     continue
                 raise self._error(item)
             entry = self._positions.get(item.partition)
@@ -265,8 +261,9 @@ class FetchBuffer:
         return None
 
     def _set_aside(self, item: CompletedFetch) -> None:
-        """Until its partition gives again, which may be soon, or never: the last one stays decoded,
-        the others are bytes as they came.
+        """Keeps a response until its partition is handed out again, which may be never.
+
+        The last one stays decoded; of the others only the bytes are kept.
         """
         self._aside.setdefault(item.partition, []).append(item)
         large: CompletedFetch | None = item
@@ -275,12 +272,12 @@ class FetchBuffer:
         if large is not None:
             large.release_decoded()
 
-    def _advance_position(self, waiting: CompletedFetch, position: FetchPosition) -> None:
-        self._positions.advance_consumed(waiting.partition, waiting.buffer_version, position)
+    def _advance_position(self, fetch: CompletedFetch, position: FetchPosition) -> None:
+        self._positions.advance_consumed(fetch.partition, fetch.buffer_version, position)
 
-    def _finish(self, waiting: CompletedFetch) -> None:
+    def _finish(self, fetch: CompletedFetch) -> None:
         self._queue.popleft()
-        self._positions.remove_buffered(waiting.partition, waiting.buffer_version, waiting.size)
+        self._positions.remove_buffered(fetch.partition, fetch.buffer_version, fetch.size)
         self._has_drained = True
 
     def _notify_drained(self) -> None:
@@ -288,9 +285,8 @@ class FetchBuffer:
             self._has_drained = False
             self._drained()
 
-    def _defer_failed(self, waiting: CompletedFetch) -> None:
-        """Moves a partition behind the others: it waits for the application."""
-        partition = waiting.partition
+    def _move_back(self, partition: TopicPartition) -> None:
+        """Moves a partition with a bad record behind the others: it waits for the application."""
         self._positions.mark_bad_record(partition)
         own = [each for each in self._queue if getattr(each, "partition", None) == partition]
         others = [each for each in self._queue if getattr(each, "partition", None) != partition]
@@ -303,36 +299,28 @@ class FetchBuffer:
             self._has_version(*each) for each in item.buffer_versions.items()
         )
 
-    def _has_version(self, partition: TopicPartition, stamp: int) -> bool:
+    def _has_version(self, partition: TopicPartition, version: int) -> bool:
         entry = self._positions.get(partition)
-        return entry is not None and entry.buffer_version == stamp
+        return entry is not None and entry.buffer_version == version
 
-    def _error(self, trouble: PendingError) -> Exception:
-        if trouble.error is not None:
-            return trouble.error
-        return missing_offset_error(
-            [
-                each
-                for each, stamp in trouble.buffer_versions.items()
-                if self._has_version(each, stamp)
-            ]
-        )
+    def _error(self, pending: PendingError) -> Exception:
+        if pending.error is not None:
+            return pending.error
+        versions = pending.buffer_versions.items()
+        return missing_offset_error([tp for tp, each in versions if self._has_version(tp, each)])
 
 
-#: Records that are made at once. Each is an object that the garbage collector looks at once 700 new
-#: ones are alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made,
-#: it has nothing to do. That halves the time a record takes.
+#: Records that are made at once. Python's garbage collector looks at objects once 700 new ones are
+#: alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it has
+#: nothing to do. That halves the time per record.
 MAX_RECORDS_PER_STEP = 500
-
-#: Records whose making is begun at once: what is known of each of them takes a hundred bytes.
+#: Rows of a ``RecordFactory``, which needs a hundred bytes for each.
 ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP
 
 
 def position_after(rows: Batch) -> FetchPosition:
-    """Returns the position after these rows."""
-    return FetchPosition(
-        rows.next_offset, None if rows.next_epoch == NO_LEADER_EPOCH else rows.next_epoch
-    )
+    epoch = None if rows.next_epoch == NO_LEADER_EPOCH else rows.next_epoch
+    return FetchPosition(rows.next_offset, epoch)
 
 
 class CompletedFetch:
@@ -342,65 +330,45 @@ class CompletedFetch:
     (:meth:`make_records`).
     """
 
-    __slots__ = (
-        "_at",
-        "_batches",
-        "_factory",
-        "_fetched",
-        "_made",
-        "_next_error",
-        "_row",
-        "_rows",
-        "buffer_version",
-        "empty_batch",
-        "error",
-        "is_empty",
-        "partition",
-        "size",
-    )
-
-    def __init__(self, fetched: FetchedPartition, stamp: int) -> None:
+    def __init__(self, fetched: FetchedPartition, version: int) -> None:
         self.partition = fetched.partition
-        self.buffer_version = stamp
+        self.buffer_version = version
         self.size = len(fetched.records)
-        #: What comes next cannot be read.
+        #: The error of the next record.
         self.error: RecordError | None = None
-        #: That was all.
+        #: No portion is left.
         self.is_empty = False
-        #: Without records, but to be read on behind: all of it was left out, or compacted away.
+        #: A portion whose records were all left out or compacted away; its end is progress.
         self.empty_batch: Batch | None = None
         self._fetched = fetched
         self._batches: Iterator[Batch] | None = None
-        #: The portion that is being handed out.
+        #: The portion that is being handed out, and its first row that was not.
         self._rows: Batch | None = None
-        #: Its first row that was not.
         self._row = 0
-        #: A stretch of it that records are made of, and its first row.
+        #: Makes records of some rows, and the first of these rows.
         self._factory: tuple[RecordFactory, int] | None = None
+        #: The records made, and the first of them that was not handed out.
         self._made: list[ConsumerRecord] = []
-        #: The first of those made that was not handed out.
         self._at = 0
-        #: What is wrong with the record behind those made.
+        #: The error of the record after those made.
         self._next_error: RecordError | None = None
 
     @property
     def ready_count(self) -> int:
-        """How many records are made, and were not handed out."""
+        """Number of records that are made and not handed out."""
         return len(self._made) - self._at
 
     @property
     def has_decoded(self) -> bool:
-        """Some of it was decoded, and perhaps handed out."""
         return self._batches is not None
 
     @property
     def is_next_known(self) -> bool:
-        """Nothing is to be decoded before the next rows, or their error, are known."""
+        """The next rows, or their error, are known without decoding."""
         return self._rows is not None or self.error is not None or self.is_empty
 
     @property
     def is_finished(self) -> bool:
-        """All of it was handed out."""
         return self.is_empty and self.error is None and self.empty_batch is None
 
     def decode_next(self, config: FetchConfig) -> None:
@@ -417,7 +385,7 @@ class CompletedFetch:
                 self.error = error
                 return
             except BaseException:
-                # Ctrl-C has ended the generator: the next one reads on where this one was
+                # Ctrl-C has ended the generator: a new one continues at the same offset
                 self._batches = None
                 raise
             if rows is None:
@@ -430,38 +398,38 @@ class CompletedFetch:
                 self.empty_batch = rows
 
     def make_records(
-        self, config: FetchConfig, key: Deserializer | None, value: Deserializer | None, most: int
+        self,
+        config: FetchConfig,
+        key: Deserializer | None,
+        value: Deserializer | None,
+        max_records: int,
     ) -> None:
-        """Makes the next records, unless some are made, but not more than so many. An error of a
-        deserializer waits until those before it are handed out.
+        """Makes the next records unless some are waiting.
+
+        An error of a deserializer waits until the records before it are handed out.
         """
         if self.ready_count:
             return
         self.decode_next(config)
-        if self._rows is None:
+        rows = self._rows
+        if rows is None:
             return
-        records, flaw = self._make(self._rows, key, value, min(most, MAX_RECORDS_PER_STEP))
+        factory, first = self._factory or (None, 0)
+        if factory is None or self._row >= first + len(factory):
+            first = self._row
+            factory = RecordFactory(rows[first : first + ROWS_PER_FACTORY], key, value)
+            self._factory = factory, first
+        row = self._row - first
+        records, error = factory.make_records(row, row + min(max_records, MAX_RECORDS_PER_STEP))
         if records:
-            self._made, self._at, self._next_error = records, 0, flaw
+            self._made, self._at, self._next_error = records, 0, error
         else:
-            self.error = flaw
+            self.error = error
 
-    def _make(
-        self, rows: Batch, key: Deserializer | None, value: Deserializer | None, most: int
-    ) -> MadeRecords:
-        making, begin = self._factory or (None, 0)
-        if making is None or self._row >= begin + len(making):
-            making, begin = (
-                RecordFactory(rows[self._row : self._row + ROWS_PER_FACTORY], key, value),
-                self._row,
-            )
-            self._factory = making, begin
-        return making.make_records(self._row - begin, self._row - begin + most)
-
-    def peek_records(self, most: int) -> tuple[list[ConsumerRecord], FetchPosition]:
+    def peek_records(self, max_records: int) -> tuple[list[ConsumerRecord], FetchPosition]:
         """Returns records that are made, at least one, and the position after them."""
         assert self._rows is not None
-        records = self._made[self._at : self._at + most]
+        records = self._made[self._at : self._at + max_records]
         if self._row + len(records) == len(self._rows):
             return records, position_after(self._rows)
         last = records[-1]
@@ -479,14 +447,15 @@ class CompletedFetch:
             self._rows = None
 
     def remaining_rows(self) -> Batch:
-        """All rows of the portion that were not handed out; what was made of them is forgotten."""
+        """Returns the rows of the portion that were not handed out; forgets their records."""
         assert self._rows is not None
         self._made, self._at, self._next_error = [], 0, None
         return self._rows[self._row :]
 
     def take_error(self) -> RecordError:
-        """The error whose turn has come. The next time it is another: an exception keeps all frames
-        alive that it came through, and so what was decoded, and what the application had there.
+        """Returns the error to raise, and keeps a copy for the next time.
+
+        A raised exception keeps all frames alive that it came through, with their decoded records.
         """
         assert self.error is not None
         error, self.error = self.error, copy(self.error)
@@ -494,10 +463,10 @@ class CompletedFetch:
         return error
 
     def release_decoded(self) -> None:
-        """Keeps only this partition's bytes, not decoded.
+        """Keeps only a copy of this partition's bytes, not decoded.
 
-        It may stay here for long, and the whole response has other partitions too. It goes on with
-        the first row that was not handed out.
+        The response may stay for long, and its frame has other partitions too. Decoding continues
+        with the first row that was not handed out.
         """
         own = memoryview(bytes(self._fetched.records))
         at = self._fetched.fetch_offset if self._rows is None else self._rows.offsets[self._row]
@@ -506,16 +475,8 @@ class CompletedFetch:
         self._made, self._at = [], 0
 
 
-#: Makes something of a key or a value; it does not get those that are null.
+#: Deserializes a key or a value; not called for null.
 Deserializer: TypeAlias = Callable[[bytes], object]
-
-
-class MadeRecords(NamedTuple):
-    """The records of a batch, up to the first that cannot be made."""
-
-    records: list[ConsumerRecord]
-    #: What is wrong with the next; its cause is what the deserializer raised.
-    error: RecordError | None = None
 
 
 class RecordFactory:
@@ -538,11 +499,16 @@ class RecordFactory:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def make_records(self, first: int, behind: int) -> MadeRecords:
-        """Makes the records of the rows ``first`` to ``behind``, which may be past the last row."""
-        behind = min(behind, len(self))
-        keys: list[Any] = self._keys.slice_rows(first, behind)
-        values: list[Any] = self._values.slice_rows(first, behind)
+    def make_records(
+        self, first: int, stop: int
+    ) -> tuple[list[ConsumerRecord], RecordError | None]:
+        """Makes the records of the rows ``first`` to ``stop``, which may be past the last row.
+
+        Stops at the first record that a deserializer rejects, and returns its error.
+        """
+        stop = min(stop, len(self))
+        keys: list[Any] = self._keys.slice_rows(first, stop)
+        values: list[Any] = self._values.slice_rows(first, stop)
         error = None
         if self._key is not None:
             keys, error = self._deserialize(first, self._key, keys, "key")
@@ -551,46 +517,46 @@ class RecordFactory:
             error = found or error
         headers: Iterable[Headers] = repeat(NO_HEADERS)
         if self._has_headers:
-            headers = self._batch[first:behind].headers()
-        kinds, epochs = self._span_columns(first)
+            headers = self._batch[first:stop].headers()
+        timestamp_types, epochs = self._span_columns(first)
         columns = zip(
             repeat(self._batch.topic, min(len(keys), len(values))),
             repeat(self._batch.partition),
-            self._offsets[first:behind],
-            self._timestamps[first:behind],
-            kinds,
+            self._offsets[first:stop],
+            self._timestamps[first:stop],
+            timestamp_types,
             keys,
             values,
             headers,
             epochs,
             strict=False,
         )
-        # as ConsumerRecord._make, but without a call of Python's for each: it would take as long as
+        # ConsumerRecord._make would call a Python function for each record, which takes as long as
         # all the rest
         new: Callable[[type[ConsumerRecord], Iterable[Any]], ConsumerRecord] = tuple.__new__
-        return MadeRecords(list(map(new, repeat(ConsumerRecord), columns)), error)
+        return list(map(new, repeat(ConsumerRecord), columns)), error
 
     def _span_columns(self, first: int) -> tuple[Iterable[int], Iterable[int | None]]:
-        """Of each record from a row on its timestamp's type and its epoch."""
+        """Returns the timestamp types and the leader epochs from a row on."""
         if len(self._spans) == 1:
-            _, kind, epoch = self._spans[0]
-            return repeat(kind), repeat(epoch)
-        kinds = chain.from_iterable(repeat(kind, count) for count, kind, _ in self._spans)
+            _, timestamp_type, epoch = self._spans[0]
+            return repeat(timestamp_type), repeat(epoch)
+        types = chain.from_iterable(repeat(each, count) for count, each, _ in self._spans)
         epochs = chain.from_iterable(repeat(epoch, count) for count, _, epoch in self._spans)
-        return islice(kinds, first, None), islice(epochs, first, None)
+        return islice(types, first, None), islice(epochs, first, None)
 
     def _deserialize(
         self, first: int, deserializer: Deserializer, given: list[Any], name: str
     ) -> tuple[list[Any], RecordError | None]:
-        """What it makes of them, up to the first on which it fails."""
+        """Deserializes until the first failure."""
         made: list[Any] = []
         add = made.append
         try:
             for each in given:
                 add(None if each is None else deserializer(each))
-        except Exception as cause:  # noqa: BLE001 an application's own code
+        except Exception as cause:  # noqa: BLE001 (the application's own code)
             offset = self._offsets[first + len(made)]
-            problem = f"its {name} is not understood: {cause!r}"
+            problem = f"its {name} cannot be deserialized: {cause!r}"
             error = RecordError(*self._batch.source, offset, problem, next_offset=offset + 1)
             error.__cause__ = cause
             return made, error
@@ -601,23 +567,20 @@ NO_RECORDS: Mapping[TopicPartition, list[ConsumerRecord]] = {}
 
 
 class _PolledState(NamedTuple):
-    """What a flow was filled with, and how far it is."""
+    """The records of a poll, and how many of them were handed out."""
 
-    #: By partition; positions are behind it.
     by_partition: Mapping[TopicPartition, list[ConsumerRecord]]
-    #: In a row. Never changed: the member's thread may look at it.
+    #: All records. Never changed: the member's thread may look at them.
     records: list[ConsumerRecord]
-    #: Those that are left: an iterator of that list, so that it knows how many.
+    #: A list iterator over them, which knows how many are left.
     remaining: Iterator[ConsumerRecord]
 
     @property
     def handed_count(self) -> int:
-        """How many were handed out."""
         return len(self.records) - length_hint(self.remaining)
 
     @property
     def last_handed(self) -> ConsumerRecord | None:
-        """The last that was."""
         at = self.handed_count
         return self.records[at - 1] if at else None
 
@@ -625,16 +588,14 @@ class _PolledState(NamedTuple):
 class PolledRecords:
     """Records that a poll took from the fetcher and that are not handed out yet.
 
-    Whoever takes a record from :attr:`remaining` has it; that is counted without running Python
-    code for each record. Another thread may ask at any moment what was handed out. So while records
-    are left, they are changed under the driver's lock only.
+    A record that is taken from :attr:`remaining` is handed out; the list iterator counts without
+    running Python code for each record. Another thread may ask at any moment what was handed out.
+    So while records are left, they are changed under the driver's lock only.
     """
-
-    __slots__ = ("_batches", "_state", "remaining")
 
     def __init__(self) -> None:
         self._state = _PolledState(NO_RECORDS, [], iter(()))
-        #: Those that are not handed out yet.
+        #: The records that are not handed out yet.
         self.remaining = self._state.remaining
         self._batches: Sequence[Batch] = ()
 
@@ -645,12 +606,11 @@ class PolledRecords:
 
     @property
     def has_batches(self) -> bool:
-        """Batches are left."""
         return bool(self._batches)
 
     @property
     def all_records(self) -> Records:
-        """All records it was filled with."""
+        """The records of the poll, with those that were handed out."""
         return Records(self._state.by_partition)
 
     def set_records(self, records: Records) -> None:
@@ -660,39 +620,38 @@ class PolledRecords:
 
     def _set(
         self,
-        taken: Mapping[TopicPartition, list[ConsumerRecord]],
+        by_partition: Mapping[TopicPartition, list[ConsumerRecord]],
         records: list[ConsumerRecord],
         handed: int = 0,
     ) -> None:
-        """Takes the place of what was there, for a loop that is under way, too.
+        """Replaces the records, also for a loop that is running.
 
         :param handed: how many of the records were handed out
         """
-        before, rest = self.remaining, iter(records)
-        _skip_records(rest, handed)
-        self._state = _PolledState(taken, records, rest)
-        self.remaining = rest
+        before, remaining = self.remaining, iter(records)
+        _skip_records(remaining, handed)
+        self._state = _PolledState(by_partition, records, remaining)
+        self.remaining = remaining
         _skip_records(before)
 
     def set_batches(self, batches: Sequence[Batch]) -> None:
-        """The next records, as columns."""
+        """Sets the next records, as columns."""
         self.set_records(Records({}))
         self._batches = batches
 
-    def take_records(self, most: int) -> Records:
-        """Returns the remaining records, at most ``most``."""
-        _, records, rest = self._state
+    def take_records(self, max_records: int) -> Records:
+        """Returns the remaining records, at most ``max_records``."""
+        _, records, remaining = self._state
         at = self._state.handed_count
-        if not at and len(records) <= most:
+        if not at and len(records) <= max_records:
             whole = self.all_records
             self.set_records(Records({}))
             return whole
-        taken = _group_by_partition(records[at : at + most])
-        _skip_records(rest, most)  # at once: a Ctrl-C before it leaves all of them
+        taken = _group_by_partition(records[at : at + max_records])
+        _skip_records(remaining, max_records)  # in one step: a Ctrl-C before it skips none
         return taken
 
     def take_batches(self) -> list[Batch]:
-        """Hands out what is left, as columns."""
         taken, self._batches = list(self._batches), ()
         return taken
 
@@ -711,19 +670,21 @@ class PolledRecords:
 
     def drop_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Drops the remaining records of these partitions."""
-        gone = frozenset(partitions)
-        self._batches = [batch for batch in self._batches if batch.source not in gone]
-        taken, records, _ = self._state
-        if gone.isdisjoint(taken):
+        dropped = frozenset(partitions)
+        self._batches = [batch for batch in self._batches if batch.source not in dropped]
+        by_partition, records, _ = self._state
+        if dropped.isdisjoint(by_partition):
             return
         left = [
-            each for each in records[self._state.handed_count :] if _partition_of(each) not in gone
+            each
+            for each in records[self._state.handed_count :]
+            if _partition_of(each) not in dropped
         ]
-        handed, names = self._state.last_handed, list(taken)
-        if handed is not None and (current := _partition_of(handed)) in gone:
-            names = names[names.index(current) + 1 :]  # those before it are through
+        handed, names = self._state.last_handed, list(by_partition)
+        if handed is not None and (current := _partition_of(handed)) in dropped:
+            names = names[names.index(current) + 1 :]  # the partitions before it are handed out
             handed = None
-        kept = {name: taken[name] for name in names if name not in gone}
+        kept = {name: by_partition[name] for name in names if name not in dropped}
         if handed is None:
             self._set(kept, left)
         else:
@@ -734,35 +695,27 @@ class PolledRecords:
         state = self._state
         handed = state.last_handed
         current = None if handed is None else _partition_of(handed)
-        is_through = current is not None
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        is_handed_out = current is not None
         for partition, records in state.by_partition.items():
             if partition == current:
-                is_through = False
+                is_handed_out = False
                 if handed is not None and handed is not records[-1]:
-                    behind = OffsetAndMetadata(handed.offset + 1, "", handed.leader_epoch)
-                    _set_position(positions, partition, behind)
-            elif not is_through and records:
-                _set_position(positions, partition, _first_position(records))
+                    found[partition] = OffsetAndMetadata(handed.offset + 1, "", handed.leader_epoch)
+            elif not is_handed_out and records:
+                found[partition] = _first_position(records)
         for batch in reversed(self._batches):
-            _set_position(positions, batch.source, OffsetAndMetadata(int(batch.offsets[0])))
-
-
-def _set_position(
-    positions: dict[TopicPartition, OffsetAndMetadata],
-    partition: TopicPartition,
-    offset: OffsetAndMetadata,
-) -> None:
-    if partition in positions:
-        positions[partition] = offset
+            found[batch.source] = OffsetAndMetadata(int(batch.offsets[0]))
+        positions.update({each: found[each] for each in found if each in positions})
 
 
 def _first_position(records: list[ConsumerRecord]) -> OffsetAndMetadata:
     return OffsetAndMetadata(records[0].offset, "", records[0].leader_epoch)
 
 
-def _skip_records(rest: Iterator[object], most: int | None = None) -> None:
+def _skip_records(records: Iterator[object], count: int | None = None) -> None:
     """Skips this many items, or all, in one step."""
-    deque(islice(rest, most), maxlen=0)
+    deque(islice(records, count), maxlen=0)
 
 
 def _group_by_partition(records: Iterable[ConsumerRecord]) -> Records:

@@ -31,10 +31,10 @@ from rota.engine.model.response import GroupResponse, OffsetCommitResult, Offset
 from rota.errors import Code, GroupError, InputError, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import Api, Message
 
-#: Seconds that a join may take beyond its rebalance timeout, as in Kafka's consumer.
+#: Seconds that a JoinGroup may take beyond its rebalance timeout, as in Kafka's consumer.
 JOIN_GROUP_TIMEOUT_LAPSE = 5.0
 
-#: Codes that are asked again about, until the time is over.
+#: Codes after which a request is repeated, until its deadline.
 RETRIABLE_GROUP_CODES = frozenset(
     {
         Code.REQUEST_TIMED_OUT,
@@ -46,60 +46,53 @@ RETRIABLE_GROUP_CODES = frozenset(
 )
 
 MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
-
-#: Seconds until the first search is given up, and told; the next ones take longer.
+#: Seconds until the first search fails and is logged; the next ones take longer.
 FIRST_SEARCH_TIMEOUT = 2.0
-
-#: Characters of a request or reply that the log is told at most.
+#: Characters of a request or response that are logged at most.
 MAX_TRACE_LENGTH = 600
-
 LOGGER = logging.getLogger("rota.consumer")
 
 
 class CoordinatorClient:
     """Finds the coordinator, and sends the member's requests to it over one connection.
 
-    Kafka reads no further request of a connection while a JoinGroup waits for the other members. So
-    requests of the application use another connection meanwhile.
+    Kafka reads no further request of a connection while a JoinGroup waits for the other members.
+    Meanwhile requests of the application use another connection.
     """
 
     def __init__(
-        self, config: ClientConfig, group: str, tell: Callable[[MemberEvent], None]
+        self, config: ClientConfig, group: str, report_event: Callable[[MemberEvent], None]
     ) -> None:
         self._config = config
         self._group = group
-        self._report_event = tell
-        self._client = ClusterClient(config, quiet=True)  # the complaint below tells, or the error
+        self._report_event = report_event
+        self._client = ClusterClient(config, quiet=True)  # self._warning logs the failures
         self._search: asyncio.Task[None] | None = None
-        #: A task that nobody holds may be collected before it is done.
+        #: asyncio keeps no reference to tasks: they could be collected before they are done.
         self._tasks: set[asyncio.Task[None]] = set()
         self._connection: BrokerConnection | None = None
-        #: Joins and syncs under way, which wait for the other members.
+        #: JoinGroup and SyncGroup in flight, which wait for the other members.
         self._rebalance_requests: set[int] = set()
-        #: Searches that failed, one after the other.
+        #: Failed searches in a row.
         self._failures = 0
         self._warning = RateLimitedWarning(f"group {group!r}: no coordinator")
         self._loop = asyncio.get_running_loop()
 
-    # The member's requests
-
     def find_coordinator(self) -> None:
-        """Looks for the coordinator; whatever was sent to the one before has been given up."""
+        """Looks for the coordinator; requests in flight to the previous one are abandoned."""
         self._close_connection()
         if self._search is not None:
             self._search.cancel()
         self._search = self._run(self._find())
 
     async def _find(self) -> None:
-        # short at first, so that somebody hears of it soon; a connection goes on being opened
-        patience = min(
-            FIRST_SEARCH_TIMEOUT * 2**self._failures, self._config.request_timeout / 1000
-        )
-        deadline = self._loop.time() + patience
+        # short at first, so that a failure is logged soon; the attempt to connect continues
+        timeout = min(FIRST_SEARCH_TIMEOUT * 2**self._failures, self._config.request_timeout / 1000)
+        deadline = self._loop.time() + timeout
         try:
             self._client.forget_coordinator(self._group)
             found = await self._client.find_coordinator(self._group, deadline)
-            self._connection = await found.connect(deadline)
+            self._connection = await found.endpoint.connect(deadline)
         except RotaError as error:
             self._failures = min(self._failures + 1, 30)
             if is_final(error):
@@ -108,7 +101,7 @@ class CoordinatorClient:
                 self._warning.warn(error)
                 self._report_event(CoordinatorNotFound(why=str(error)))
         except Exception:
-            self._report_event(CoordinatorNotFound())  # else the member would wait for ever
+            self._report_event(CoordinatorNotFound())  # or the member would wait forever
             raise
         else:
             self._failures = 0
@@ -117,7 +110,7 @@ class CoordinatorClient:
             self._report_event(CoordinatorFound())
 
     def send_request(self, number: int, request: GroupRequest) -> None:
-        """Sends a request, and reports the reply or the failure as an event."""
+        """Sends a request, and reports the response or the failure as an event."""
         connection = self._connection
         if connection is None:
             self._report_event(RequestFailed(number))
@@ -125,32 +118,31 @@ class CoordinatorClient:
         if isinstance(request, LeaveGroup) and self._rebalance_requests:
             self._run(self._leave_group(number, request, connection))
             return
-        self._trace(f"number {number} goes to {connection.name}", request)
+        self._log(f"request {number} to {connection.name}", request)
         api, message = encode_group_request(request)
         try:
             _check_version(connection, api, request)
-            answer = connection.send(
-                api, message, deadline=self._patience(request), most=MAX_VERSIONS.get(api)
+            future = connection.send(
+                api, message, deadline=self._deadline(request), most=MAX_VERSIONS.get(api)
             )
         except RotaError as error:
             self._fail(number, error)
             return
-        except TypeError as error:  # a text that is too long for its field, such as a note
-            self._fail(number, InputError(f"it cannot be sent: {error}"))
+        except TypeError as error:  # a string that is too long for its field, such as metadata
+            self._fail(number, InputError(f"the request cannot be sent: {error}"))
             return
         if isinstance(request, (JoinGroup, SyncGroup)):
             self._rebalance_requests.add(number)
-        answer.add_done_callback(partial(self._answered, connection, number, request))
+        future.add_done_callback(partial(self._handle_response, connection, number, request))
 
     async def _leave_group(
         self, number: int, request: LeaveGroup, connection: BrokerConnection
     ) -> None:
-        """By another connection: behind the join it would be read when all others have joined, and
-        who closes would wait for them.
+        """Sends LeaveGroup over another connection: behind the JoinGroup the coordinator would read
+        it only when all other members have joined, and ``close`` would wait for them.
         """
-        deadline = self._patience(request)
         try:
-            reply = await self._ask_once(request, deadline)
+            response = await self._send_once(request, self._deadline(request))
         except RotaError as error:
             self._fail(number, error)
         except Exception:
@@ -158,52 +150,50 @@ class CoordinatorClient:
             raise
         else:
             if connection is self._connection:
-                self._report_event(ResponseReceived(number, reply))
+                self._report_event(ResponseReceived(number, response))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._handle_end)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _handle_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.result()  # what it raised is raised here, where the loop tells of it
+            task.result()  # raises the task's error here, where the loop reports it
 
-    def _patience(self, request: GroupRequest) -> float:
-        patience = self._config.request_timeout / 1000
-        if isinstance(
-            request, JoinGroup
-        ):  # answered when the other members have come, or are given up
-            patience = max(patience, request.rebalance_timeout / 1000 + JOIN_GROUP_TIMEOUT_LAPSE)
-        return self._loop.time() + patience
+    def _deadline(self, request: GroupRequest) -> float:
+        timeout = self._config.request_timeout / 1000
+        if isinstance(request, JoinGroup):  # waits for the other members
+            timeout = max(timeout, request.rebalance_timeout / 1000 + JOIN_GROUP_TIMEOUT_LAPSE)
+        return self._loop.time() + timeout
 
-    def _answered(
+    def _handle_response(
         self,
         connection: BrokerConnection,
         number: int,
         request: GroupRequest,
-        answer: asyncio.Future[Message],
+        future: asyncio.Future[Message],
     ) -> None:
         self._rebalance_requests.discard(number)
-        # looked at in any case: asyncio complains of an error that nobody has seen
-        if answer.cancelled() or (answer.exception() and connection is not self._connection):
-            return  # given up, and the member knows
+        # exception() is called in any case: asyncio logs errors that nobody retrieves
+        if future.cancelled() or (future.exception() and connection is not self._connection):
+            return  # abandoned, and the member knows
         try:
-            reply = decode_group_response(request, answer.result())
+            response = decode_group_response(request, future.result())
         except RotaError as error:
             self._fail(number, error)
         except Exception:
-            self._report_event(RequestFailed(number))  # else the member would wait for ever
+            self._report_event(RequestFailed(number))  # or the member would wait forever
             raise
         else:
-            self._trace(f"number {number} is answered", reply)
-            self._report_event(ResponseReceived(number, reply))
+            self._log(f"response {number}", response)
+            self._report_event(ResponseReceived(number, response))
 
-    def _trace(self, what: str, about: GroupRequest | GroupResponse) -> None:
+    def _log(self, what: str, message: GroupRequest | GroupResponse) -> None:
         if LOGGER.isEnabledFor(logging.DEBUG):
-            text = str(about)  # a large group's has megabytes
+            text = str(message)  # megabytes in a large group
             text = text if len(text) <= MAX_TRACE_LENGTH else f"{text[:MAX_TRACE_LENGTH]} ..."
             LOGGER.debug("group %r: %s: %s", self._group, what, text)
 
@@ -214,56 +204,51 @@ class CoordinatorClient:
             LOGGER.info("group %r: a request got no answer: %s", self._group, error)
             self._report_event(RequestFailed(number, why=str(error)))
 
-    # The application's questions
+    async def send_with_retries(self, request: GroupRequest, deadline: float) -> GroupResponse:
+        """Sends a request of the application until the response has no retriable error.
 
-    async def ask_until_answered(self, request: GroupRequest, deadline: float) -> GroupResponse:
-        """Sends a request until it is answered with something else than a retriable error.
-
-        :raises RotaError: there is no such answer in time
+        :raises RotaError: there is no such response in time
         """
-        pauses = Backoff.from_milliseconds(
+        backoff = Backoff.from_milliseconds(
             self._config.retry_backoff, self._config.retry_backoff_max
         )
         failures = 0
         problem: str | RotaError | None = None
         while True:
             try:
-                reply = await self._ask_once(request, deadline)
+                response = await self._send_once(request, deadline)
             except Unreachable as error:
                 if is_final(error):
                     raise
-                # that the time is over tells less than what was wrong before
+                # the problem before says more than a timeout
                 problem = problem if problem and isinstance(error, TimedOut) else error
                 self._client.forget_coordinator(self._group)
             else:
-                code = _retriable_code(reply)
+                code = _retriable_code(response)
                 if code is None:
-                    return reply
+                    return response
                 problem = f"refused with {int(code)} {code.name}"
                 if code in MOVED_CODES:
                     self._client.forget_coordinator(self._group)
             failures += 1
-            pause = pauses.pause_after(failures)
+            pause = backoff.pause_after(failures)
             if self._loop.time() + pause >= deadline:
-                kind = type(request).__name__
-                raise TimedOut(f"group {self._group!r}: {kind} got no answer in time: {problem}")
+                name = type(request).__name__
+                raise TimedOut(f"group {self._group!r}: {name} got no answer in time: {problem}")
             await asyncio.sleep(pause)
 
-    async def _ask_once(self, request: GroupRequest, deadline: float) -> GroupResponse:
+    async def _send_once(self, request: GroupRequest, deadline: float) -> GroupResponse:
         found = await self._client.find_coordinator(self._group, deadline)
-        peer = self._client.endpoint(found.node) if self._rebalance_requests else found.endpoint
-        connection = await peer.connect(deadline)
+        endpoint = self._client.endpoint(found.node) if self._rebalance_requests else found.endpoint
+        connection = await endpoint.connect(deadline)
         api, message = encode_group_request(request)
         _check_version(connection, api, request)
-        answer = await self._client.send_over(
+        response = await self._client.send_over(
             connection, api, message, deadline, most=MAX_VERSIONS.get(api)
         )
-        return decode_group_response(request, answer)
-
-    # The end
+        return decode_group_response(request, response)
 
     async def close(self) -> None:
-        """Closes all connections."""
         for task in self._tasks:
             task.cancel()
         self._close_connection()
@@ -282,7 +267,7 @@ def is_final(error: RotaError) -> bool:
 
 
 def _check_version(connection: BrokerConnection, api: Api, request: GroupRequest) -> None:
-    """Not silently without what an old broker does not know, such as a static id."""
+    """:raises Refused: an old broker would ignore a field, such as a static id"""
     version, needed = connection.version(api, MAX_VERSIONS.get(api)), min_version(request)
     if version < needed:
         raise Refused(
@@ -292,27 +277,23 @@ def _check_version(connection: BrokerConnection, api: Api, request: GroupRequest
         )
 
 
-def _retriable_code(reply: GroupResponse) -> Code | None:
-    """Why it has to be asked again, if so."""
-    codes: set[Code] = set()
-    match reply:
+def _retriable_code(response: GroupResponse) -> Code | None:
+    match response:
         case OffsetFetchResult():
-            codes = {reply.code, *reply.codes.values()}
+            codes = {response.code, *response.codes.values()}
         case OffsetCommitResult():
-            codes = set(reply.codes.values())
+            codes = set(response.codes.values())
         case _:
-            codes = {getattr(reply, "code", Code.NONE)}
+            codes = {getattr(response, "code", Code.NONE)}
     return next((code for code in sorted(codes) if code in RETRIABLE_GROUP_CODES), None)
 
 
 def now_ms() -> int:
-    """The clock of members: whole milliseconds, which nobody sets."""
+    """The monotonic clock of members."""
     return time.monotonic_ns() // 1_000_000
 
 
-_WARNING_LOGGER = logging.getLogger("rota.consumer")
-
-#: Seconds between two warnings of the same trouble.
+#: Seconds between two warnings of the same problem.
 WARNING_INTERVAL = 30.0
 
 
@@ -322,20 +303,19 @@ class RateLimitedWarning:
     def __init__(self, about: str) -> None:
         self.about = about
         self._since: float | None = None
-        self._last_told = 0.0
+        self._last_warning = 0.0
         self._failures = 0
 
     def warn(self, error: Exception) -> None:
-        """Logs a failure, if a warning is due."""
         now = time.monotonic()
         self._failures += 1
         if self._since is None:
-            self._since = self._last_told = now
-            _WARNING_LOGGER.warning("%s: %s; trying on", self.about, error)
-        elif now - self._last_told >= WARNING_INTERVAL:
-            self._last_told = now
-            _WARNING_LOGGER.warning(
-                "%s for %.0f s, %d attempts: %s; trying on",
+            self._since = self._last_warning = now
+            LOGGER.warning("%s: %s; trying again", self.about, error)
+        elif now - self._last_warning >= WARNING_INTERVAL:
+            self._last_warning = now
+            LOGGER.warning(
+                "%s for %.0f s, %d attempts: %s; trying again",
                 self.about,
                 now - self._since,
                 self._failures,
@@ -345,8 +325,6 @@ class RateLimitedWarning:
     def clear(self) -> None:
         """Logs the recovery."""
         if self._since is not None:
-            _WARNING_LOGGER.info(
-                "%s for %.1f s, now over", self.about, time.monotonic() - self._since
-            )
+            LOGGER.info("%s for %.1f s, now over", self.about, time.monotonic() - self._since)
         self._since = None
         self._failures = 0

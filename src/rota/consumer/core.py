@@ -1,7 +1,7 @@
 """The implementation that both consumers share: polling, handling the member's commands, committing
 and closing.
 
-``WatchedTopics`` keeps the metadata of the topics fresh and reports what is wrong with them.
+``WatchedTopics`` keeps the metadata of the topics fresh and reports their errors.
 ``Waker`` wakes the application where it waits, from any thread.
 """
 
@@ -37,24 +37,18 @@ from rota.errors import (
     Code,
     InputError,
     Interrupted,
-    Refused,
     RotaError,
     UnknownTopic,
     Unreachable,
 )
 
 FOREVER = float("inf")
-
 POLL_TIMEOUT = 1.0
-
-#: Seconds after which others in the loop have their turn, though there are records at hand: as long
-#: as Python lets a thread run while others wait. A turn for every poll would take a tenth of the
-#: time.
-LOOP_TURN_INTERVAL = 0.005
-
-#: Seconds of a poll that may have been meant as milliseconds, as in other clients.
+#: Seconds after which a poll runs the event loop although records are buffered: as long as Python
+#: lets a thread run while others wait. Running it in every poll would take a tenth of the time.
+LOOP_INTERVAL = 0.005
+#: A poll timeout that was probably meant as milliseconds, as in other clients.
 SUSPICIOUS_TIMEOUT = 100.0
-
 T = TypeVar("T")
 
 
@@ -97,40 +91,36 @@ class ConsumerCore:
             )
         self.polled = PolledRecords()
         self.is_subscribed = False
-        #: By the application itself.
+        #: Partitions that the application has assigned.
         self.assigned: frozenset[TopicPartition] = frozenset()
-        #: By the group, as the member has it and as a set.
+        #: Partitions that the group has assigned, as the member has them and as a set.
         self._owned: tuple[tuple[TopicPartition, ...], frozenset[TopicPartition]] = (), frozenset()
-        #: When the next automatic commit of such an assignment is due, in the driver's time.
+        #: When the next automatic commit of ``assigned`` is due, in the driver's time.
         self._commit_due = 0
         self._is_polling = False
-        #: When others in the loop had their turn, by its clock.
-        self._last_turn = 0.0
-        #: Only what a listener does while the consumer says good-bye is still allowed.
+        #: When a poll last ran the event loop.
+        self._last_loop_run = 0.0
+        #: Only a listener may still use the consumer.
         self.is_closing = False
         self.is_closed = False
         self._is_interrupted = False
         self._is_warned = False
-        #: ``unsubscribe`` was called, and the group is not left yet.
+        #: ``unsubscribe`` was called, and the member has not left the group yet.
         self._is_leaving = False
-
-    # What is read
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
         if not self.is_subscribed or self.membership is None:
             return self.assigned
         owned, found = self._owned
         current = self.membership.driver.machine.assignment
-        if current is not owned:  # made once for each assignment: some have thousands
+        if current is not owned:  # an assignment may have thousands of partitions
             found = frozenset(current)
             self._owned = current, found
         return found
 
     def assign(self, wanted: frozenset[TopicPartition]) -> None:
-        """Assigns partitions by hand."""
-        self._commit_assigned()  # first, for it covers what was handed out of what is dropped
+        self._commit_assigned()  # before records of dropped partitions are forgotten
         with self.member_lock():
             self.polled.drop_partitions(self.assigned - wanted)
             self.assigned = wanted
@@ -142,12 +132,11 @@ class ConsumerCore:
         membership = self.membership
         assert membership is not None
         with self.member_lock():
-            # positions stay: the last commit covers what was handed out
-            self.polled.drop_remaining()
+            self.polled.drop_remaining()  # positions stay: the last commit covers them
         self._is_leaving = True
         membership.driver.handle_event(Unsubscribed())
         if is_in_listener():
-            return  # the member goes on when the listener is done
+            return  # the member continues when the listener returns
         while True:
             await membership.handle_commands()
             if not membership.driver.machine.is_unsubscribing:
@@ -156,12 +145,11 @@ class ConsumerCore:
         self._finish_unsubscribe()
 
     def _finish_unsubscribe(self) -> None:
-        """Ends the subscription once the group is left."""
         self._is_leaving = self.is_subscribed = False
         self.polled.set_records(Records({}))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out no more of these; what a loop has not come to is fetched again later."""
+        """Hands out no more of these; records that a loop has not reached are fetched again."""
         with self.member_lock():
             unread = self.polled.remaining_positions()
             for at in partitions:
@@ -174,7 +162,7 @@ class ConsumerCore:
 
     async def fill_records(self, timeout: float, max_records: int | None = None) -> None:
         """Polls for records unless some are left; waits for the timeout at most, in seconds."""
-        is_early = asyncio.get_running_loop().time() < self._last_turn + LOOP_TURN_INTERVAL
+        is_early = asyncio.get_running_loop().time() < self._last_loop_run + LOOP_INTERVAL
         if not self.polled.is_empty or (is_early and self.fill_records_now(max_records)):
             return
         self._drop_handed_out()
@@ -201,13 +189,13 @@ class ConsumerCore:
         return self.polled.take_records(self._max_records(max_records))
 
     async def fill_with_batches(self, timeout: float) -> None:
-        """Fills the flow with columns, unless some are left there."""
+        """Polls for batches unless some are left."""
         if not self.polled.has_batches:
             self._return_unread()
             await self._poll(timeout, _prepare_nothing, self._take_batches)
 
     def fill_with_batches_now(self) -> bool:
-        """The same without a loop, if it can be done at once."""
+        """Like :meth:`fill_with_batches` without the event loop; False if that is not possible."""
         if self.polled.has_batches:
             return True
         self._return_unread()
@@ -227,8 +215,8 @@ class ConsumerCore:
             deadline = loop.time() + timeout
             self._send_poll_event(PollBegan())
             try:
-                await asyncio.sleep(0)  # others in the loop have their turn, the sockets too
-                self._last_turn = loop.time()
+                await asyncio.sleep(0)  # runs other tasks, and reads the sockets
+                self._last_loop_run = loop.time()
                 while True:
                     await self.handle_commands()
                     prepare()
@@ -248,16 +236,16 @@ class ConsumerCore:
             try:
                 prepare()
                 if self._has_urgent_work() or not self._take_in_poll(take):
-                    return False  # the poll goes on in the loop
+                    return False  # the poll continues in the loop
             except BaseException:
                 self._send_poll_event(PollEnded())
                 raise
             return True
 
     def _take_in_poll(self, take: Callable[[], bool]) -> bool:
-        """Takes records, and ends the poll by it: a commit of the member's own in between would
-        cover what the application has not seen. Nothing is taken if the member has said something
-        meanwhile: it may be that a partition is to be withheld, or another's.
+        """Takes records and ends the poll in one step: an automatic commit in between would cover
+        records that the application has not seen. Takes nothing while commands of the member wait:
+        they may withhold or revoke a partition.
         """
         with self.member_lock():
             if not self._may_take() or not take():
@@ -266,8 +254,8 @@ class ConsumerCore:
             return True
 
     def _end_poll(self) -> bool:
-        """Ends the poll, unless the member has said something meanwhile: it may be given partitions
-        that the listener, who hears of them in a poll, has not been told of.
+        """Ends the poll unless commands of the member wait: the listener may have to be called,
+        which only a poll does.
         """
         with self.member_lock():
             if self.membership is not None and self.membership.has_commands:
@@ -279,8 +267,8 @@ class ConsumerCore:
         return bool(self.fetcher.take_records(most, self.polled.set_records))
 
     def _drop_handed_out(self) -> None:
-        """Lets go of what was handed out, before new records are made: the collector has less to
-        look through. Columns that are left come again, as records.
+        """Drops records that were handed out, so that the garbage collector has fewer objects to
+        check. Remaining columns are fetched again, as records.
         """
         if self.polled.has_batches:
             self._return_unread()
@@ -288,7 +276,10 @@ class ConsumerCore:
             self.polled.set_records(Records({}))
 
     def _return_unread(self) -> None:
-        """What is left comes again, in the other form. Before a poll: it may revoke something."""
+        """Seeks back to what is left, so that it comes again in the other form.
+
+        Must be called before a poll, which may revoke partitions.
+        """
         with self.member_lock():
             for at, offset in self.polled.remaining_positions().items():
                 self.fetcher.seek(at, offset)
@@ -298,17 +289,15 @@ class ConsumerCore:
         return bool(self.fetcher.take_batches(self.polled.set_batches))
 
     def _run_interceptors(self) -> None:
-        """Lets interceptors see what is in the flow, and change it."""
+        """Lets interceptors see and change the polled records."""
         for interceptor in self.settings.interceptors:
             seen = call_interceptor("on_consume", interceptor.on_consume, self.polled.all_records)
             if seen is not None:
                 with self.member_lock():
                     self.polled.set_records(seen)
 
-    # Committing
-
     async def commit(self, offsets: Offsets | None, timeout: float | None) -> None:
-        """Stores offsets, or what was handed out, and waits for it."""
+        """Commits offsets, or the positions of what was handed out, and waits for the result."""
         membership = self.membership
         assert membership is not None
         wait = self.settings.client.api_timeout / 1000 if timeout is None else timeout
@@ -316,28 +305,21 @@ class ConsumerCore:
         await membership.handle_commit_commands()
         while not membership.has_commit_ended(number):
             self.check_interrupted()
-            await self.waker.wait(FOREVER, self._has_commit_news)
+            await self.waker.wait(
+                FOREVER, lambda: self._is_interrupted or membership.has_commit_commands
+            )
             await membership.handle_commit_commands()
 
-    def _has_commit_news(self) -> bool:
-        membership = self.membership
-        return self._is_interrupted or (membership is not None and membership.has_commit_commands)
-
-    # Inside
-
     def check_poll(self, timeout: float, max_records: int | None = None) -> None:
-        """Looks at what a poll is given.
-
-        :raises InputError: it makes no sense
-        """
+        """:raises InputError: an argument is wrong"""
         check_poll_arguments(timeout, max_records)
         if timeout >= SUSPICIOUS_TIMEOUT and not self._is_warned:
             self._is_warned = True
-            LOGGER.warning("poll(timeout=%s) waits so many seconds, not milliseconds", timeout)
+            LOGGER.warning("poll(timeout=%s): the timeout is in seconds, not milliseconds", timeout)
 
     @contextlib.contextmanager
     def _one_poll(self) -> Iterator[None]:
-        """One poll at a time, and none inside a listener."""
+        """Allows one poll at a time, and none inside a listener."""
         self.check_open()
         if self._is_polling or self.is_closing:
             raise InputError("poll: this consumer is inside a poll already")
@@ -377,12 +359,12 @@ class ConsumerCore:
 
     def _has_urgent_work(self) -> bool:
         membership = self.membership
-        has_mail = membership is not None and membership.has_commands
-        return has_mail or self._is_interrupted or self.topics.has_problem
+        has_commands = membership is not None and membership.has_commands
+        return has_commands or self._is_interrupted or self.topics.has_problem
 
-    async def run_interruptibly(self, question: Coroutine[Any, Any, T]) -> T:
+    async def run_interruptibly(self, request: Coroutine[Any, Any, T]) -> T:
         """Returns the result of a request, unless ``wakeup`` interrupts it."""
-        task = asyncio.ensure_future(question)
+        task = asyncio.ensure_future(request)
         task.add_done_callback(lambda _: self.waker.wake())
         try:
             while not task.done():
@@ -393,7 +375,6 @@ class ConsumerCore:
             task.cancel()
 
     def check_interrupted(self) -> None:
-        """:raises Interrupted: ``wakeup`` was called"""
         if self._is_interrupted:
             self._is_interrupted = False
             raise Interrupted("wakeup was called")
@@ -444,26 +425,20 @@ class ConsumerCore:
             self.membership.driver.handle_event(MetadataUpdated(metadata.cluster()))
 
     def consumed_positions(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the positions after the records that were handed out.
-
-        Of all assigned partitions, or only of those named.
-        """
-        mine = self.assignment
-        positions = {
-            at: each for at, each in self.fetcher.consumed_positions(*only).items() if at in mine
-        }
+        """Returns the positions after what was handed out, of all partitions or of these."""
+        assigned, known = self.assignment, self.fetcher.consumed_positions(*only)
+        positions = {at: position for at, position in known.items() if at in assigned}
         self.polled.rewind_positions(positions)
         return positions
 
     async def fetch_committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offsets."""
         assert self.membership is not None
         return await self.membership.fetch_committed(tuple(partitions), timeout)
 
     def _commit_if_due(self) -> None:
-        """Commits automatically for partitions assigned by hand, as Kafka does."""
+        """Commits automatically for ``assign``, as Kafka does."""
         member, membership = self.settings.member, self.membership
         if member is None or membership is None or not member.auto_commit:
             return
@@ -495,18 +470,18 @@ class ConsumerCore:
         :raises InputError: it is called inside a listener
         """
         if self.is_closing or self.fork_check.is_forked:
-            return  # a fork shares its parent's sockets: to close them here would hurt it
+            return  # a fork shares its parent's sockets: closing them would disturb the parent
         if is_in_listener():
             raise InputError("close: not inside a listener: the group waits for its return")
         self.is_closing = True
-        self.waker.wake()  # for a poll that waits in another task
+        self.waker.wake()  # ends a poll that waits in another task
         with self.member_lock():
-            # positions stay: the last commit covers what was handed out
-            self.polled.drop_remaining()
+            self.polled.drop_remaining()  # positions stay: the last commit covers them
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._set_closed)
             for interceptor in self.settings.interceptors:
-                stack.callback(call_interceptor, "close", _close_call(interceptor), None)
+                close: Callable[[object], None] = partial(_close_interceptor, interceptor)
+                stack.callback(call_interceptor, "close", close, None)
             stack.push_async_callback(self.client.close)
             stack.push_async_callback(self.topics.close)
             stack.push_async_callback(self.fetcher.close)
@@ -519,20 +494,17 @@ class ConsumerCore:
         self.assigned = frozenset()
 
     def abandon(self) -> None:
-        """Nobody can use the consumer any more. If it is not closed, at least its thread ends:
-        else a member would live on that nobody polls.
+        """Ends the thread of a consumer that was garbage-collected without ``close``: else a member
+        would stay in the group that nobody polls.
         """
-        if (
-            self.is_closing
-            or self.fork_check.is_forked
-            or not (self.is_subscribed or self.assigned)
-        ):
+        is_used = self.is_subscribed or self.assigned
+        if self.is_closing or self.fork_check.is_forked or not is_used:
             return
         warnings.warn(f"unclosed consumer {self}", ResourceWarning, stacklevel=3)
         if self.membership is not None and self.membership.driver.is_started:
             LOGGER.warning(
-                "the consumer %s was not closed: nothing more is committed, and the group waits "
-                "for it until session.timeout.ms is over",
+                "the consumer %s was not closed: it commits no more, and its partitions are not "
+                "assigned to other members before session.timeout.ms is over",
                 self,
             )
             self.membership.driver.abandon()
@@ -553,13 +525,13 @@ class ConsumerCore:
             membership.begin_commit(None, until)
         membership.begin_close(until)
         error: Exception | None = None
-        # a little longer than the member itself may take, to hear of its end
+        # a little longer than the member itself may take
         deadline = self.client.deadline_after(timeout + 1)
         loop = asyncio.get_running_loop()
         while not membership.has_left and loop.time() < deadline:
             try:
                 await membership.handle_commands()
-            except Exception as raised:  # noqa: BLE001 (told when all is closed)
+            except Exception as raised:  # noqa: BLE001 (raised when all is closed)
                 error = error or raised
             else:
                 if not membership.has_left:
@@ -568,16 +540,16 @@ class ConsumerCore:
             raise error
 
 
-def _close_call(interceptor: ConsumerInterceptor) -> Callable[[None], None]:
-    return lambda _: interceptor.close()
+def _close_interceptor(interceptor: ConsumerInterceptor, _: object) -> None:
+    interceptor.close()
 
 
 def _prepare_nothing() -> None:
-    """Prepares nothing: batches are handed out as columns."""
+    """Batches are handed out as columns, without any preparation."""
 
 
 class WatchedTopics:
-    """The topics that a consumer reads, or matches with a pattern."""
+    """Keeps the metadata of the consumer's topics fresh."""
 
     def __init__(
         self,
@@ -592,7 +564,7 @@ class WatchedTopics:
         self._is_due = False
         self._task: asyncio.Task[None] | None = None
         self._problem: RotaError | None = None
-        #: Topics that were said not to exist.
+        #: Missing topics that were logged.
         self._reported_missing: set[str] = set()
         client.metadata_listeners.append(self._updated)
 
@@ -602,7 +574,7 @@ class WatchedTopics:
         self._is_due = True
 
     def start_refresh(self) -> None:
-        """Asks for what is wanted and not there yet. To be called within the loop."""
+        """Requests metadata of new topics; must be called in the loop."""
         if self._is_due and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._refresh())
 
@@ -611,17 +583,15 @@ class WatchedTopics:
 
         :raises RotaError: no broker was ever reached, no permission, an invalid topic name
         """
-        trouble, self._problem = self._problem, None
-        if trouble is not None:
-            raise trouble
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
 
     @property
     def has_problem(self) -> bool:
-        """There is a problem to raise."""
         return self._problem is not None
 
     async def close(self) -> None:
-        """Cancels the refresh that is running."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -653,35 +623,24 @@ class WatchedTopics:
         missing = [name for name, code in found.items() if code == Code.UNKNOWN_TOPIC_OR_PARTITION]
         if new := [name for name in missing if name not in self._reported_missing]:
             LOGGER.warning(
-                "no such topic: %s; it is read as soon as there is one", list_first_names(new)
+                "no such topic: %s; it is read as soon as it exists", list_first_names(new)
             )
         self._reported_missing = set(missing)
-        problem = _topic_error(found)
-        if problem is not None:
-            self._report_problem(problem)
+        for code, error, text in (
+            (Code.INVALID_TOPIC_EXCEPTION, UnknownTopic, "no topic can have the name"),
+            (Code.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "no permission to read topic"),
+        ):
+            if names := [name for name, each in found.items() if each == code]:
+                self._report_problem(error(code, f"{text} {list_first_names(names)}"))
         self._on_update(metadata)
 
-    def _report_problem(self, trouble: RotaError) -> None:
-        self._problem = trouble
+    def _report_problem(self, problem: RotaError) -> None:
+        self._problem = problem
         self._wake()
 
 
-def _topic_error(codes: dict[str, int]) -> Refused | None:
-    """Returns the error for codes that do not go away by themselves."""
-    for code, error, text in (
-        (Code.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "no permission to read topic"),
-        (Code.INVALID_TOPIC_EXCEPTION, UnknownTopic, "no topic can have the name"),
-    ):
-        names = [name for name, found in codes.items() if found == code]
-        if names:
-            return error(code, f"{text} {list_first_names(names)}")
-    return None
-
-
 class Waker:
-    """Wakes all who wait; a wake-up while nobody waits is forgotten."""
-
-    __slots__ = ("_loop", "_waiting")
+    """Wakes the application where it waits; a wake-up while it does not wait is forgotten."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
@@ -691,7 +650,7 @@ class Waker:
         """Waits for a wake-up or a time of the loop's clock; returns at once if ``is_due()``."""
         loop = self._loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._waiting.add(future)  # before the look, or a ring in between would be missed
+        self._waiting.add(future)  # before is_due(), or a wake-up in between would be missed
         timer = None
         try:
             if not is_due():
@@ -703,13 +662,13 @@ class Waker:
                 timer.cancel()
 
     def wake(self) -> None:
-        """Wakes all who wait, from any thread and from signal handlers."""
+        """May be called from any thread and from signal handlers."""
         loop = self._loop
         if self._waiting and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self.wake_in_loop)
 
     def wake_in_loop(self) -> None:
-        """Wakes all who wait, at once; for the loop's own thread."""
+        """Wakes at once; for the loop's own thread."""
         for future in self._waiting:
             _wake_waiter(future)
 

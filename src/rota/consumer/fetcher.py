@@ -1,29 +1,33 @@
 """Fetches the assigned partitions ahead of the application.
 
+This loop is its own, beside the loop of the Spark tasks (:mod:`rota.spark.task`): it never ends,
+its partitions come and go and move with every seek, and memory must stay bounded while the
+application takes records. A Spark task reads fixed ranges of offsets to their end, once, and must
+prove that missing records are lost. Both read Fetch responses with :mod:`rota.client.fetch`.
+
 One or two Fetch requests are in flight to each broker. The next one is sent as soon as a response
-is in, before that is decoded. A broker holds a Fetch back until one of its partitions has records,
-for ``fetch.max.wait.ms`` at most, and answers the requests of a connection one after the other. So
-partitions that become fetchable meanwhile (drained, sought in, resumed or assigned) are requested
-over a second connection. That second Fetch waits only briefly, because further partitions may
-become fetchable. If it brings nothing, it is sent again with them and waits twice as long; the last
+arrives, before the response is decoded. A broker holds a Fetch until one of its partitions has
+records, at most for ``fetch.max.wait.ms``, and answers the requests of a connection in order. So
+partitions that become fetchable meanwhile (drained, sought, resumed or assigned) are requested over
+a second connection. That second Fetch waits only briefly, because further partitions may become
+fetchable. If it brings no records, it is sent again with them and waits twice as long; the last
 one ends shortly before the first Fetch, and the next first Fetch has all partitions.
 
 Memory is bounded. A partition is requested again while at most ``max.partition.fetch.bytes`` of it
 are buffered, and no partition is while half of ``fetch.max.bytes`` are buffered in all, or two
 responses if those are more. The requests in flight share ``fetch.max.bytes``; none asks for more
-than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So there are never more bytes than
+than 8 MiB, or ``max.partition.fetch.bytes`` if that is more. So at most
 
-    1.5 x fetch.max.bytes (2 x where a response may be more than a quarter of that),
+    1.5 x fetch.max.bytes (2 x if a response may be more than a quarter of that),
     or 2 x max.partition.fetch.bytes x partitions if that is less,
 
-as they came from the brokers, beside the response that is being handed out, of which 16 MiB are
-decoded at a time. Four things come on top: a record batch that is larger than a limit is sent all
-the same; a response may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of
-``fetch.max.bytes``, if that is less), and there are two for each broker, which is more than
-``fetch.max.bytes`` with more than six brokers by default; bytes of partitions that hand out nothing
-now (paused, or in front of a record that cannot be read) hold nobody up, and may be as much again
-before they are dropped and fetched another time; and one of those that was begun stays decoded.
-``byte_limits`` has the arithmetic.
+are in memory as the brokers sent them, beside the response that is handed out, of which 16 MiB are
+decoded at a time. Four exceptions: a record batch that is larger than a limit is sent all the same;
+a response may always have 4 MiB (or ``max.partition.fetch.bytes``, or half of ``fetch.max.bytes``,
+if that is less), and each broker may send two, which exceeds ``fetch.max.bytes`` with more than six
+brokers by default; bytes of partitions that hand out nothing now (paused, or before a record that
+cannot be read) do not delay others, and may be as many again before they are dropped and fetched
+another time; and one of those partitions stays decoded. ``compute_byte_limits`` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -32,53 +36,54 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rota.client.cluster import ClusterClient
 from rota.client.connection import BrokerConnection
 from rota.client.fetch import (
     Batch,
-    FetchedPartition,
-    PreparedFetch,
-    RequestedPartition,
-    build_fetch,
-)
-from rota.client.metadata import ClusterMetadata
-from rota.client.offsets import EARLIEST, LATEST
-from rota.client.retry import RETRIABLE_CODES, partition_error
-from rota.consumer.buffer import Deserializer, FetchBuffer, keep_nothing
-from rota.consumer.offset_fetcher import LOGGER, FetchCommittedOffsets, OffsetFetcher
-from rota.consumer.positions import (
-    FetchablePartition,
     FetchOutcome,
     FetchPosition,
+    PreparedFetch,
+    build_fetch,
+    find_response_end,
+    request_partition,
+)
+from rota.client.metadata import ClusterMetadata
+from rota.client.offsets import (
+    EARLIEST,
+    LATEST,
+    EpochEndOffset,
+    LeaderResponse,
+    OffsetQuery,
+    send_list_offsets,
+    send_offset_for_leader_epoch,
+)
+from rota.client.retry import is_permanent
+from rota.consumer.buffer import Deserializer, FetchBuffer, keep_nothing
+from rota.consumer.positions import (
+    FetchablePartition,
     FetchState,
     LeaderAndEpoch,
     Positions,
     RequestToken,
-    ResponseEnd,
 )
 from rota.consumer.records import Records
-from rota.engine.formats.record_batch import (
-    HEADER,
-    LENGTH_FIELD,
-    LENGTH_OFFSET,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_OFFSET,
-    SHORTEST_BATCH_LENGTH,
-    read_batch_header,
-)
 from rota.engine.model import config as config_module
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.text import list_first_names
-from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, RotaError, TimedOut, Unreachable
-from rota.protocol.messages import ZERO_UUID, Api, FetchResponse
+from rota.protocol.messages import Api, FetchResponse
 
-_LOGGER = logging.getLogger("rota.consumer")
+LOGGER = logging.getLogger("rota.consumer")
+
+CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | None]
+FetchCommittedOffsets: TypeAlias = Callable[
+    [tuple[TopicPartition, ...]], Awaitable[CommittedOffsets]
+]
 
 
 class Fetcher:
@@ -94,10 +99,8 @@ class Fetcher:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
-        """Nothing is assigned yet.
-
-        :param committed: asks for the group's offsets; None: there is no group
-        :param wake: called when there are records, or an error
+        """:param committed: returns the group's committed offsets; None: the consumer has no group
+        :param wake: called when records or an error have arrived
         """
         self._client = client
         self._config = config
@@ -106,7 +109,7 @@ class Fetcher:
             reset=_reset_target(config),
             backoff=client.backoff.pause_after,
             lease=client.config.metadata_max_age / 1000,
-            warn=_LOGGER.warning,
+            warn=LOGGER.warning,
         )
         self._buffer = FetchBuffer(
             self._positions,
@@ -135,9 +138,9 @@ class Fetcher:
         self._metadata: ClusterMetadata | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        #: There may be something to start.
+        #: New requests may be possible.
         self._changed = False
-        #: Those that do not exist, as the log says.
+        #: Partitions that do not exist and were logged.
         self._missing: set[TopicPartition] = set()
         self._refresh_at = 0.0
         self._refreshes = 0
@@ -145,12 +148,10 @@ class Fetcher:
         self._closed = False
         client.metadata_listeners.append(self._handle_metadata)
 
-    # What is assigned
-
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Sets the assigned partitions; those that stay keep their position."""
         self._positions.assign(partitions)
-        if self._metadata is not None:  # they will do, as a rule: nobody waits for newer ones
+        if self._metadata is not None:  # nearly always new enough
             self._positions.update_leaders(partial(_find_leader, self._metadata))
         self._restart()
 
@@ -159,38 +160,33 @@ class Fetcher:
         self._positions.withhold(partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out and fetches nothing of these; what is there is kept while there is room."""
+        """Hands out and fetches nothing of these; their records are kept while memory allows."""
         for each in partitions:
             self._positions.pause(each, paused=True)
-        self._restart()  # others may have their room
+        self._restart()  # other partitions may use their memory
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ends :meth:`pause`."""
         for each in partitions:
             self._positions.pause(each, paused=False)
         self._restart()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """Those that are paused."""
         return frozenset(entry.partition for entry in self._positions if entry.paused)
 
     def seek(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
-        """Reads on there."""
         self._positions.seek(partition, FetchPosition(offset.offset, offset.leader_epoch))
         self._restart()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads on at the first offset there is, once it is known."""
         self._seek_to(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads on behind the last offset there is, once it is known."""
         self._seek_to(partitions, LATEST)
 
-    def _seek_to(self, partitions: Iterable[TopicPartition], target: int) -> None:
+    def _seek_to(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         for each in partitions:
-            self._positions.seek_to(each, target)
+            self._positions.seek_to(each, timestamp)
         self._restart()
 
     def _restart(self) -> None:
@@ -205,20 +201,18 @@ class Fetcher:
                 waiter.set_result(None)
         self._wake()
 
-    # What is there
-
     @property
     def has_records(self) -> bool:
-        """There may be something to take."""
+        """Records or an error are waiting."""
         return bool(self._buffer)
 
     @property
     def needs_start(self) -> bool:
-        """There may be requests that :meth:`start_requests` would send."""
+        """:meth:`start_requests` may have requests to send."""
         return self._changed
 
     def prepare_records(self, max_records: int) -> None:
-        """Decodes and makes so many records, if they are there. Deserializers run in here."""
+        """Decodes up to ``max_records`` fetched records; runs the deserializers."""
         self._buffer.prepare_records(max_records)
 
     def take_records(
@@ -233,18 +227,14 @@ class Fetcher:
             return self._buffer.take_records(max_records, keep)
 
     def take_batches(self, keep: Callable[[list[Batch]], None] = keep_nothing) -> list[Batch]:
-        """What waits, as columns.
-
-        :param keep: is given them before the positions move
-        :raises RotaError: the next thing is an error
-        """
+        """As :meth:`take_records`, but returns all fetched records, as columns."""
         with self._in_loop_after_errors():
             return self._buffer.take_batches(keep)
 
     @contextlib.contextmanager
     def _in_loop_after_errors(self) -> Iterator[None]:
-        """Who polls again after an error gives the loop its turn first: others may have something,
-        and would never be heard of while the same error is at hand.
+        """Makes the poll after an error run in the loop, so that responses of other partitions can
+        arrive although the same error comes again.
         """
         try:
             yield
@@ -253,22 +243,18 @@ class Fetcher:
             raise
 
     def consumed_positions(self, *only: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where what was handed out ends, of all or of these."""
+        """Returns the positions after what was handed out, of all partitions or of these."""
         return self._positions.consumed_positions(*only)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to be handed out; None: not known yet, or not assigned."""
+        """Returns the next offset to be handed out; None: not known yet, or not assigned."""
         entry = self._positions.get(partition)
-        if (
-            entry is None
-            or entry.consumed_position is None
-            or entry.state is not FetchState.FETCHING
-        ):
+        if entry is None or entry.state is not FetchState.FETCHING:
             return None
-        return entry.consumed_position.offset
+        return None if entry.consumed_position is None else entry.consumed_position.offset
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Where the log ended when it was last fetched."""
+        """Returns the high watermark of the last Fetch response."""
         entry = self._positions.get(partition)
         return None if entry is None else entry.high_watermark
 
@@ -282,7 +268,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait, as they came from the brokers."""
+        """Bytes that wait to be handed out, as the brokers sent them."""
         return self._positions.buffered_bytes
 
     async def wait_for_positions(
@@ -291,7 +277,7 @@ class Fetcher:
         """Waits until all of these have a position.
 
         :raises TimedOut: some have none in time
-        :raises RotaError: one cannot have any
+        :raises RotaError: the position of a partition cannot be found
         """
         wanted = frozenset(partitions)
         loop = asyncio.get_running_loop()
@@ -311,7 +297,6 @@ class Fetcher:
                 self._waiters.remove(waiter)
 
     async def close(self) -> None:
-        """Ends what is under way."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -322,10 +307,8 @@ class Fetcher:
         self._positions.assign(())
         self._buffer.drop_outdated()
 
-    # What is to be done
-
     def start_requests(self) -> None:
-        """Starts what can be started: look-ups, resets, validations, fetches."""
+        """Sends all requests that are possible now: for positions, records and metadata."""
         if self._closed or not self._changed:
             return
         loop = self._loop
@@ -337,17 +320,17 @@ class Fetcher:
             self._apply_metadata(self._client.metadata)
         self._offset_fetcher.start_requests(loop, now)
         self._in_flight.send_fetches(loop, now)
-        self._refresh(loop, now)
+        self._refresh_leaders(loop, now)
         self._set_timer(loop, now)
 
     def _handle_drained(self) -> None:
-        """Partitions have room: ask for more, before the next answer is decoded."""
+        """Requests more, before the next response is decoded."""
         self._changed = True
         if self._loop is None or self._closed:
             return
         if self._loop.is_running():
             self.start_requests()
-        else:  # the rest can wait until it does
+        else:  # the other requests can wait until the loop runs
             self._in_flight.send_fetches(self._loop, self._loop.time())
 
     def _handle_change(self) -> None:
@@ -366,37 +349,35 @@ class Fetcher:
             self._timer.cancel()
         self._timer = None if due is None else loop.call_at(due, self._handle_change)
 
-    # Metadata
-
     def _handle_metadata(self, metadata: ClusterMetadata) -> None:
         self._handle_change()
 
     def _apply_metadata(self, metadata: ClusterMetadata) -> None:
         self._metadata = metadata
         self._positions.update_leaders(partial(_find_leader, metadata))
-        for topic in sorted({entry.partition.topic for entry in self._positions}):
-            known = metadata.topics.get(topic)
-            if known is not None and known.error and known.error not in RETRIABLE_CODES:
-                concerned = [e.partition for e in self._positions if e.partition.topic == topic]
-                error = partition_error(known.error, concerned[0], "to look up")
-                self._buffer.add_error(error, *concerned)
-        self._warn(metadata)
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for entry in self._positions:
+            by_topic.setdefault(entry.partition.topic, []).append(entry.partition)
+        for _, partitions in sorted(by_topic.items()):
+            if (error := metadata.topic_error(partitions[0])) is not None:
+                self._buffer.add_error(error, *partitions)
+        self._warn_of_missing(metadata)
 
-    def _warn(self, metadata: ClusterMetadata) -> None:
-        """Says once of each partition that it is waited for: its name may be a mistake."""
+    def _warn_of_missing(self, metadata: ClusterMetadata) -> None:
+        """Logs once of each partition that it does not exist: its name may be a mistake."""
         missing = set(self._positions.leaderless)
         for each in sorted(missing - self._missing):
             known = metadata.topics.get(each.topic)
             if known is not None and known.error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                _LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
+                LOGGER.warning("there is no topic %r: %s waits for it", each.topic, each)
             elif known is not None and not known.error and each.partition >= len(known.partitions):
                 count = len(known.partitions)
-                _LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
+                LOGGER.warning("there is no partition %s: %s has %d", each, each.topic, count)
             else:
                 missing.discard(each)
         self._missing = missing
 
-    def _refresh(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+    def _refresh_leaders(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         """Refreshes metadata while a partition has no leader, with growing pauses."""
         if not self._positions.leaderless:
             self._refreshes, self._refresh_at = 0, 0.0
@@ -404,9 +385,9 @@ class Fetcher:
             self._refreshes += 1
             self._refresh_at = now + self._client.backoff.pause_after(self._refreshes)
             topics = {each.topic for each in self._positions.leaderless}
-            self._offset_fetcher.run_request(loop, partial(self._ask_metadata, topics), ())
+            self._offset_fetcher.run_request(loop, partial(self._send_metadata, topics), ())
 
-    async def _ask_metadata(self, topics: set[str]) -> None:
+    async def _send_metadata(self, topics: set[str]) -> None:
         self._refreshing = True
         try:
             deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
@@ -433,12 +414,11 @@ def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> Leader
     return None if node is None or known is None else LeaderAndEpoch(node, known.leader_epoch)
 
 
-FIRST_FETCH, SECOND_FETCH = 0, 1
-
+#: The two connections to a broker; other requests use a third.
+FIRST_FETCH, SECOND_FETCH = "fetch", "second fetch"
 #: Seconds by which the second Fetch ends before the first.
 SECOND_FETCH_MARGIN = 0.02
-
-#: Seconds that the second Fetch waits at first, and so whoever comes into question after it.
+#: Seconds that the second Fetch waits at first.
 SECOND_FETCH_WAIT = 0.02
 
 
@@ -446,7 +426,7 @@ class FetchConnection(NamedTuple):
     """One of the two fetch connections to a broker."""
 
     node: int
-    number: int
+    use: str
 
 
 class InFlightFetches:
@@ -458,23 +438,20 @@ class InFlightFetches:
         config: FetchConfig,
         positions: Positions,
         buffer: FetchBuffer,
-        lookup: OffsetFetcher,
+        offset_fetcher: OffsetFetcher,
         *,
         done: Callable[[], None],
     ) -> None:
-        """Nothing is under way.
-
-        :param done: called after each answer
-        """
+        """:param done: called after each response"""
         self._client = client
         self._config = config
         self._positions = positions
         self._buffer = buffer
-        self._lookup = lookup
+        self._offset_fetcher = offset_fetcher
         self._done = done
-        #: Until when a Fetch waits at its broker; None: the connection is still to be opened.
+        #: When a Fetch ends its wait at the broker; None: the connection is being opened.
         self._held_until: dict[FetchConnection, float | None] = {}
-        #: Brokers whose second Fetch brought nothing, and how many seconds the next may wait.
+        #: Brokers whose second Fetch brought no records, and how long the next one waits.
         self._second_waits: dict[int, float] = {}
         self._closed = False
 
@@ -492,105 +469,89 @@ class InFlightFetches:
         Bytes of partitions that hand out nothing now do not count, and are dropped if they are too
         many. While the loop does not run, only open connections are used.
         """
-        limits, positions = self._limits, self._positions
+        positions = self._positions
+        limits = compute_byte_limits(self._config, positions.brokers)
         if positions.inactive_bytes > limits.inactive:
             positions.release_inactive(limits.inactive)
         if positions.buffered_bytes - positions.inactive_bytes >= limits.buffered:
             return
         busy = {
-            lane.node for lane in self._held_until if self._free_connection(lane.node, now) is None
+            key.node for key in self._held_until if self._free_connection(key.node, now) is None
         }
         if not loop.is_running():
             busy |= {
                 node for node in self._client.metadata.brokers if self._needs_connection(node, now)
             }
-        unread = positions.requests_for_fetch(now, busy, self._config.max_partition_bytes)
-        for node, wants in unread.items():
+        ready = positions.requests_for_fetch(now, busy, self._config.max_partition_bytes)
+        for node, partitions in ready.items():
             found = self._free_connection(node, now)
-            if found is None:
-                raise AssertionError(f"broker {node} was not to be asked")
-            lane, wait = found
-            connection = self._connection(lane)
+            assert found is not None, "busy brokers are left out"
+            key, wait = found
+            connection = self._client.open_connection(*key)
             if connection is not None:
-                self._send(loop, lane, connection, wants, wait)
+                self._send(loop, key, connection, partitions, wait)
             else:
-                self._held_until[lane] = None
-                tickets = [each.token for each in wants]
-                connect = partial(self._connect, loop, lane, wants, wait)
-                self._lookup.run_request(loop, connect, tickets)
+                self._held_until[key] = None
+                tokens = [each.token for each in partitions]
+                connect = partial(self._connect_and_send, loop, key, partitions, wait)
+                self._offset_fetcher.run_request(loop, connect, tokens)
 
     def _free_connection(self, node: int, now: float) -> tuple[FetchConnection, float] | None:
         """Returns the connection for the next Fetch and its maximum wait; None: both are in use."""
-        first, beside = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
-        longest = self._config.fetch_max_wait / 1000
+        first, second = FetchConnection(node, FIRST_FETCH), FetchConnection(node, SECOND_FETCH)
         if first not in self._held_until:
-            return first, longest
+            return first, self._config.fetch_max_wait / 1000
         until = self._held_until[first]
-        if until is None or beside in self._held_until:
+        if until is None or second in self._held_until:
             return None
         left = until - now
         if node in self._second_waits and left <= 2 * SECOND_FETCH_MARGIN:
             return None
-        return beside, min(
-            max(left - SECOND_FETCH_MARGIN, 0.0), self._second_waits.get(node, SECOND_FETCH_WAIT)
-        )
-
-    # There
+        longest = self._second_waits.get(node, SECOND_FETCH_WAIT)
+        return second, min(max(left - SECOND_FETCH_MARGIN, 0.0), longest)
 
     def _needs_connection(self, node: int, now: float) -> bool:
-        """A connection would have to be opened."""
         found = self._free_connection(node, now)
-        return found is not None and self._connection(found[0]) is None
+        return found is not None and self._client.open_connection(*found[0]) is None
 
-    def _connection(self, lane: FetchConnection) -> BrokerConnection | None:
-        known = self._client.metadata.brokers.get(lane.node)
-        return (
-            None
-            if known is None
-            else self._client.endpoint(known, CONNECTION_USES[lane.number]).connection
-        )
-
-    async def _connect(
+    async def _connect_and_send(
         self,
         loop: asyncio.AbstractEventLoop,
-        lane: FetchConnection,
-        wants: list[FetchablePartition],
+        key: FetchConnection,
+        partitions: list[FetchablePartition],
         wait: float,
     ) -> None:
-        """Opens a connection first."""
         try:
-            connection = await self._open(lane)
+            deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
+            connection = await self._client.connect(key.node, use=key.use, deadline=deadline)
         except BaseException:
-            del self._held_until[lane]
+            del self._held_until[key]
             raise
-        left = [each for each in wants if self._positions.is_current(each.token)]
-        if left:
-            self._send(loop, lane, connection, left, wait)
+        current = [each for each in partitions if self._positions.is_current(each.token)]
+        if current:
+            self._send(loop, key, connection, current, wait)
         else:
-            del self._held_until[lane]
-
-    async def _open(self, lane: FetchConnection) -> BrokerConnection:
-        known = self._client.metadata.brokers.get(lane.node)
-        if known is None:
-            raise Unreachable(f"broker {lane.node} is not known")
-        deadline = self._client.deadline_after(self._client.config.request_timeout / 1000)
-        return await self._client.endpoint(known, CONNECTION_USES[lane.number]).connect(deadline)
+            del self._held_until[key]
 
     def _send(
         self,
         loop: asyncio.AbstractEventLoop,
-        lane: FetchConnection,
+        key: FetchConnection,
         connection: BrokerConnection,
-        wants: list[FetchablePartition],
+        partitions: list[FetchablePartition],
         wait: float,
     ) -> None:
+        metadata = self._client.metadata
         fetch = build_fetch(
-            [self._wanted(each) for each in wants],
+            [
+                request_partition(metadata, token.partition, offset, leader_epoch=epoch)
+                for token, offset, epoch in partitions
+            ],
             self._config,
-            max_bytes=self._limits.response,
+            max_bytes=compute_byte_limits(self._config, self._positions.brokers).response,
             max_wait=round(wait * 1000),
         )
-        tickets = {each.token.partition: each.token for each in wants}
+        tokens = {each.token.partition: each.token for each in partitions}
         until = loop.time() + wait
         deadline = until + self._client.config.request_timeout / 1000
         try:
@@ -598,32 +559,21 @@ class InFlightFetches:
                 Api.FETCH, fetch.message, deadline=deadline, most=fetch.max_version, large=True
             )
         except RotaError as error:
-            self._held_until.pop(lane, None)
-            self._lookup.handle_failure(tickets.values(), error, loop.time())
+            self._held_until.pop(key, None)
+            self._offset_fetcher.handle_failure(tokens.values(), error, loop.time())
         else:
-            self._held_until[lane] = until
-            future.add_done_callback(partial(self._handle_response, loop, lane, fetch, tickets))
-
-    @property
-    def _limits(self) -> ByteLimits:
-        return compute_byte_limits(self._config, self._positions.brokers)
-
-    def _wanted(self, want: FetchablePartition) -> RequestedPartition:
-        topic = self._client.metadata.topics.get(want.token.partition.topic)
-        topic_id = ZERO_UUID if topic is None else topic.id
-        return RequestedPartition(want.token.partition, topic_id, want.offset, want.leader_epoch)
-
-    # And back
+            self._held_until[key] = until
+            future.add_done_callback(partial(self._handle_response, loop, key, fetch, tokens))
 
     def _handle_response(
         self,
         loop: asyncio.AbstractEventLoop,
-        lane: FetchConnection,
+        key: FetchConnection,
         fetch: PreparedFetch,
-        tickets: dict[TopicPartition, RequestToken],
+        tokens: dict[TopicPartition, RequestToken],
         future: asyncio.Future[FetchResponse],
     ) -> None:
-        del self._held_until[lane]
+        del self._held_until[key]
         if future.cancelled():
             return
         error = future.exception()
@@ -631,67 +581,207 @@ class InFlightFetches:
             return
         if error is not None:
             failure = error if isinstance(error, Exception) else Unreachable(str(error))
-            self._lookup.handle_failure(tickets.values(), failure, loop.time())
+            self._offset_fetcher.handle_failure(tokens.values(), failure, loop.time())
         else:
-            everyone = list(tickets.values())
+            requested = list(tokens.values())
             try:
-                self._handle_partitions(loop.time(), lane, fetch.parse(future.result()), tickets)
-            except Exception as flaw:  # noqa: BLE001 or nobody would ask for the rest again
-                LOGGER.exception("an answer of broker %d cannot be taken in", lane.node)
-                self._lookup.handle_failure(everyone, flaw, loop.time())
+                self._handle_partitions(loop.time(), key, fetch, tokens, future.result())
+            except Exception as failure:
+                LOGGER.exception("a Fetch response of broker %d cannot be processed", key.node)
+                self._offset_fetcher.handle_failure(requested, failure, loop.time())
         self._done()
 
     def _handle_partitions(
         self,
         now: float,
-        lane: FetchConnection,
-        answers: list[FetchedPartition],
-        tickets: dict[TopicPartition, RequestToken],
+        key: FetchConnection,
+        fetch: PreparedFetch,
+        tokens: dict[TopicPartition, RequestToken],
+        response: FetchResponse,
     ) -> None:
-        """Keeps what is to be handed out or raised."""
         seen = set()
-        for answer in answers:
-            ticket = tickets.pop(answer.partition, None)
-            if ticket is None:
-                continue  # told of twice: the first counts
-            found, error = self._positions.handle_fetched(
-                ticket, answer, find_response_end(answer), now
+        for fetched in fetch.parse(response):
+            token = tokens.pop(fetched.partition, None)
+            if token is None:
+                continue  # the partition is there twice: the first one counts
+            outcome, error = self._positions.handle_fetched(
+                token, fetched, find_response_end(fetched), now
             )
-            seen.add(found)
+            seen.add(outcome)
             if error is not None:
                 self._buffer.add_error(
-                    error, answer.partition, lasting=found is FetchOutcome.OUT_OF_RANGE
+                    error, fetched.partition, lasting=outcome is FetchOutcome.OUT_OF_RANGE
                 )
-            elif found is FetchOutcome.HAS_RECORDS:
-                self._buffer.add_response(answer)
-        self._positions.handle_failure(tickets.values(), now)  # those that it does not tell of
-        if FetchOutcome.REFRESH_METADATA in seen or tickets:
+            elif outcome is FetchOutcome.HAS_RECORDS:
+                self._buffer.add_response(fetched)
+        if tokens and response.throttle_time_ms > 0:
+            # a broker that throttles this client leaves out all partitions (KIP-219)
+            self._positions.postpone(tokens.values(), now + response.throttle_time_ms / 1000)
+        elif tokens:
+            self._positions.handle_failure(tokens.values(), now)
+            seen.add(FetchOutcome.REFRESH_METADATA)
+        if FetchOutcome.REFRESH_METADATA in seen:
             self._client.request_refresh()
-        if lane.number == FIRST_FETCH or FetchOutcome.HAS_RECORDS in seen:
-            self._second_waits.pop(lane.node, None)
+        node = key.node
+        if key.use == FIRST_FETCH or FetchOutcome.HAS_RECORDS in seen:
+            self._second_waits.pop(node, None)
         else:
-            self._second_waits[lane.node] = 2 * self._second_waits.get(lane.node, SECOND_FETCH_WAIT)
+            self._second_waits[node] = 2 * self._second_waits.get(node, SECOND_FETCH_WAIT)
 
 
-#: What the two connections to a broker are for; looking things up has a third.
-CONNECTION_USES: Final = ("fetch", "fetch beside")
+class OffsetFetcher:
+    """Finds positions: committed offsets (OffsetFetch), resets (ListOffsets) and validation
+    (OffsetForLeaderEpoch, KIP-320). Each request has a task of its own.
+    """
 
-#: Bytes of an answer: larger ones are read no faster, and take more memory.
+    def __init__(  # noqa: PLR0913, all that a request takes
+        self,
+        client: ClusterClient,
+        config: FetchConfig,
+        positions: Positions,
+        buffer: FetchBuffer,
+        *,
+        committed: FetchCommittedOffsets | None,
+        done: Callable[[], None],
+    ) -> None:
+        """:param committed: returns the group's committed offsets; None: the consumer has no group
+        :param done: called after each response
+        """
+        self._client = client
+        self._isolation = config.isolation
+        self._positions = positions
+        self._buffer = buffer
+        self._committed = committed
+        self._done = done
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        """Sends the requests that partitions are waiting for."""
+        tokens = self._positions.requests_for_committed(now)
+        if tokens and self._committed is None:
+            self._handle_committed(tokens, dict.fromkeys([each.partition for each in tokens]), now)
+        elif tokens:
+            self.run_request(loop, partial(self._fetch_committed, tokens), tokens)
+        for node, queries in self._positions.requests_for_reset(now).items():
+            self.run_request(loop, partial(self._list_offsets, node, queries), queries)
+        for node, queries in self._positions.requests_for_validation(now).items():
+            self.run_request(loop, partial(self._validate, node, queries), queries)
+
+    def run_request(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request: Callable[[], Awaitable[None]],
+        tokens: Iterable[RequestToken],
+    ) -> None:
+        """Runs a request; if it fails, its partitions retry after a pause."""
+        task = loop.create_task(self._run(request, tuple(tokens)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(
+        self, request: Callable[[], Awaitable[None]], tokens: tuple[RequestToken, ...]
+    ) -> None:
+        try:
+            await request()
+        except Exception as error:  # noqa: BLE001 (the application gets every error)
+            self.handle_failure(tokens, error, asyncio.get_running_loop().time())
+        self._done()
+
+    def handle_failure(
+        self, tokens: Collection[RequestToken], error: Exception, now: float
+    ) -> None:
+        """Handles a request that failed: transient errors are retried after a pause.
+
+        Other errors are raised to the application, and then retried too.
+        """
+        concerned = [each.partition for each in tokens if self._positions.is_current(each)]
+        self._positions.handle_failure(tokens, now)
+        if isinstance(error, Unreachable) and not is_permanent(error):
+            LOGGER.info("%s", error)
+            self._client.request_refresh()
+        elif concerned or not tokens:
+            self._buffer.add_error(error, *concerned)
+
+    async def _fetch_committed(self, tokens: tuple[RequestToken, ...]) -> None:
+        assert self._committed is not None
+        found = await self._committed(tuple([each.partition for each in tokens]))
+        self._handle_committed(tokens, found, asyncio.get_running_loop().time())
+
+    def _handle_committed(
+        self, tokens: tuple[RequestToken, ...], found: CommittedOffsets, now: float
+    ) -> None:
+        self._positions.handle_failure(
+            [each for each in tokens if each.partition not in found], now
+        )
+        missing = [
+            each.partition
+            for each in tokens
+            if each.partition in found
+            and self._positions.handle_committed(each, found[each.partition]) is not None
+        ]
+        if missing:
+            self._buffer.add_error(None, *missing, lasting=True)
+
+    async def _list_offsets(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
+        by_partition = {token.partition: query for token, query in queries.items()}
+        result = await send_list_offsets(
+            self._client, node, by_partition, self._isolation, self._deadline()
+        )
+        now = asyncio.get_running_loop().time()
+        for token in queries:
+            if token.partition in result.found:
+                self._positions.handle_listed_offset(token, result.found[token.partition], now)
+        self._handle_refused(queries, result)
+
+    async def _validate(self, node: int, queries: Mapping[RequestToken, OffsetQuery]) -> None:
+        by_partition = {token.partition: query for token, query in queries.items()}
+        result = await send_offset_for_leader_epoch(
+            self._client, node, by_partition, self._deadline()
+        )
+        for token, query in queries.items():
+            if token.partition not in result.found:
+                continue
+            end = result.found[token.partition] or EpochEndOffset.without_end(query.target)
+            error = self._positions.handle_epoch_end(token, end)
+            if error is not None:
+                self._buffer.add_error(error, token.partition, lasting=True)
+        self._handle_refused(queries, result)
+
+    def _handle_refused(self, tokens: Iterable[RequestToken], result: LeaderResponse[Any]) -> None:
+        """Handles partitions that the leader has refused or left out."""
+        left = [each for each in tokens if each.partition not in result.found]
+        if not left:
+            return
+        for token in left:
+            error = result.errors.get(token.partition)
+            if error is not None and self._positions.is_current(token):
+                self._buffer.add_error(error, token.partition)
+        self._positions.handle_failure(left, asyncio.get_running_loop().time())
+        self._client.request_refresh()
+
+    def _deadline(self) -> float:
+        return self._client.deadline_after(self._client.config.request_timeout / 1000)
+
+
+#: Bytes of a response: larger ones are not faster, and need more memory.
 MAX_RESPONSE_BYTES = 8 << 20
-
-#: Bytes that an answer may have with any number of brokers: many small ones take longer.
+#: Bytes that a response may always have: many small responses take longer.
 MIN_RESPONSE_BYTES = 4 << 20
 
 
 class ByteLimits(NamedTuple):
-    """Limits in bytes, as they come from the brokers."""
+    """Limits in bytes, as the brokers send them."""
 
-    #: In one answer.
     response: int
-    #: No more is fetched while so many wait to be handed out.
+    #: No partition is fetched while this many bytes wait to be handed out.
     buffered: int
-    #: More of what is not to be handed out now is let go of: not less than can come to be there
-    #: when all is paused at once.
+    #: Inactive bytes above this are dropped: the bytes that may be buffered when all partitions
+    #: are paused at once.
     inactive: int
 
 
@@ -702,41 +792,9 @@ def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:
     may be buffered, or two responses if those are more: so one is in flight while another is handed
     out.
     """
-    most, of_partition = config.fetch_max_bytes, config.max_partition_bytes
-    fetches = len(CONNECTION_USES) * max(brokers, 1)
-    answer = min(most // fetches, max(MAX_RESPONSE_BYTES, of_partition))
-    answer = max(answer, min(MIN_RESPONSE_BYTES, of_partition, most // 2), 1)
-    waiting = max(min(most, max(most // 2, 2 * answer)), 1)
-    return ByteLimits(answer, waiting, waiting + max(most, fetches * answer))
-
-
-def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
-    """Returns where the last whole batch of a response ends; None if the response is empty.
-
-    A batch that is cut at the end is normal: the next response begins with it. Anything else that
-    is not a batch is an error, and so is a response without a whole batch.
-    """
-    view = fetched.records
-    limit = len(view)
-    if not limit:
-        return None
-    at, last, unpack = 0, -1, LENGTH_FIELD.unpack_from
-    length = 0
-    while at + HEADER.size <= limit:
-        (length,) = unpack(view, at + LENGTH_OFFSET)
-        if length < SHORTEST_BATCH_LENGTH or view[at + MAGIC_OFFSET] != MAGIC:
-            return _end_after_batch(fetched, last, sound=False)
-        if at + LOG_OVERHEAD + length > limit:
-            break
-        last, at = at, at + LOG_OVERHEAD + length
-    return _end_after_batch(fetched, last, sound=last >= 0)
-
-
-def _end_after_batch(fetched: FetchedPartition, last: int, *, sound: bool) -> ResponseEnd:
-    """The reach with this as the last whole batch."""
-    if last < 0:
-        return ResponseEnd(FetchPosition(fetched.fetch_offset), sound)
-    head = read_batch_header(fetched.records, last)
-    epoch = None if head.leader_epoch == NO_LEADER_EPOCH else head.leader_epoch
-    behind = head.last_offset + 1
-    return ResponseEnd(FetchPosition(behind, epoch), sound and behind > fetched.fetch_offset)
+    total, of_partition = config.fetch_max_bytes, config.max_partition_bytes
+    fetches = 2 * max(brokers, 1)
+    response = min(total // fetches, max(MAX_RESPONSE_BYTES, of_partition))
+    response = max(response, min(MIN_RESPONSE_BYTES, of_partition, total // 2), 1)
+    buffered = max(min(total, max(total // 2, 2 * response)), 1)
+    return ByteLimits(response, buffered, buffered + max(total, fetches * response))

@@ -15,26 +15,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 
 from rota.client.retry import wait_for_shared
+from rota.consumer.fetcher import Fetcher
 from rota.consumer.member_driver import MemberDriver
 from rota.consumer.records import CommitCallback, ConsumerInterceptor, Offsets, RebalanceListener
-from rota.engine.member.events import (
-    CallInterceptors,
-    CallListener,
-    CloseRequested,
-    CommitRequested,
-    FinishClose,
-    FinishSyncCommit,
-    ListenerReturned,
-    MarkPendingRevocation,
-    MemberCommand,
-    RaiseError,
-    RequestMetadata,
-    RunCommitCallback,
-    SetAssignment,
-)
+from rota.engine.member import events
+from rota.engine.member.events import MemberCommand
 from rota.engine.member.state import format_code
 from rota.engine.model.request import OffsetFetch
 from rota.engine.model.response import OffsetFetchResult
@@ -42,38 +30,24 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
-
 NO_LISTENER = RebalanceListener()
-
 _in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
-
-CommitCommand: TypeAlias = RunCommitCallback | CallInterceptors | FinishSyncCommit
-
-#: Calls what is the application's own, and waits for it if it is to be awaited.
+CommitCommand: TypeAlias = (
+    events.RunCommitCallback | events.CallInterceptors | events.FinishSyncCommit
+)
+#: Calls a function of the application, and awaits its result if that is awaitable.
 CallApplication: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
-
 T = TypeVar("T")
-
 R = TypeVar("R")
-
-
-class PartitionReader(Protocol):
-    """Who reads what the member owns."""
-
-    def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """From now on these, and no others."""
-
-    def withhold(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hand out no more of these."""
 
 
 class GroupMembership:
     """Carries out the member's commands for the application."""
 
-    def __init__(  # noqa: PLR0913, what it stands between
+    def __init__(  # noqa: PLR0913, all that it connects
         self,
         driver: MemberDriver,
-        reader: PartitionReader,
+        fetcher: Fetcher,
         interceptors: Sequence[ConsumerInterceptor],
         call: CallApplication,
         *,
@@ -83,33 +57,31 @@ class GroupMembership:
         self.driver = driver
         self._call = call
         self.listener: RebalanceListener = NO_LISTENER
-        #: The member has said good-bye.
+        #: The member has left the group.
         self.has_left = False
-        self._reader = reader
+        self._fetcher = fetcher
         self._interceptors = interceptors
         self._want_metadata = want_metadata
         self._wake = wake
         self._numbers = itertools.count(1)
         self._callbacks: dict[int, CommitCallback | None] = {}
-        #: Synchronous commits that are over.
+        #: The outcomes of synchronous commits.
         self._ended: dict[int, Exception | None] = {}
         self._errors: list[Exception] = []
-        #: The call of the listener that is under way, or was last.
+        #: The listener's call that is running, or was last.
         self._listener_task: asyncio.Future[None] | None = None
 
     @property
     def has_commands(self) -> bool:
-        """Commands are waiting."""
         return bool(self.driver.inbox)
 
     @property
     def is_listener_running(self) -> bool:
-        """The listener is at work: what it was told of is not read before it is done."""
+        """New partitions are not read before the listener returns."""
         return self._listener_task is not None and not self._listener_task.done()
 
     @property
     def has_commit_commands(self) -> bool:
-        """Something that belongs to commits waits to be done."""
         return any(isinstance(command, CommitCommand) for command in list(self.driver.inbox))
 
     async def handle_commands(self) -> None:
@@ -123,7 +95,7 @@ class GroupMembership:
         self._raise_first()
 
     async def handle_commit_commands(self) -> None:
-        """Does what belongs to commits; the rest waits for the next poll."""
+        """Carries out the commands of commits; the others wait for the next poll."""
         for command in self._take_commit_commands():
             await self._execute_command(command)
         self._raise_first()
@@ -148,21 +120,19 @@ class GroupMembership:
         return found
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Asks for a commit; its callback runs later."""
+        """Starts a commit; its callback runs later."""
         number = next(self._numbers)
         self._callbacks[number] = callback
-        self.driver.handle_event(CommitRequested(number, offsets))
+        self.driver.handle_event(events.CommitRequested(number, offsets))
 
     def begin_commit(self, offsets: Offsets | None, until_ms: int) -> int:
-        """Asks for a commit that is waited for."""
+        """Starts a commit, and returns the number for :meth:`has_commit_ended`."""
         number = next(self._numbers)
-        self.driver.handle_event(CommitRequested(number, offsets, until_ms))
+        self.driver.handle_event(events.CommitRequested(number, offsets, until_ms))
         return number
 
     def has_commit_ended(self, number: int) -> bool:
-        """Is this commit over?
-
-        :raises GroupError: it is, and nothing was stored
+        """:raises GroupError: the commit has failed
         :raises TimedOut: it was not stored in time
         """
         if number not in self._ended:
@@ -175,63 +145,63 @@ class GroupMembership:
     async def fetch_committed(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has stored.
+        """Returns the group's committed offsets.
 
         :raises AuthorizationFailed: no permission for the group, or for a topic
-        :raises GroupError: its coordinator refuses
+        :raises GroupError: the coordinator refuses
         """
         group = self.driver.group
-        # stable: what an open transaction is about to commit is waited for (KIP-447)
+        # stable: waits for offsets that an open transaction is about to commit (KIP-447)
         request = OffsetFetch(group=group, partitions=partitions, require_stable=True)
-        reply = await self.driver.ask_coordinator(request, timeout=timeout)
-        assert isinstance(reply, OffsetFetchResult)
-        if reply.code == Code.GROUP_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(reply.code, f"no permission for group {group}")
-        if reply.code != Code.NONE:
-            text = f"offsets of group {group}: refused with {format_code(reply.code)}"
-            raise GroupError(text, reply.code)
-        for at, code in reply.codes.items():
+        response = await self.driver.send_to_coordinator(request, timeout=timeout)
+        assert isinstance(response, OffsetFetchResult)
+        if response.code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(response.code, f"no permission for group {group}")
+        if response.code != Code.NONE:
+            text = f"offsets of group {group}: refused with {format_code(response.code)}"
+            raise GroupError(text, response.code)
+        for at, code in response.codes.items():
             if code == Code.TOPIC_AUTHORIZATION_FAILED:
                 raise AuthorizationFailed(code, f"no permission to read topic {at.topic}")
             if code != Code.NONE:
                 text = f"the committed offset of {at}: refused with {format_code(code)}"
                 raise GroupError(text, code)
-        return dict(reply.offsets)
+        return dict(response.offsets)
 
     def begin_close(self, until_ms: int | None) -> None:
-        """The member says good-bye; :attr:`is_finished` says when it has."""
-        self.driver.handle_event(CloseRequested(until_ms))
+        """The member leaves the group; then :attr:`has_left` is set."""
+        self.driver.handle_event(events.CloseRequested(until_ms))
 
     async def _execute_command(self, command: MemberCommand) -> None:
         match command:
-            case SetAssignment(partitions):
+            case events.SetAssignment(partitions):
                 with self.driver.lock:
-                    self._reader.assign(partitions)
-            case MarkPendingRevocation(partitions):
+                    self._fetcher.assign(partitions)
+            case events.MarkPendingRevocation(partitions):
                 with self.driver.lock:
-                    self._reader.withhold(partitions)
-            case CallListener():
+                    self._fetcher.withhold(partitions)
+            case events.CallListener():
                 await self._call_listener(command)
-            case RunCommitCallback() | CallInterceptors() | FinishSyncCommit():
+            case events.RunCommitCallback() | events.CallInterceptors() | events.FinishSyncCommit():
                 await self._call(partial(self._handle_commit_command, command))
-            case RequestMetadata(topics):
+            case events.RequestMetadata(topics):
                 self._want_metadata(topics)
-            case RaiseError(error):
+            case events.RaiseError(error):
                 self._errors.append(error)
-            case FinishClose():
+            case events.FinishClose():
                 self.has_left = True
             case _:
                 raise AssertionError(f"not for the application: {command!r}")
 
-    async def _call_listener(self, command: CallListener) -> None:
-        """In a task of its own: a poll that is cancelled does not end the listener in the middle;
-        the next one waits for it.
+    async def _call_listener(self, command: events.CallListener) -> None:
+        """Runs the listener in a task of its own: a cancelled poll does not interrupt it, and the
+        next poll waits for it.
         """
         self._listener_task = asyncio.ensure_future(self._run_listener(command))
         self._listener_task.add_done_callback(lambda _: self._wake())
         await wait_for_shared(self._listener_task)
 
-    async def _run_listener(self, command: CallListener) -> None:
+    async def _run_listener(self, command: events.CallListener) -> None:
         method = getattr(self.listener, command.method.value)
         error: Exception | None = None
         _in_listener.set(True)
@@ -239,17 +209,17 @@ class GroupMembership:
             await self._call(partial(_call_in_listener, method, command.partitions))
         except Exception as raised:  # noqa: BLE001 (an application's code may raise anything)
             error = raised
-        finally:  # also after a Ctrl-C in it: the group must not wait for ever
-            self.driver.handle_event(ListenerReturned(command.call_id, error))
+        finally:  # also after a Ctrl-C: the group must not wait forever
+            self.driver.handle_event(events.ListenerReturned(command.call_id, error))
 
     def _handle_commit_command(self, command: CommitCommand) -> None:
         match command:
-            case RunCommitCallback(number, offsets, error):
+            case events.RunCommitCallback(number, offsets, error):
                 self._run(self._callbacks.pop(number, None), offsets, error)
-            case CallInterceptors(offsets):
+            case events.CallInterceptors(offsets):
                 for interceptor in self._interceptors:
                     call_interceptor("on_commit", interceptor.on_commit, offsets)
-            case FinishSyncCommit(number, error):
+            case events.FinishSyncCommit(number, error):
                 self._ended[number] = error
             case _:
                 assert_never(command)
@@ -275,14 +245,14 @@ class GroupMembership:
 
 
 def is_in_listener() -> bool:
-    """Is this a listener's own call?"""
+    """Returns whether the caller runs inside a listener."""
     return _in_listener.get()
 
 
 def _call_in_listener(
     method: Callable[[Sequence[TopicPartition]], object], partitions: Sequence[TopicPartition]
 ) -> object:
-    """In the context that it is called in, which may not be that of the call's own task."""
+    # the method may run in another context than the task that calls it
     before = _in_listener.set(True)
     try:
         return method(partitions)
@@ -291,14 +261,14 @@ def _call_in_listener(
 
 
 async def call_in_loop(function: Callable[[], object]) -> None:
-    """Inside the loop; ``async`` functions are awaited."""
-    answer = function()
-    if inspect.isawaitable(answer):
-        await answer
+    """Calls a function in the loop, and awaits its result if that is awaitable."""
+    result = function()
+    if inspect.isawaitable(result):
+        await result
 
 
 def call_interceptor(name: str, method: Callable[[T], R], argument: T) -> R | None:
-    """Calls an interceptor. Its errors are logged: they must not break what it observes."""
+    """Calls an interceptor, and logs its errors: they must not break the consumer."""
     try:
         return method(argument)
     except Exception:  # an application's code may raise anything

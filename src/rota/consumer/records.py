@@ -12,12 +12,12 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 
 class ConsumerRecord(NamedTuple):
-    """One record. Key and value are bytes, or what the deserializers made of them."""
+    """One record. Key and value are bytes, or the results of the deserializers."""
 
     topic: str
     partition: int
     offset: int
-    #: Milliseconds since 1970, -1 if there is none.
+    #: Milliseconds since 1970; -1: none.
     timestamp: int
     #: 0: set by the producer (CreateTime), 1: by the broker (LogAppendTime).
     timestamp_type: int
@@ -46,7 +46,6 @@ class Records:
         self.by_partition = by_partition
 
     def __getitem__(self, partition: tuple[str, int]) -> list[ConsumerRecord]:
-        """Returns the records of a partition, an empty list if there are none."""
         return self.by_partition.get(TopicPartition(*partition), [])
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -64,8 +63,7 @@ class Records:
 
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
-
-#: Called with what was to be committed, and the error if it was not.
+#: Called with the offsets of a commit, and its error if it failed.
 CommitCallback: TypeAlias = Callable[[Offsets, Exception | None], object]
 
 
@@ -83,9 +81,9 @@ class RebalanceListener:
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Called before partitions go to other members: the last chance to commit their offsets.
+        """Called before partitions move to other members: the last chance to commit their offsets.
 
-        Automatic commits have been made already.
+        Automatic commits are done already.
         """
 
     def on_partitions_assigned(
@@ -94,9 +92,9 @@ class RebalanceListener:
         """Called with the new partitions; with the eager protocol, with all partitions."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Called when partitions may have other owners already, so it is too late to commit.
+        """Called when partitions may have other owners already, so that it is too late to commit.
 
-        By default it calls :meth:`on_partitions_revoked`.
+        Calls :meth:`on_partitions_revoked` by default.
         """
         return self.on_partitions_revoked(partitions)
 
@@ -104,8 +102,8 @@ class RebalanceListener:
 class ConsumerInterceptor:
     """Sees records before the application, and every commit that succeeded.
 
-    Named in ``interceptor.classes``, each is given what the one before it returned. What it raises
-    is logged, and does no harm. Columns (``poll_batches``) do not pass it.
+    ``interceptor.classes`` names interceptors; each receives what the one before it returned. Their
+    exceptions are logged and have no other effect. ``poll_batches`` does not call them.
     """
 
     def on_consume(self, records: Records) -> Records:

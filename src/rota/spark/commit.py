@@ -1,14 +1,14 @@
 """``commit_to_group``: commits what streaming queries have finished to a consumer group.
 
-Spark's checkpoint stays the truth. Spark calls its listeners after a batch is in the commit log of
-the checkpoint, so the group is never ahead of the checkpoint; after a start, the group catches up
-with the checkpoint. Failed commits are logged and tried again, and the query does not notice. Only
-the newest offsets count: a commit that failed is replaced by the next one.
+Spark calls its listeners after a batch is in the commit log of the checkpoint, so the group is
+never ahead of the checkpoint; after a start, the group catches up with it. Failed commits are
+logged and tried again, without an effect on the query. Only the newest offsets count: the next
+commit replaces one that failed.
 
 The last commits are made when the program ends. ``atexit`` is too late for them: Python calls it
 after it has waited for threads, and over Spark Connect the thread that receives query events ends
-only when its last listener is gone. So a thread waits until all other threads have ended that the
-program waits for: a query may run in a thread that is not the main one.
+only when its last listener is removed. So a thread waits for all other non-daemon threads: a query
+may run in a thread that is not the main one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from rota.client import config
@@ -38,7 +37,7 @@ from rota.engine.model.response import OffsetCommitResult
 from rota.engine.model.text import list_first_names, quote_shortened
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import GroupError, InputError, RotaError
-from rota.spark.option import KAFKA_PREFIX, OPTION_NAMES
+from rota.spark.option import KAFKA_PREFIX, SOURCE_OPTIONS
 from rota.spark.progress import QueryFilter, QueryFollower
 
 if TYPE_CHECKING:
@@ -46,14 +45,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOGGER = logging.getLogger("rota.spark")
-
-#: Seconds for the last commits, unless told otherwise.
+#: Default seconds for the last commits.
 COMMIT_TIMEOUT = 10.0
-
-#: Seconds at least to take the listener off.
+#: Seconds to remove the listener, at least.
 REMOVE_LISTENER_TIMEOUT = 1.0
-
-_SOURCE_OPTIONS = {name.lower() for name in OPTION_NAMES}
+_SOURCE_OPTIONS = {name.lower() for name in SOURCE_OPTIONS}
 
 
 def commit_to_group(
@@ -74,29 +70,30 @@ def commit_to_group(
             query = rows.load().writeStream.queryName("bills").option(...).start()
             query.awaitTermination()
 
-    ``kafka-consumer-groups --describe``, ``rota groups lag`` and whatever else looks at groups then
-    sees the query and its lag. The group must have no members: a consumer's commits are its own.
-    After a start the group catches up with the checkpoint, if a driver died before it could commit.
-    A query that begins anew, with an empty checkpoint, sets the group back with its first finished
-    batch; until then the group has what it had.
+    ``kafka-consumer-groups --describe``, ``rota groups lag`` and other tools then show the query
+    and its lag. The group must have no members. After a start the group catches up with the
+    checkpoint, in case a driver died before it could commit. A query with an empty checkpoint sets
+    the group back when its first batch is finished, not before.
 
-    :param group_id: best one for each query. Of queries that read the same topic only the first is
-        committed, until it ends; the others are named in the log
-    :param kafka: Kafka's settings, with or without ``kafka.`` before them; the reader's own options
-        may be among them, so that those of the reader can be given as they are
-    :param query: its name (it may start later, and again), or the query; None: every query of this
-        session that reads Kafka. A source in Python does not tell Spark its name: one that is not
-        Rota's, and has offsets of the same form, would be taken for Kafka
-    :param checkpoint: where the query's checkpoint is. Over Spark Connect nothing else tells, and
-        without it the group catches up with the first batch that ends; else the query is asked.
-        With it the group catches up before the start
+    :param group_id: best one for each query. If several queries read a topic, only the first one is
+        committed until it ends; the others are logged
+    :param kafka: Kafka's settings, with or without ``kafka.`` before them. The options of a reader
+        may be passed as they are: options of the source are ignored
+    :param query: a query, or a name (the query may start later, and again); None: every query of
+        this session that reads Kafka. Spark does not know the names of sources in Python: one whose
+        offsets have the same form counts as Kafka
+    :param checkpoint: the path of the query's checkpoint. The group then catches up before the
+        start. Over Spark Connect Rota cannot find the path itself, and without it the group catches
+        up when the next batch is finished
     :raises InputError: a setting is wrong
-    :return: stop it at the end, or use it as a context manager, so that the last batch is not
-        missed; at the end of the program that is tried, too
+    :return: call ``stop()`` at the end, or use it as a context manager, so that the last batch is
+        committed; the end of the program tries that, too
     """
+    if not isinstance(group_id, str) or not group_id:
+        raise InputError("group_id: the name of a group is needed")
     return Committer(
         spark,
-        _check_group_id(group_id),
+        group_id,
         client_config(group_id, kafka),
         wanted=_query_filter(query),
         query=None if isinstance(query, str) else query,
@@ -104,16 +101,10 @@ def commit_to_group(
     )
 
 
-def _check_group_id(given: object) -> str:
-    if not isinstance(given, str) or not given:
-        raise InputError("group_id: the name of a group is needed")
-    return given
-
-
 def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
-    """How to reach the brokers, by Kafka's settings or a reader's options.
+    """Reads Kafka's settings or a reader's options.
 
-    :raises InputError: one is unknown or malformed, or there is no address
+    :raises InputError: a setting is unknown or malformed, or there is no address
     """
     kafka: dict[str, object] = {}
     for name, value in config.require_mapping(given).items():
@@ -122,7 +113,7 @@ def client_config(group: str, given: Mapping[str, str]) -> ClientConfig:
             continue
         key = low.removeprefix(KAFKA_PREFIX) if low.startswith(KAFKA_PREFIX) else str(name)
         if kafka.get(key, value) != value:
-            raise InputError(f"kafka: {key} is given twice, and not the same")
+            raise InputError(f"kafka: {key} is set twice, with different values")
         kafka[key] = value
     if not kafka.get("bootstrap.servers"):
         raise InputError("kafka: bootstrap.servers is needed, like host:9092")
@@ -147,7 +138,7 @@ def _query_filter(query: object) -> QueryFilter:
 
 
 class Committer:
-    """Keeps a group as far as the checkpoints of queries: see :func:`commit_to_group`."""
+    """Commits the progress of queries to a group: see :func:`commit_to_group`."""
 
     def __init__(  # noqa: PLR0913 as commit_to_group
         self,
@@ -183,12 +174,12 @@ class Committer:
 
     @property
     def pending(self) -> dict[TopicPartition, int]:
-        """What finished batches have, and the group has not yet."""
+        """Offsets of finished batches that are not committed yet."""
         return self._group_committer.pending
 
     def flush(self, timeout: float = COMMIT_TIMEOUT) -> bool:
-        """Waits until the group has all that is known to be finished, and all of queries that have
-        ended; False if it has not in these seconds. The log says why.
+        """Waits until all finished batches are committed, and all batches of ended queries; False
+        after the timeout, with a warning in the log.
         """
         return self._flush(timeout)
 
@@ -198,9 +189,9 @@ class Committer:
         return self._group_committer.flush(until - time.monotonic()) and caught_up
 
     def stop(self, timeout: float = COMMIT_TIMEOUT) -> bool:
-        """Commits the last, and no more after it. It does not wait for queries that run.
+        """Makes the last commits. Does not wait for queries that run.
 
-        :return: whether the group has all; what it has not, it gets after the next start
+        :return: whether all is committed; the next start commits the rest
         """
         return self._stop(timeout)
 
@@ -219,24 +210,19 @@ class Committer:
         if not done:
             LOGGER.warning(
                 "group %r: stopped before all was committed (%s); the next start catches up",
-                *(self.group_id, self._group_committer.last_failure),
+                self.group_id,
+                self._group_committer.last_failure,
             )
         return done
 
     def _stop_at_exit(self) -> None:
-        """The program ends."""
         self._stop(COMMIT_TIMEOUT, at_exit=True)
         self._follower.stop(time.monotonic() + REMOVE_LISTENER_TIMEOUT, surely=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -244,70 +230,65 @@ class Committer:
         return f"<rota.spark.Committer of group {self.group_id!r}, {state}>"
 
 
-_COMMIT_LOGGER = logging.getLogger("rota.spark")
-
-#: Between tries, in seconds.
+#: Pauses after failed commits, in seconds.
 COMMIT_BACKOFF = Backoff(0.5, 60.0)
-
-#: Seconds after which all is committed again, even if nothing has changed. In a group without
-#: members a broker forgets each offset ``offsets.retention.minutes`` after it was committed
-#: (KIP-211), by default a week, though the query may only have nothing to do.
+#: Seconds after which unchanged offsets are committed again. In a group without members a broker
+#: drops each offset ``offsets.retention.minutes`` after it was committed (KIP-211), by default a
+#: week, even if the query is only idle.
 RENEWAL_INTERVAL = 3600.0
-
-#: Seconds after which a failure that has not changed is logged once more.
+#: Seconds after which an unchanged failure is logged again.
 WARNING_INTERVAL = 600.0
-
-#: Seconds after which all is committed once more where a try was left without an answer: a broker
-#: may still carry it out, after the one that followed it.
+#: Seconds after which all offsets are committed again if a commit got no response: a broker may
+#: still execute it, after the commit that followed it.
 RECOMMIT_DELAY = 60.0
-
-#: Seconds that connections have to close.
+#: Seconds to close connections.
 CLOSE_TIMEOUT = 2.0
 
 
 class GroupCommitter:
-    """Commits offsets to a group without being a member, as an operator does, from a thread
-    of its own.
-    """
+    """Commits offsets to a group without being a member, from a thread of its own."""
 
     def __init__(self, group: str, config: ClientConfig, is_needed: Callable[[], bool]) -> None:
-        """Begins at once, with nothing to commit.
-
-        :param is_needed: is there anybody still whose offsets must not be forgotten?
-        """
+        """:param is_needed: returns whether the broker must keep offsets that do not change"""
         self._group = group
         self._config = config
         self._is_needed = is_needed
         self._target: Mapping[TopicPartition, int] = {}
         self._stored: dict[TopicPartition, int] = {}
-        #: What waits for the next try after a failure; None: all.
+        #: Partitions that wait for the next attempt after a failure; None: all.
         self._waiting_for_retry: frozenset[TopicPartition] | None = None
         self._failures, self._retry_at = 0, 0.0
         self._recommit_at: float | None = None
-        #: The last, and when it was logged.
+        #: The last failure, and when it was logged.
         self._last_warning = ("", 0.0)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"rota-commit-{group}", daemon=True)
         self._thread.start()
         self._ready.wait()
 
-    # From any thread
-
     def set_target(self, offsets: Mapping[TopicPartition, int], *, anew: bool = False) -> None:
-        """Sets the offsets that the group should have, from now on.
+        """Sets the offsets that the group should have.
 
         :param anew: commits all of them, even those that were committed before
         """
-        self._call(lambda: self._take(offsets, anew=anew))
+
+        def apply() -> None:
+            self._target = offsets
+            if anew:
+                self._stored.clear()
+            self._idle.clear()
+            self._woken.set()
+
+        self._call(apply)
 
     def flush(self, timeout: float) -> bool:
-        """Waits until all is committed; False if it is not in these seconds."""
+        """Waits until all is committed; False after the timeout."""
         if not self._thread.is_alive():
             return not self.pending
         settled = self._settled()
         try:
             waiting = asyncio.run_coroutine_threadsafe(settled, self._loop)
-        except RuntimeError:  # it has just ended
+        except RuntimeError:  # the loop has just ended
             settled.close()
             return not self.pending
         try:
@@ -318,32 +299,23 @@ class GroupCommitter:
         return True
 
     def stop(self) -> None:
-        """Ends it, with what is not committed left undone."""
         self._call(self._ending.set)
         self._thread.join(2 * CLOSE_TIMEOUT)
 
     @property
     def pending(self) -> dict[TopicPartition, int]:
-        """What the group is to have, and has not."""
         stored = self._stored
-        return {
-            place: offset
-            for place, offset in self._target.items()
-            if stored.get(place, -1) != offset
-        }
+        return {tp: offset for tp, offset in self._target.items() if stored.get(tp, -1) != offset}
 
     @property
     def last_failure(self) -> str:
-        """Why the group has not all, as far as it is known."""
         last, _ = self._last_warning
         servers = ", ".join(map(str, self._config.bootstrap_servers))
         return last or f"no answer yet from {servers}"
 
-    def _call(self, act: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(act)
-
-    # In the loop
+    def _call(self, function: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(function)
 
     def _run(self) -> None:
         asyncio.run(self._main())
@@ -352,21 +324,14 @@ class GroupCommitter:
         self._loop = asyncio.get_running_loop()
         self._woken, self._idle, self._ending = asyncio.Event(), asyncio.Event(), asyncio.Event()
         client = ClusterClient(self._config, quiet=True)
-        keeper = asyncio.create_task(self._commit_loop(client))
+        committing = asyncio.create_task(self._commit_loop(client))
         self._ready.set()
         await self._ending.wait()
-        keeper.cancel()
-        await asyncio.wait([keeper])
+        committing.cancel()
+        await asyncio.wait([committing])
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await client.close()
-
-    def _take(self, offsets: Mapping[TopicPartition, int], *, anew: bool) -> None:
-        self._target = offsets
-        if anew:
-            self._stored.clear()
-        self._idle.clear()
-        self._woken.set()
 
     async def _settled(self) -> None:
         self._failures, self._retry_at = 0, 0.0
@@ -385,25 +350,24 @@ class GroupCommitter:
                 await self._renew()
 
     async def _renew(self) -> None:
-        """Commits all once more, when it is time."""
-        doubtful = self._recommit_at
-        pause = RENEWAL_INTERVAL if doubtful is None else doubtful - self._loop.time()
-        if not await self._sleep(pause) and (doubtful is not None or self._is_needed()):
+        """Waits until all offsets are to be committed again."""
+        recommit_at = self._recommit_at
+        pause = RENEWAL_INTERVAL if recommit_at is None else recommit_at - self._loop.time()
+        if not await self._sleep(pause) and (recommit_at is not None or self._is_needed()):
             self._recommit_at = None
             self._stored.clear()
 
     def _due(self) -> dict[TopicPartition, int]:
-        """What is to be committed now: what was refused waits, and holds nothing else up."""
-        pending = self.pending
+        """Returns the offsets to commit now: refused ones wait, and do not delay the others."""
+        pending, waiting = self.pending, self._waiting_for_retry
         if self._loop.time() >= self._retry_at:
             return pending
-        held = self._waiting_for_retry
-        return {} if held is None else {p: each for p, each in pending.items() if p not in held}
+        return {} if waiting is None else {tp: pending[tp] for tp in pending if tp not in waiting}
 
     async def _sleep(self, seconds: float) -> bool:
-        """Until there is something to do; False if the time is over."""
+        """Waits for new offsets; False after the pause."""
         try:
-            # not wait_for, which in Python 3.11 may swallow the end
+            # not wait_for, which may swallow a cancellation in Python 3.11
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._woken.wait()
         except TimeoutError:
@@ -417,19 +381,19 @@ class GroupCommitter:
             await self._commit(client, due)
         except RotaError as error:
             self._log_failure(str(error))
-        except Exception:  # whatever it is, the query must not feel it
-            _COMMIT_LOGGER.exception("group %r: offsets are not committed", self._group)
+        except Exception:  # the query must not notice
+            LOGGER.exception("group %r: offsets are not committed", self._group)
         else:
             if whole:
                 self._log_recovery()
             return
-        left = {place for place in due if place in self.pending}
+        left = {tp for tp in due if tp in self.pending}
         self._waiting_for_retry = frozenset(left) if len(left) < len(due) else None
         self._failures += 1
         self._retry_at = self._loop.time() + COMMIT_BACKOFF.pause_after(self._failures)
 
     async def _commit(self, client: ClusterClient, pending: Mapping[TopicPartition, int]) -> None:
-        given = {place: OffsetAndMetadata(offset) for place, offset in pending.items()}
+        given = {tp: OffsetAndMetadata(offset) for tp, offset in pending.items()}
         request = OffsetCommit(group=self._group, offsets=given)
         api, message = encode_group_request(request)
         begun = self._loop.time()
@@ -442,45 +406,41 @@ class GroupCommitter:
             if now - begun >= self._config.request_timeout / 1000:
                 self._recommit_at = now + RECOMMIT_DELAY
         codes = cast(OffsetCommitResult, decode_group_response(request, response)).codes
-        self._stored.update({p: offset for p, offset in pending.items() if codes.get(p) == 0})
-        check_codes({place: code for place, code in codes.items() if code}, "refused")
-        if missing := [str(place) for place in pending if place not in codes]:
-            raise GroupError(f"the answer says nothing of {list_first_names(missing)}")
+        self._stored.update({tp: offset for tp, offset in pending.items() if codes.get(tp) == 0})
+        check_codes({tp: code for tp, code in codes.items() if code}, "refused")
+        if missing := [str(tp) for tp in pending if tp not in codes]:
+            raise GroupError(f"the response leaves out {list_first_names(missing)}")
 
     def _log_failure(self, text: str) -> None:
         last, at = self._last_warning
         now = time.monotonic()
         if text != last or now - at >= WARNING_INTERVAL:
             self._last_warning = (text, now)
-            _COMMIT_LOGGER.warning(
-                "group %r: offsets are not committed, and will be tried again: %s",
-                self._group,
-                text,
+            LOGGER.warning(
+                "group %r: the commit failed and will be tried again: %s", self._group, text
             )
 
     def _log_recovery(self) -> None:
         self._failures = 0
         if self._last_warning[0]:
             self._last_warning = ("", 0.0)
-            _COMMIT_LOGGER.info("group %r: offsets are committed again", self._group)
+            LOGGER.info("group %r: offsets are committed again", self._group)
 
 
-#: Whose threads may go on for as long as somebody listens.
+#: Packages whose threads may run as long as a listener is registered.
 SPARK_MODULES = ("pyspark.", "py4j.")
-
 _exit_lock = threading.Lock()
-
 _exit_callbacks: list[Callable[[], object]] = []
-
 _exit_threads: list[threading.Thread] = []
 
 
-def call_at_exit(act: Callable[[], object]) -> None:
-    """Calls a function when all threads of the program have ended, unless it is cancelled
-    before. It must return by itself: the program waits for it.
+def call_at_exit(function: Callable[[], object]) -> None:
+    """Calls a function when all threads of the program have ended, unless it is cancelled before.
+
+    The program waits until it returns.
     """
     with _exit_lock:
-        _exit_callbacks.append(act)
+        _exit_callbacks.append(function)
         if not _exit_threads:
             _exit_threads.append(
                 threading.Thread(target=_wait_for_exit, name="rota-exit", daemon=False)
@@ -488,11 +448,10 @@ def call_at_exit(act: Callable[[], object]) -> None:
             _exit_threads[0].start()
 
 
-def cancel_at_exit(act: Callable[[], object]) -> None:
-    """Cancels a call at exit."""
+def cancel_at_exit(function: Callable[[], object]) -> None:
     with _exit_lock:
-        if act in _exit_callbacks:
-            _exit_callbacks.remove(act)
+        if function in _exit_callbacks:
+            _exit_callbacks.remove(function)
 
 
 def _wait_for_exit() -> None:
@@ -500,13 +459,13 @@ def _wait_for_exit() -> None:
         working[0].join()
     with _exit_lock:
         left = list(_exit_callbacks)
-    for act in left:
-        act()
+    for function in left:
+        function()
 
 
 def _is_program_thread(thread: threading.Thread) -> bool:
-    """Does the program wait for it, and it not for this one here?"""
-    target = getattr(thread, "_target", None)  # nothing else tells whose it is
-    bridge = (getattr(target, "__module__", None) or "").startswith(SPARK_MODULES)
-    own = thread.daemon or bridge or thread is threading.current_thread()
-    return not own and thread.is_alive()
+    """Returns whether the program waits for a thread that does not wait for this one."""
+    target = getattr(thread, "_target", None)  # only its module tells Spark's threads apart
+    is_spark = (getattr(target, "__module__", None) or "").startswith(SPARK_MODULES)
+    is_current = thread is threading.current_thread()
+    return thread.is_alive() and not (thread.daemon or is_spark or is_current)

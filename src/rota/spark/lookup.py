@@ -1,45 +1,40 @@
-"""Asks the cluster, on the driver, which partitions a query reads and where they begin and end."""
+"""Looks up, on the driver, which partitions a query reads and where they begin and end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from rota.client.admin import Admin
 from rota.client.cluster import ClusterClient
-from rota.client.metadata import ClusterMetadata
 from rota.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from rota.engine.model.text import suggest_names
-from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, InputError, UnknownTopic, Unreachable
 from rota.spark import query
 from rota.spark.query import LOGGER, OffsetRangeLimit, SourceOptions
 
 Offsets = dict[TopicPartition, int]
-
 ListedOffsets = dict[TopicPartition, ListedOffset | None]
-
 T = TypeVar("T")
-
-#: Seconds for which it is believed that topics that were there still are.
+#: Seconds for which known topics count as existing.
 METADATA_MAX_AGE = 1.0
 
 
 class OffsetLookup:
-    """Asks the cluster and blocks until it answers. Connections stay open until :meth:`close`."""
+    """Blocks until the cluster responds. Connections stay open until :meth:`close`."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Nothing is opened yet."""
         self._options = options
         self._loop = asyncio.new_event_loop()
         self._client: ClusterClient | None = None
-        #: When the topics were looked at, by the loop's clock.
+        #: When the topics were looked up, by the loop's clock.
         self._metadata_time = -METADATA_MAX_AGE
 
     def partitions(self) -> list[TopicPartition]:
-        """Returns the partitions that the query reads, as far as they exist now.
+        """Returns the partitions of the query that exist now.
 
         :raises UnknownTopic: a topic or a partition that the query names does not exist
         :raises AuthorizationFailed: one of them may not be read
@@ -51,15 +46,15 @@ class OffsetLookup:
         return self._list_known_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Returns where the partitions end: with ``read_committed``, where the first open
-        transaction begins. Partitions that do not exist are left out.
+        """Returns the ends, or with ``read_committed`` the first open transactions; partitions that
+        do not exist are left out.
         """
         return self._list_known_offsets(dict.fromkeys(partitions, LATEST))
 
     def resolve_offsets(
         self, where: OffsetRangeLimit, partitions: Iterable[TopicPartition], *, ending: bool = False
     ) -> Offsets:
-        """Returns the offsets that an option means, for all of these partitions.
+        """Returns the offsets of an option for all of these partitions.
 
         :param ending: a timestamp later than all records means the end, whatever the options say
         :raises InputError: the option does not fit the existing partitions
@@ -74,7 +69,9 @@ class OffsetLookup:
                 return self._committed_offsets(group, every)
             case query.SpecificOffsets(name, given):
                 _check_all_partitions(name, given, every)
-                return self._specific_offsets(given)
+                # -1 and -2 stand for the ends of a partition
+                ends = {each: offset for each, offset in given.items() if offset < 0}
+                return dict(given) | self._list_known_offsets(ends)
             case query.GlobalTimestamp(name, moment):
                 return self._offsets_by_time(name, dict.fromkeys(every, moment), ending=ending)
             case query.SpecificTimestamps(name, times):
@@ -82,7 +79,6 @@ class OffsetLookup:
                 return self._offsets_by_time(name, times, ending=ending)
 
     def close(self) -> None:
-        """Closes the connections."""
         if self._client is not None:
             self._loop.run_until_complete(self._client.close())
             self._client = None
@@ -96,27 +92,19 @@ class OffsetLookup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _specific_offsets(self, given: Mapping[TopicPartition, int]) -> Offsets:
-        """-1 and -2 stand for the ends of a partition."""
-        open_ones = {each: offset for each, offset in given.items() if offset < 0}
-        return dict(given) | self._list_known_offsets(open_ones)
-
     def _committed_offsets(self, group: str, partitions: list[TopicPartition]) -> Offsets:
-        async def ask(
-            client: ClusterClient, timeout: float
-        ) -> dict[TopicPartition, OffsetAndMetadata]:
-            return await Admin(client, timeout).fetch_committed(group)
-
-        found = self._run_with_retries(ask)
+        found = self._run_with_retries(
+            lambda client, timeout: Admin(client, timeout).fetch_committed(group)
+        )
         known = {each: found[each].offset for each in partitions if each in found}
-        fresh = [each for each in partitions if each not in known]
-        if fresh:
+        new = [each for each in partitions if each not in known]
+        if new:
             LOGGER.warning(
-                "group %r has committed nothing for %s: read from the beginning",
+                "group %r has committed nothing for %s: reading starts at the beginning",
                 group,
-                query.format_partitions(fresh),
+                query.format_partitions(new),
             )
-        return known | self.earliest_offsets(fresh)
+        return known | self.earliest_offsets(new)
 
     def _offsets_by_time(
         self, name: str, times: Mapping[TopicPartition, int], *, ending: bool
@@ -125,8 +113,8 @@ class OffsetLookup:
         late = [each for each, listed in found.items() if listed is None]
         if late and not ending and not self._options.missing_timestamp_is_latest:
             raise InputError(
-                f"{name}: no record of {query.format_partitions(late)} is as young as that; with "
-                "startingOffsetsByTimestampStrategy=latest they are read from their ends"
+                f"{name}: {query.format_partitions(late)} has no record as young as that; set "
+                "startingOffsetsByTimestampStrategy=latest to start at the end"
             )
         known = {each: listed.offset for each, listed in found.items() if listed is not None}
         return known | self.latest_offsets(late)
@@ -136,33 +124,24 @@ class OffsetLookup:
         return {each: listed.offset for each, listed in found.items() if listed is not None}
 
     def _list_offsets(self, targets: Mapping[TopicPartition, int]) -> ListedOffsets:
-        """None: no record is as young as that. Partitions that there are not are left out."""
+        """None: no record is as young as that. Partitions that do not exist are left out."""
         if not targets:
             return {}
         isolation = self._options.read_config.isolation
 
-        async def ask(client: ClusterClient, timeout: float) -> ListedOffsets:
+        async def look_up(client: ClusterClient, timeout: float) -> ListedOffsets:
             deadline = client.deadline_after(timeout)
-            metadata = await self._fresh_metadata(
-                client, {each.topic for each in targets}, deadline
-            )
-            there = {
-                each: what for each, what in targets.items() if metadata.partition(each) is not None
+            topics, metadata = {each.topic for each in targets}, client.metadata
+            # fresh enough to know which topics exist: offsets of deleted topics take long
+            is_fresh = self._loop.time() - self._metadata_time < METADATA_MAX_AGE
+            if not is_fresh or not topics <= metadata.topics.keys():
+                metadata = await client.refresh(topics, deadline=deadline)
+            known = {
+                each: targets[each] for each in targets if metadata.partition(each) is not None
             }
-            return await list_offsets(client, there, isolation=isolation, deadline=deadline)
+            return await list_offsets(client, known, isolation=isolation, deadline=deadline)
 
-        return self._run_with_retries(ask)
-
-    async def _fresh_metadata(
-        self, client: ClusterClient, topics: set[str], deadline: float
-    ) -> ClusterMetadata:
-        """Returns metadata that is fresh enough to tell whether topics exist: waiting for the
-        offsets of a deleted topic takes long.
-        """
-        new = self._loop.time() - self._metadata_time < METADATA_MAX_AGE
-        if new and topics <= client.metadata.topics.keys():
-            return client.metadata
-        return await client.refresh(topics, deadline=deadline)
+        return self._run_with_retries(look_up)
 
     async def _find_partitions(self, client: ClusterClient, timeout: float) -> list[TopicPartition]:
         deadline = client.deadline_after(timeout)
@@ -171,23 +150,24 @@ class OffsetLookup:
             case query.AssignPartitions(partitions):
                 wanted = {each.topic for each in partitions}
                 counts = await _partition_counts(client, wanted, deadline)
-                gone = [each for each in partitions if each.partition >= counts[each.topic]]
-                if gone:
-                    there = ", ".join(f"{name} has {counts[name]}" for name, _ in gone[:1])
+                missing = [each for each in partitions if each.partition >= counts[each.topic]]
+                if missing:
+                    name = missing[0].topic
                     raise UnknownTopic(
                         Code.UNKNOWN_TOPIC_OR_PARTITION,
-                        f"assign: there is no partition {query.format_partitions(gone)}: {there}",
+                        f"assign: there is no partition {query.format_partitions(missing)}: "
+                        f"{name} has {counts[name]}",
                     )
                 return sorted(partitions)
             case query.SubscribeTopics(names):
                 counts = await _partition_counts(client, set(names), deadline)
             case query.SubscribePattern(text, internal):
-                like = query.compile_java_pattern("subscribePattern", text)
+                pattern = query.compile_java_pattern("subscribePattern", text)
                 metadata = await client.refresh(None, deadline=deadline)
                 counts = {
                     name: len(each.partitions)
                     for name, each in metadata.topics.items()
-                    if like.search(name) and (internal or not each.internal) and not each.error
+                    if pattern.search(name) and (internal or not each.internal) and not each.error
                 }
         return [
             TopicPartition(name, number)
@@ -195,31 +175,27 @@ class OffsetLookup:
             for number in range(count)
         ]
 
-    def _run_with_retries(self, ask: Callable[[ClusterClient, float], Awaitable[T]]) -> T:
-        """Asks, with as many attempts as the options say; each has ``default.api.timeout.ms``."""
+    def _run_with_retries(
+        self, look_up: Callable[[ClusterClient, float], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Makes as many attempts as the options allow, each of ``default.api.timeout.ms``."""
         options = self._options
         timeout = options.client_config.api_timeout / 1000
+        if self._client is None:
+            self._client = ClusterClient(options.client_config)
         for attempt in range(1, options.lookup_attempts + 1):
             try:
-                return self._loop.run_until_complete(self._with_client(ask, timeout))
+                return self._loop.run_until_complete(look_up(self._client, timeout))
             except (Unreachable, UnknownTopic):
                 if attempt == options.lookup_attempts:
                     raise
                 time.sleep(options.lookup_retry_interval / 1000)
-        raise AssertionError("there is at least one try")
-
-    async def _with_client(
-        self, ask: Callable[[ClusterClient, float], Awaitable[T]], timeout: float
-    ) -> T:
-        if self._client is None:
-            self._client = ClusterClient(self._options.client_config)
-        return await ask(self._client, timeout)
+        raise AssertionError("lookup_attempts is at least 1")
 
 
 async def _partition_counts(
     client: ClusterClient, names: set[str], deadline: float
 ) -> dict[str, int]:
-    """How many partitions these topics have."""
     if not names:
         return {}
     metadata = await client.refresh(names, deadline=deadline)
@@ -231,23 +207,14 @@ async def _partition_counts(
             every = await client.refresh(None, deadline=deadline)
             near = suggest_names(name, sorted(every.topics.keys() - {name}))
             raise UnknownTopic(Code(code), f"there is no topic {name!r}{near}")
-        _check_topic_error(name, code)
+        if code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(Code(code), f"no permission for topic {name!r}")
+        if code == Code.INVALID_TOPIC_EXCEPTION:
+            raise InputError(f"subscribe: no topic can have the name {name!r}")
+        if code != Code.NONE:
+            raise Unreachable(f"topic {name!r} cannot be described now: error {code}")
         counts[name] = 0 if topic is None else len(topic.partitions)
     return counts
-
-
-def _check_topic_error(name: str, error: int) -> None:
-    match error:
-        case Code.NONE:
-            return
-        case Code.TOPIC_AUTHORIZATION_FAILED:
-            raise AuthorizationFailed(
-                Code.TOPIC_AUTHORIZATION_FAILED, f"no permission for topic {name!r}"
-            )
-        case Code.INVALID_TOPIC_EXCEPTION:
-            raise InputError(f"subscribe: {name!r} is no name that a topic can have")
-        case _:
-            raise Unreachable(f"topic {name!r} cannot be told of now: error {error}")
 
 
 def _check_all_partitions(
@@ -260,8 +227,10 @@ def _check_all_partitions(
         problems.append(f"{query.format_partitions(wanted - known)} missing")
     if known - wanted:
         problems.append(
-            f"{query.format_partitions(known - wanted)} not subscribed to, or not there"
+            f"{query.format_partitions(known - wanted)} not subscribed to, or missing in Kafka"
         )
     if problems:
         hint = "; use -2 for the earliest and -1 for the latest" if name.endswith("Offsets") else ""
-        raise InputError(f"{name}: names all partitions and no others: {'; '.join(problems)}{hint}")
+        raise InputError(
+            f"{name}: must name all partitions and no others: {'; '.join(problems)}{hint}"
+        )

@@ -40,9 +40,9 @@ def plan_tasks(
     least: int | None = None,
     most_records: int | None = None,
 ) -> list[TaskRanges]:
-    """Divides ranges into few tasks of about the same size; every offset is in one task.
+    """Divides ranges into tasks of about the same size; every offset is in one task.
 
-    :param slots: number of tasks, if there is enough to read
+    :param slots: number of tasks, if there are enough offsets
     :param least: minimum number of tasks (``minPartitions``); large partitions are split to reach
         it
     :param most_records: maximum number of offsets in a task (``maxRecordsPerPartition``)
@@ -59,9 +59,7 @@ def plan_tasks(
 
 
 def _split_to_count(pieces: Sequence[OffsetRange], count: int) -> list[OffsetRange]:
-    """Splits ranges until there are this many, if there are enough offsets: always the
-    largest part is split.
-    """
+    """Splits always the largest part until there are this many, if there are enough offsets."""
     parts = dict.fromkeys(pieces, 1)
     largest = [(-each.size, each) for each in pieces]
     heapq.heapify(largest)
@@ -83,15 +81,13 @@ def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def _pack_ranges(
     pieces: Sequence[OffsetRange], count: int, most: int | None
 ) -> list[list[OffsetRange]]:
-    """Packs ranges into tasks: the largest range first, each into the task with the fewest
-    offsets.
-    """
+    """Packs the largest range first, each range into the task with the fewest offsets."""
     packed: list[list[OffsetRange]] = [[] for _ in range(min(count, len(pieces)))]
     loads = [(0, number) for number in range(len(packed))]
     for each in sorted(pieces, key=lambda piece: (-piece.size, piece)):
         load, number = loads[0]
         if most is not None and load + each.size > most and load:
-            packed.append([each])  # all others have at least as much
+            packed.append([each])  # all other tasks have at least as many offsets
             heapq.heappush(loads, (each.size, len(packed) - 1))
             continue
         packed[number].append(each)
@@ -114,17 +110,16 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def limit_offsets(most: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-    """Returns ends that read at most this many offsets, divided in proportion to what each
-    partition has.
+    """Returns ends that read at most ``most`` offsets, in proportion to each partition's size.
 
-    :param start: has all partitions of the end
+    :param start: has all partitions of ``end``
     """
     sizes = {each: end[each] - start[each] for each in end if end[each] > start[each]}
     total = float(sum(sizes.values()))
     found = dict(end)
     for each, size in sizes.items():
         share = most * (size / total)
-        # small partitions are not to starve
+        # small partitions must not starve
         whole = math.ceil(share) if share < 1 else math.floor(share)
         found[each] = min(end[each], start[each] + min(whole, MAX_OFFSET - start[each]))
     return found
@@ -137,20 +132,14 @@ class TriggerDelay:
     min_offsets: int
     #: Milliseconds.
     max_delay: int
-    #: When there was a trigger, in milliseconds: the first one of a process does not wait.
+    #: In milliseconds: the first trigger of a process does not wait.
     last_trigger: int = 0
 
     def should_wait(self, start: Offsets, end: Offsets, now: int) -> bool:
         """Returns whether to wait longer; if not, the delay starts again."""
-        if (
-            now - self.last_trigger >= self.max_delay
-            or _count_new_offsets(start, end) >= self.min_offsets
-        ):
+        # a new partition counts from offset 0, as in Spark's own source
+        new = sum(max(until - start.get(each, 0), 0) for each, until in end.items())
+        if now - self.last_trigger >= self.max_delay or new >= self.min_offsets:
             self.last_trigger = now
             return False
         return True
-
-
-def _count_new_offsets(start: Offsets, end: Offsets) -> int:
-    """Counts new offsets. A new partition counts from offset 0, as in Spark's own source."""
-    return sum(max(until - start.get(each, 0), 0) for each, until in end.items())

@@ -9,9 +9,8 @@ A query keeps its id as long as its checkpoint, and gets a new run id with every
 batch numbers only go up; a new run may begin lower, where someone has set the checkpoint back. Each
 topic belongs to one query: the first that has finished a batch of it, until that query ends.
 
-Spark waits while it calls listeners: at a start the query waits, else all other listeners. So a
-listener only queues what it hears; a worker thread reads files and runs jobs, in the order of the
-events.
+Spark waits while it calls listeners: at a start the query waits, otherwise all other listeners. So
+a listener only queues events; a worker thread reads files and runs jobs, in the order of events.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.session import SparkSession as Classic
@@ -46,15 +45,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 OffsetsByPartition: TypeAlias = Mapping[TopicPartition, int]
-
-#: A time that only a batch has which was written to the commit log; a progress without it tells of
-#: a trigger that had nothing to do.
+#: A duration that only a batch in the commit log has; a progress event without it reports a trigger
+#: without a batch.
 COMMIT_DURATION: Final = "commitOffsets"
-
-#: How Spark's own source describes itself. Others with offsets of the same form are not Kafka's.
+#: Descriptions of Spark's own source. Other sources may have offsets of the same form.
 KAFKA_DESCRIPTIONS: Final = ("KafkaV1[", "KafkaV2[")
-
-#: What the description of any source in Python has in it: their names are not told.
+#: Part of the description of every source in Python; Spark does not report their names.
 PYTHON_DESCRIPTION: Final = ".PythonMicroBatchStream"
 
 
@@ -62,18 +58,16 @@ PYTHON_DESCRIPTION: Final = ".PythonMicroBatchStream"
 class FinishedBatch:
     """A batch that is in the checkpoint's commit log, and its ending offsets in Kafka."""
 
-    #: Its id, which stays the same as long as the checkpoint.
+    #: The query's id, which stays the same as long as the checkpoint.
     query: str
-    #: The id of this start of it; empty: of none that is known.
+    #: The run's id; empty: unknown.
     run: str
     batch: int
     offsets: OffsetsByPartition
 
 
 def read_progress(progress: StreamingQueryProgress) -> FinishedBatch | None:
-    """Returns the finished batch that a progress event reports; None if no batch was
-    finished, or none that reads Kafka.
-    """
+    """Returns the finished batch that a progress event reports; None if it has none of Kafka."""
     if COMMIT_DURATION not in progress.durationMs:
         return None
     ends = [each.endOffset for each in progress.sources if _may_be_kafka(each.description)]
@@ -90,8 +84,7 @@ def _may_be_kafka(description: str) -> bool:
 
 
 def parse_source_offsets(text: str | None) -> OffsetsByPartition | None:
-    """Parses ``{"topic": {"0": 5}}``; None if the text has another form, and so comes from another
-    source.
+    """Parses ``{"topic": {"0": 5}}``; None if the text has another form, from another source.
 
     Negative numbers stand for the ends of a log and are left out.
     """
@@ -114,33 +107,18 @@ def parse_source_offsets(text: str | None) -> OffsetsByPartition | None:
 
 
 def lowest_offsets(several: Iterable[OffsetsByPartition]) -> dict[TopicPartition, int]:
-    """Merges the offsets of all sources of a query: a partition that two sources read is done
-    up to the lower offset.
-    """
+    """Merges the offsets of a query's sources; the lower one counts if two read a partition."""
     merged: dict[TopicPartition, int] = {}
     for offsets in several:
-        for place, offset in offsets.items():
-            merged[place] = min(offset, merged.get(place, offset))
+        for partition, offset in offsets.items():
+            merged[partition] = min(offset, merged.get(partition, offset))
     return dict(sorted(merged.items()))
 
 
 FILE_SCHEME: Final = "file:"
-
 OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
-
 _SOURCE_NAME = re.compile(r"\w+:")
-
 T = TypeVar("T")
-
-
-class CheckpointFiles(Protocol):
-    """The files of a checkpoint."""
-
-    def list_files(self, folder: str) -> list[str]:
-        """The files of one of its folders; none if there is no such folder."""
-
-    def read_file(self, file: str) -> str | None:
-        """What one of its files has; None if there is no such file."""
 
 
 class LocalCheckpoint:
@@ -150,14 +128,14 @@ class LocalCheckpoint:
         self._root = root
 
     def list_files(self, folder: str) -> list[str]:
-        """As :class:`Place` has it."""
+        """Returns the files of a folder; an empty list if it does not exist."""
         try:
             return [each.name for each in (self._root / folder).iterdir()]
         except FileNotFoundError:
             return []
 
     def read_file(self, file: str) -> str | None:
-        """As :class:`Place` has it."""
+        """Returns the text of a file; None if it does not exist."""
         try:
             return (self._root / file).read_text("utf-8")
         except FileNotFoundError:
@@ -172,7 +150,6 @@ class RemoteCheckpoint:
         self._root = root.rstrip("/")
 
     def list_files(self, folder: str) -> list[str]:
-        """As :class:`Place` has it."""
         read = self._spark.read.format("binaryFile").option("pathGlobFilter", "[0-9]*")
         try:
             rows = read.load(f"{self._root}/{folder}").select("path").collect()
@@ -181,7 +158,6 @@ class RemoteCheckpoint:
         return [row.path.rpartition("/")[2] for row in rows]
 
     def read_file(self, file: str) -> str | None:
-        """As :class:`Place` has it."""
         try:
             rows = self._spark.read.text(f"{self._root}/{file}", wholetext=True).collect()
         except AnalysisException as error:
@@ -189,53 +165,53 @@ class RemoteCheckpoint:
         return None if not rows else str(rows[0].value)
 
 
-def _default_if_missing(error: AnalysisException, nothing: T) -> T:
+def _default_if_missing(error: AnalysisException, default: T) -> T:
     if error.getCondition() != "PATH_NOT_FOUND":
         raise error
-    return nothing
+    return default
 
 
-def open_checkpoint(spark: SparkSession, root: str, *, here: bool) -> CheckpointFiles:
-    """Where a checkpoint is.
+Checkpoint: TypeAlias = LocalCheckpoint | RemoteCheckpoint
 
-    :param here: the driver runs in this process, so that its files are this machine's. A path
-        without ``file:`` may be meant for another file system, which Spark knows
+
+def open_checkpoint(spark: SparkSession, root: str, *, is_local: bool) -> Checkpoint:
+    """:param is_local: the driver runs in this process, so its files are on this machine. A path
+    without ``file:`` may belong to another file system, which Spark knows
     """
-    if here and root.startswith(FILE_SCHEME):
+    if is_local and root.startswith(FILE_SCHEME):
         return LocalCheckpoint(Path("/" + root.removeprefix(FILE_SCHEME).lstrip("/")))
     return RemoteCheckpoint(spark, root)
 
 
-def read_query_id(at: CheckpointFiles) -> str | None:
+def read_query_id(checkpoint: Checkpoint) -> str | None:
     """Returns the id of the query that the checkpoint belongs to; None if it has none yet."""
-    text = at.read_file("metadata")
+    text = checkpoint.read_file("metadata")
     if text is None:
         return None
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"metadata: no id of a query: {text[:80]!r}") from error
+        raise FormatError(f"metadata has no query id: {text[:80]!r}") from error
 
 
-def read_last_finished(at: CheckpointFiles) -> tuple[int, OffsetsByPartition] | None:
-    """The number of the last finished batch and where it ends in Kafka; None: none is finished."""
-    batches = [
-        int(name) for name in at.list_files("commits") if name.isascii() and name.isdecimal()
-    ]
+def read_last_finished(checkpoint: Checkpoint) -> tuple[int, OffsetsByPartition] | None:
+    """Returns the last finished batch and its ending offsets in Kafka; None if none is finished."""
+    names = checkpoint.list_files("commits")
+    batches = [int(name) for name in names if name.isascii() and name.isdecimal()]
     if not batches:
         return None
     batch = max(batches)
-    text = at.read_file(f"offsets/{batch}")
+    text = checkpoint.read_file(f"offsets/{batch}")
     if text is None:
-        raise FormatError(f"commits/{batch} is there, but not offsets/{batch}")
+        raise FormatError(f"commits/{batch} exists, but offsets/{batch} does not")
     return batch, parse_offset_log(text)
 
 
 def parse_offset_log(text: str) -> OffsetsByPartition:
-    """Where a batch ends in Kafka, by its file of offsets."""
+    """Returns the ending offsets of a batch in Kafka, from its file in ``offsets``."""
     version, *lines = text.splitlines() or [""]
     if version not in OFFSET_LOG_VERSIONS:
-        raise FormatError(f"offsets of version {version[:20]!r} are not known")
+        raise FormatError(f"offsets of version {version[:20]!r} are not supported")
     sources = [
         line if version == "v1" else _SOURCE_NAME.sub("", line, count=1) for line in lines[1:]
     ]
@@ -244,7 +220,7 @@ def parse_offset_log(text: str) -> OffsetsByPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicConflict:
-    """A query reads a topic whose offsets another one commits."""
+    """A query reads a topic whose offsets another query commits."""
 
     topic: str
     query: str
@@ -252,8 +228,9 @@ class TopicConflict:
 
 
 class TargetOffsets:
-    """The offsets that a group should have committed: the newest finished batch of each
-    query, and the query that owns each topic.
+    """The offsets that a group should have committed, from the newest finished batch of each query.
+
+    Each topic belongs to one query.
     """
 
     def __init__(self) -> None:
@@ -264,114 +241,100 @@ class TargetOffsets:
         self._ended: set[str] = set()
 
     def query_started(self, query: str, run: str) -> None:
-        """A query runs, now or again."""
         self._runs[query] = run
         self._ended.discard(query)
 
     def query_ended(self, query: str, run: str) -> None:
-        """It does not run any more; its topics are free for others."""
+        """Frees the topics of a query for other queries."""
         if self._runs.get(query) == run:
             self._ended.add(query)
 
     def batch_finished(self, done: FinishedBatch) -> list[TopicConflict] | None:
-        """Takes a finished batch. Returns the topics of it that other queries own, or None if
-        the batch is older than a known one.
-        """
-        if not self._is_news(done):
+        """Returns the topics of a batch that other queries own; None if a newer batch is known."""
+        if not self._is_newer(done):
             return None
         self._newest[done.query] = done
         self._runs.setdefault(done.query, done.run)
         conflicts = []
-        for topic in sorted({place.topic for place in done.offsets}):
-            holder = self._owners.setdefault(topic, done.query)
-            if self._is_free(holder):
+        for topic in sorted({each.topic for each in done.offsets}):
+            owner = self._owners.setdefault(topic, done.query)
+            if self._is_inactive(owner):
                 self._owners[topic] = done.query
-            elif holder != done.query:
-                conflicts.append(TopicConflict(topic, done.query, holder))
+            elif owner != done.query:
+                conflicts.append(TopicConflict(topic, done.query, owner))
         self._drop_replaced_queries()
         return conflicts
 
-    def _is_news(self, done: FinishedBatch) -> bool:
+    def _is_newer(self, done: FinishedBatch) -> bool:
         known = self._newest.get(done.query)
         if known is None:
             return True
         if known.run == done.run:
             return done.batch > known.batch
-        # the last words of a run may come after the first of the next
+        # the last events of a run may come after the first of the next
         return done.run == self._runs.get(done.query)
 
-    def _is_free(self, query: str) -> bool:
-        """Does it hold on to nothing? It has ended, or nothing but its checkpoint was seen."""
+    def _is_inactive(self, query: str) -> bool:
+        """The query has ended, or only its checkpoint is known."""
         return query in self._ended or not self._runs.get(query)
 
     def _drop_replaced_queries(self) -> None:
-        """Queries that hold on to nothing, and have nothing that is not another's by now."""
+        """Drops inactive queries whose topics all belong to other queries now."""
         owners = set(self._owners.values())
-        for query in [each for each in self._newest if self._is_free(each) and each not in owners]:
+        inactive = [each for each in self._newest if self._is_inactive(each)]
+        for query in [each for each in inactive if each not in owners]:
             del self._newest[query]
             self._runs.pop(query, None)
             self._ended.discard(query)
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """What the group is to have."""
         return {
-            place: offset
+            partition: offset
             for query, done in self._newest.items()
-            for place, offset in done.offsets.items()
-            if self._owners[place.topic] == query
+            for partition, offset in done.offsets.items()
+            if self._owners[partition.topic] == query
         }
 
 
-_WORKER_LOGGER = logging.getLogger("rota.spark")
+LOGGER = logging.getLogger("rota.spark")
 
 
 class WorkerThread:
     """A thread that runs callables in order. An exception is logged, and the next callable runs."""
 
     def __init__(self, name: str, about: str) -> None:
-        """With the thread's name, and what log lines are about."""
+        """:param about: the subject of log lines"""
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._about = about
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def submit(self, act: Callable[[], object]) -> None:
-        """To be done after all that was given before."""
-        self._queue.put(act)
+    def submit(self, function: Callable[[], object]) -> None:
+        self._queue.put(function)
 
     def wait(self, timeout: float) -> bool:
-        """Waits until all is done that was given up to now; False if it is not in these seconds."""
+        """Waits until all submitted callables have run; False after the timeout."""
         done = threading.Event()
         self._queue.put(done.set)
         return done.wait(max(0.0, timeout))
 
     def stop(self) -> None:
-        """The thread ends once all is done; nothing is given to it any more."""
+        """Ends the thread once all submitted callables have run."""
         self._queue.put(None)
 
     def _run(self) -> None:
-        while (act := self._queue.get()) is not None:
+        while (function := self._queue.get()) is not None:
             try:
-                act()
+                function()
             except Exception as error:
                 first = next(iter(str(error).strip().splitlines()), "")
-                _WORKER_LOGGER.warning("%s: %s: %s", self._about, type(error).__name__, first)
-                _WORKER_LOGGER.debug("%s: in full", self._about, exc_info=True)
+                LOGGER.warning("%s: %s: %s", self._about, type(error).__name__, first)
+                LOGGER.debug("%s: in full", self._about, exc_info=True)
 
 
-LOGGER = logging.getLogger("rota.spark")
-
-#: How the engine's name begins that writes its logs when it finds the time
-#: (``asyncProgressTrackingEnabled``): it tells of batches before they are in its commit log.
+#: Prefix of the engine that writes its logs asynchronously (``asyncProgressTrackingEnabled``): it
+#: reports batches before they are in its commit log.
 ASYNC_ENGINE = "Async"
-
 E = TypeVar("E")
-
-
-class SetTarget(Protocol):
-    """Is told what the group is to have."""
-
-    def __call__(self, offsets: OffsetsByPartition, *, anew: bool) -> None:
-        """See :meth:`rota.spark.commit.GroupCommitter.set_target`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +345,6 @@ class QueryFilter:
     id: str | None = None
 
     def matches(self, query: object, name: str | None) -> bool:
-        """Is this one of them?"""
         return self.name in {None, name} and self.id in {None, str(query)}
 
     def __str__(self) -> str:
@@ -396,21 +358,20 @@ class QueryFollower:
         self,
         spark: SparkSession,
         wanted: QueryFilter,
-        aim: SetTarget,
+        set_target: Callable[..., None],
         *,
         about: str,
         given: StreamingQuery | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Nothing happens yet.
-
-        :param about: what log lines are about
-        :param given: the query that is wanted, if it is known
-        :param checkpoint: where its checkpoint is, if that is known
+        """:param set_target: as :meth:`rota.spark.commit.GroupCommitter.set_target`
+        :param about: the subject of log lines
+        :param given: the query to follow, if it is known
+        :param checkpoint: the path of its checkpoint, if it is known
         """
         self._spark = spark
         self._wanted = wanted
-        self._set_target = aim
+        self._set_target = set_target
         self._about = about
         self._given = given
         self._checkpoint = checkpoint
@@ -422,32 +383,31 @@ class QueryFollower:
         self._listening = False
         #: Queries by their runs.
         self._running: dict[str, str] = {}
-        #: Names of queries that are not wanted.
+        #: Names of queries that are not followed.
         self._other_names: set[str] = set()
-        #: One was that is.
         self._found = False
-        #: Runs that have ended while those were listed that are active.
+        #: Runs that have ended while active queries are listed; None: not listing.
         self._ended: set[str] | None = None
-        #: The newest finished batch of a run that nobody has looked at yet.
+        #: The newest finished batch of each run that the worker has not taken yet.
         self._newest: dict[str, FinishedBatch] = {}
-        # only the errands' thread uses these
-        self._ledger = TargetOffsets()
-        self._places: dict[str, CheckpointFiles] = {}
+        # only the worker thread uses these
+        self._targets = TargetOffsets()
+        self._checkpoints: dict[str, Checkpoint] = {}
         self._async_runs: set[str] = set()
         self._logged_conflicts: set[TopicConflict] = set()
 
     @property
     def has_running_query(self) -> bool:
-        """Is one of the queries running?"""
         return bool(self._running)
 
     def start(self) -> None:
-        """From now on."""
         if self._checkpoint is not None:
             self._worker.submit(partial(self._catch_up_before, self._checkpoint))
         self._listening, self._ended = True, set()
         self._spark.streams.addListener(self._listener)
-        active = [each for each in self._spark.streams.active if self._takes(each)]
+        active = [
+            each for each in self._spark.streams.active if self._wanted.matches(each.id, each.name)
+        ]
         for each in active:
             self._start(str(each.id), str(each.runId))
         with self._changed:
@@ -459,14 +419,10 @@ class QueryFollower:
             self._start(query, run)
             self._end(run)
 
-    def _takes(self, query: StreamingQuery) -> bool:
-        return self._wanted.matches(query.id, query.name)
-
     def catch_up(self, until: float, *, at_exit: bool = False) -> bool:
-        """Waits until all events of queries that have ended are received and processed; False if
-        time runs out.
+        """Waits until all events of ended queries are processed; False if time runs out.
 
-        :param at_exit: the program ends, and Spark Connect cannot be asked any more
+        :param at_exit: the program ends, so that Spark Connect does not answer any more
         """
         ended = set(self._running)
         if self._is_classic or not at_exit:
@@ -475,26 +431,24 @@ class QueryFollower:
             ended.clear()
         if not self._worker.wait(until - time.monotonic()):
             return False
-        # Spark says that a query has ended before its listeners have heard all of it
+        # a query counts as ended before Spark has called its listeners for the last time
         with self._changed:
-            heard = self._changed.wait_for(
+            has_all = self._changed.wait_for(
                 lambda: not self._running.keys() & ended, max(0.0, until - time.monotonic())
             )
-        return self._worker.wait(until - time.monotonic()) and heard
+        return self._worker.wait(until - time.monotonic()) and has_all
 
     def _drop_active_runs(self, runs: set[str]) -> None:
-        """Leaves of these only what has ended."""
         runs.difference_update(str(each.runId) for each in self._spark.streams.active)
 
     def stop(self, until: float, *, surely: bool = False) -> bool:
         """Stops listening; False if the listener could not be removed.
 
-        :param surely: tries it even where it might block the session, because nobody needs the
-            session any more
+        :param surely: tries it even if it may block the session, which is not needed any more
         """
         if not self._stopped and self._other_names and not self._found:
             LOGGER.warning(
-                "%s: nothing was committed: no query was %s; those that ran: %s",
+                "%s: nothing was committed: no query is %s; these queries ran: %s",
                 *(self._about, self._wanted, ", ".join(sorted(self._other_names))),
             )
         self._stopped = True
@@ -507,23 +461,21 @@ class QueryFollower:
         return not self._listening
 
     def _remove_listener(self, *, surely: bool) -> None:
-        # PySpark's client holds a lock while it waits for the thread that hears of events, and
-        # that thread wants the lock for the next event: without queries there is none
+        # PySpark's client holds a lock while it waits for the thread that receives events, and
+        # that thread needs the lock for the next event; without queries there is none
         if self._is_classic or surely or not self._spark.streams.active:
             self._listening = False
             self._spark.streams.removeListener(self._listener)
 
-    # As the listener hears it
+    # Called by the listener
 
     def started(self, event: QueryStartedEvent) -> None:
-        """A query has started."""
         if self._wanted.matches(event.id, event.name):
             self._start(str(event.id), str(event.runId))
         else:
-            self._other_names.add(event.name or "one without a name")
+            self._other_names.add(event.name or "a query without a name")
 
     def progressed(self, event: QueryProgressEvent) -> None:
-        """A trigger is over."""
         progress = event.progress
         if not self._wanted.matches(progress.id, progress.name):
             return
@@ -538,7 +490,6 @@ class QueryFollower:
             self._worker.submit(partial(self._take_newest, done.run))
 
     def terminated(self, event: QueryTerminatedEvent) -> None:
-        """A query has ended."""
         run = str(event.runId)
         with self._changed:
             if self._ended is not None:
@@ -549,7 +500,7 @@ class QueryFollower:
 
     @property
     def is_stopped(self) -> bool:
-        """It has ended, and only could not be taken off."""
+        """Events are ignored: the listener could not be removed."""
         return self._stopped
 
     def _start(self, query: str, run: str) -> None:
@@ -563,30 +514,32 @@ class QueryFollower:
     def _end(self, run: str) -> None:
         self._worker.submit(partial(self._close_run, run))
 
-    # In the errands' thread
+    # In the worker thread
 
     def _catch_up_before(self, root: str) -> None:
-        """What the checkpoint has that was given, before any query has started."""
-        place = open_checkpoint(self._spark, root, here=self._is_classic)
-        query = read_query_id(place)
-        if query is None:
-            return
-        if self._wanted.id not in {None, query}:
-            LOGGER.warning(
-                "%s: the checkpoint %s is of query %s, not of %s: it is not looked at",
-                *(self._about, root, query, self._wanted.id),
-            )
-            return
-        self._read_checkpoint(place, query, "")
+        """Reads the given checkpoint before any query has started."""
+        checkpoint = open_checkpoint(self._spark, root, is_local=self._is_classic)
+        query = read_query_id(checkpoint)
+        if query is not None and self._is_owner(root, query, self._wanted.id):
+            self._read_checkpoint(checkpoint, query, "")
+
+    def _is_owner(self, root: str, owner: str, query: str | None) -> bool:
+        if query in {None, owner}:
+            return True
+        LOGGER.warning(
+            "%s: the checkpoint %s belongs to query %s, not to %s: it is ignored",
+            *(self._about, root, owner, query),
+        )
+        return False
 
     def _catch_up(self, query: str, run: str) -> None:
-        """What the checkpoint of a query has that has started."""
-        self._ledger.query_started(query, run)
+        """Reads the checkpoint of a query that has started."""
+        self._targets.query_started(query, run)
         found = self._spark.streams.get(query) or self._given
-        place = self._find_checkpoint(found, query, run)
-        if place is not None:
-            self._places[run] = place
-            self._read_checkpoint(place, query, run)
+        checkpoint = self._find_checkpoint(found, query, run)
+        if checkpoint is not None:
+            self._checkpoints[run] = checkpoint
+            self._read_checkpoint(checkpoint, query, run)
         elif found is not None and (last := found.lastProgress) is not None:
             done = read_progress(last)
             if done is not None:
@@ -594,33 +547,26 @@ class QueryFollower:
 
     def _find_checkpoint(
         self, found: StreamingQuery | None, query: str, run: str
-    ) -> CheckpointFiles | None:
-        """Where the checkpoint is. Classic Spark's own object of the query knows; its class, too,
-        is told nowhere else.
-        """
+    ) -> Checkpoint | None:
+        """Finds the checkpoint, and the engine's class, in Classic Spark's object of the query."""
         engine = None if found is None else getattr(found, "_jsq", None)
         if engine is not None:
             execution = engine.streamingQuery()
             if execution.getClass().getSimpleName().startswith(ASYNC_ENGINE):
                 self._async_runs.add(run)
             root = execution.resolvedCheckpointRoot()
-            return open_checkpoint(self._spark, root, here=self._is_classic)
+            return open_checkpoint(self._spark, root, is_local=self._is_classic)
         if self._checkpoint is None:
             return None
-        place = open_checkpoint(self._spark, self._checkpoint, here=self._is_classic)
-        owner = read_query_id(place)
-        if owner in {None, query}:
-            return place
-        LOGGER.warning(
-            "%s: the checkpoint %s is of query %s, not of %s: it is not looked at",
-            *(self._about, self._checkpoint, owner, query),
-        )
-        return None
+        checkpoint = open_checkpoint(self._spark, self._checkpoint, is_local=self._is_classic)
+        owner = read_query_id(checkpoint)
+        is_owner = owner is None or self._is_owner(self._checkpoint, owner, query)
+        return checkpoint if is_owner else None
 
     def _read_checkpoint(
-        self, place: CheckpointFiles, query: str, run: str, *, anew: bool = True
+        self, checkpoint: Checkpoint, query: str, run: str, *, anew: bool = True
     ) -> None:
-        last = read_last_finished(place)
+        last = read_last_finished(checkpoint)
         if last is not None:
             batch, offsets = last
             self._take_finished_batch(
@@ -631,17 +577,17 @@ class QueryFollower:
         with self._changed:
             done = self._newest.pop(run)
         if run in self._async_runs:
-            place = self._places.get(run) or self._find_checkpoint(
+            checkpoint = self._checkpoints.get(run) or self._find_checkpoint(
                 self._spark.streams.get(done.query), done.query, run
             )
-            if place is not None:
-                self._places[run] = place
-                self._read_checkpoint(place, done.query, run, anew=False)
+            if checkpoint is not None:
+                self._checkpoints[run] = checkpoint
+                self._read_checkpoint(checkpoint, done.query, run, anew=False)
         else:
             self._take_finished_batch(done, anew=False)
 
     def _take_finished_batch(self, done: FinishedBatch, *, anew: bool) -> None:
-        conflicts = self._ledger.batch_finished(done)
+        conflicts = self._targets.batch_finished(done)
         if conflicts is None:
             return
         for each in set(conflicts) - self._logged_conflicts:
@@ -651,16 +597,16 @@ class QueryFollower:
                 "give each query a group of its own",
                 *(self._about, each.topic, each.query, each.owner),
             )
-        self._set_target(self._ledger.offsets(), anew=anew)
+        self._set_target(self._targets.offsets(), anew=anew)
 
     def _close_run(self, run: str) -> None:
         try:
-            query, place = self._running.get(run), self._places.pop(run, None)
+            query, checkpoint = self._running.get(run), self._checkpoints.pop(run, None)
             if query is None:
                 return
-            if run in self._async_runs and place is not None:
-                self._read_checkpoint(place, query, run, anew=False)
-            self._ledger.query_ended(query, run)
+            if run in self._async_runs and checkpoint is not None:
+                self._read_checkpoint(checkpoint, query, run, anew=False)
+            self._targets.query_ended(query, run)
             self._async_runs.discard(run)
         finally:
             with self._changed:
@@ -675,21 +621,18 @@ class QueryListener(StreamingQueryListener):
         self._follower = follower
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 Spark's names
-        """A query has started."""
         self._forward(self._follower.started, event)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A trigger is over."""
         self._forward(self._follower.progressed, event)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query has ended."""
         self._forward(self._follower.terminated, event)
 
-    def _forward(self, hear: Callable[[E], None], event: E) -> None:
+    def _forward(self, handle: Callable[[E], None], event: E) -> None:
         if self._follower.is_stopped:
             return
         try:
-            hear(event)
-        except Exception:  # Spark would log it, too, but not say whose it is
-            LOGGER.exception("an event of a query was not understood")
+            handle(event)
+        except Exception:  # Spark would log it, but not name the listener
+            LOGGER.exception("an event of a streaming query cannot be processed")

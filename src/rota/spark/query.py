@@ -1,7 +1,7 @@
-"""What a query reads: topics, starting and ending offsets, and all other options as checked values.
+"""The options of a query as checked values: topics, starting and ending offsets, and the rest.
 
-The values are sent to every task. Also here: the JSON of offsets in options and checkpoints,
-``subscribePattern``, and what ``failOnDataLoss`` decides when records are gone.
+Spark sends them to every task. This module also has the JSON of offsets in options and checkpoints,
+``subscribePattern``, and ``failOnDataLoss``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard
 
 from rota.engine.model import text
 from rota.engine.model.config import ClientConfig, FetchConfig
@@ -22,25 +22,22 @@ from rota.errors import InputError, RotaError
 
 @dataclass(frozen=True, slots=True)
 class SubscribeTopics:
-    """``subscribe``: reads these topics."""
+    """``subscribe``."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """``subscribePattern``: reads all topics in whose names the pattern is found, as in
-    Spark's own source.
-    """
+    """``subscribePattern``: the pattern may match any part of a name, as in Spark's own source."""
 
     text: str
-    #: Those of the broker, too.
     include_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AssignPartitions:
-    """``assign``: reads these partitions."""
+    """``assign``."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -83,9 +80,7 @@ class GlobalTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """The first record that is not older than a timestamp, with one timestamp for each
-    partition.
-    """
+    """As :class:`GlobalTimestamp`, with one timestamp for each partition."""
 
     option: str
     times: Mapping[TopicPartition, int]
@@ -110,15 +105,13 @@ class SourceOptions:
     subscription: TopicSelection
     starting: OffsetRangeLimit
     ending: OffsetRangeLimit
-    #: A start by a time that no record has reached is the end of the partition, not an error.
+    #: A starting time after all records means the end of the partition, not an error.
     missing_timestamp_is_latest: bool
-    #: For each trigger.
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
-    #: Milliseconds until there is a trigger with fewer.
+    #: Milliseconds until a trigger runs with fewer offsets.
     max_trigger_delay: int
     min_partitions: int | None
-    #: Of a task.
     max_records_per_partition: int | None
     slots: int | None
     fail_on_data_loss: bool
@@ -126,24 +119,18 @@ class SourceOptions:
     include_batch_info: bool
     #: Milliseconds without progress until a task gives up.
     poll_timeout: int
-    #: How often the driver looks offsets up before it gives up.
     lookup_attempts: int
-    #: Milliseconds between them.
+    #: Milliseconds between attempts.
     lookup_retry_interval: int
-    #: What is without effect, or unwise, in any query.
     warnings: tuple[str, ...] = ()
-    #: What is without effect in a batch query.
+    #: Warnings for batch queries only.
     batch_warnings: tuple[str, ...] = ()
 
 
-#: What stands for a partition's end and beginning in the JSON of offsets.
+#: A partition's end and beginning in the JSON of offsets.
 LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
-
 OFFSETS_EXAMPLE = '{"topic": {"0": 23, "1": -2}}'
-
 MAX_OFFSET = 2**63 - 1
-
-T = TypeVar("T")
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
@@ -151,29 +138,15 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
 
     :raises InputError: the text is malformed; the message says where
     """
-
-    def offset(value: object, where: str) -> int:
-        if not _is_integer(value) or not EARLIEST_OFFSET <= value <= MAX_OFFSET:
-            raise InputError(f"{option}: {where}: {_format_value(value)} is no offset")
-        return value
-
-    return _parse_by_partition(
-        option, _parse_json_object(option, text, OFFSETS_EXAMPLE), OFFSETS_EXAMPLE, offset
-    )
+    found = _parse_json_object(option, text, OFFSETS_EXAMPLE)
+    return _parse_by_partition(option, found, OFFSETS_EXAMPLE, EARLIEST_OFFSET, "an offset")
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """Parses the same JSON with milliseconds since 1970 in place of offsets; -1 and -2 as there."""
     example = '{"topic": {"0": 1767571200000}}'
-
-    def moment(value: object, where: str) -> int:
-        if not _is_integer(value) or not EARLIEST_OFFSET <= value <= MAX_OFFSET:
-            raise InputError(
-                f"{option}: {where}: {_format_value(value)} is no time in milliseconds"
-            )
-        return value
-
-    return _parse_by_partition(option, _parse_json_object(option, text, example), example, moment)
+    found = _parse_json_object(option, text, example)
+    return _parse_by_partition(option, found, example, EARLIEST_OFFSET, "a time in milliseconds")
 
 
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
@@ -181,17 +154,12 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     example = '{"topicA": [0, 1], "topicB": [2, 4]}'
     found: list[TopicPartition] = []
     for topic, numbers in _parse_json_object(option, text, example).items():
+        where = f"{option}: topic {quote_shortened(topic)}"
         if not isinstance(numbers, list):
-            raise InputError(
-                f"{option}: topic {quote_shortened(topic)}: a list of partitions is needed"
-            )
-        words = [each for each in numbers if not _is_integer(each)]
-        if words:
-            raise InputError(
-                f"{option}: topic {quote_shortened(topic)}: {_format_value(words[0])} is no "
-                "number of a "
-                f"partition; it is like {example}"
-            )
+            raise InputError(f"{where}: a list of partitions is needed")
+        if wrong := [each for each in numbers if not _is_integer(each)]:
+            shown = _format_value(wrong[0])
+            raise InputError(f"{where}: {shown} is not a partition number; write it like {example}")
         found += [
             TopicPartition(topic, _parse_partition_number(option, topic, each)) for each in numbers
         ]
@@ -199,9 +167,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def offsets_to_json(found: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Returns offsets in the form in which Spark's own source writes them: topics and
-    partitions in order.
-    """
+    """Returns offsets as Spark's own source writes them: topics and partitions in order."""
     topics: dict[str, dict[str, int]] = {}
     for each in sorted(found):
         topics.setdefault(each.topic, {})[str(each.partition)] = found[each]
@@ -209,41 +175,35 @@ def offsets_to_json(found: Mapping[TopicPartition, int]) -> dict[str, dict[str, 
 
 
 def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Parses the offsets of a checkpoint, which this source or Spark's own has written.
+    """Parses the offsets of a checkpoint of this source or Spark's own.
 
     :raises InputError: they are malformed
     """
-
-    def offset(value: object, where: str) -> int:
-        if not _is_integer(value) or not 0 <= value <= MAX_OFFSET:
-            raise InputError(f"the checkpoint: {where}: {_format_value(value)} is no offset")
-        return value
-
-    return _parse_by_partition("the checkpoint", found, OFFSETS_EXAMPLE, offset)
+    return _parse_by_partition("the checkpoint", found, OFFSETS_EXAMPLE, 0, "an offset")
 
 
 def format_partitions(found: Iterable[TopicPartition]) -> str:
-    """Formats partitions for a message: at most ten of them."""
+    """Formats at most ten partitions for a message."""
     some = [str(each) for each in sorted(found)]
     return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "")
 
 
 def _parse_by_partition(
-    option: str, given: Mapping[str, Any], example: str, read: Callable[[object, str], T]
-) -> dict[TopicPartition, T]:
-    found: dict[TopicPartition, T] = {}
+    option: str, given: Mapping[str, Any], example: str, least: int, what: str
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
     for topic, each in given.items():
+        where = f"{option}: topic {quote_shortened(topic)}"
         if not isinstance(each, Mapping):
-            raise InputError(
-                f"{option}: topic {quote_shortened(topic)}: its partitions are needed, like "
-                f"{example}"
-            )
+            raise InputError(f"{where}: its partitions are needed, like {example}")
         for number, value in each.items():
             partition = TopicPartition(topic, _parse_partition_number(option, topic, number))
-            where = f"topic {quote_shortened(topic)}, partition {partition.partition}"
             if partition in found:
-                raise InputError(f"{option}: {where}: is there twice")
-            found[partition] = read(value, where)
+                raise InputError(f"{where}, partition {partition.partition}: is there twice")
+            if not _is_integer(value) or not least <= value <= MAX_OFFSET:
+                shown = _format_value(value)
+                raise InputError(f"{where}, partition {partition.partition}: {shown} is not {what}")
+            found[partition] = value
     return found
 
 
@@ -251,20 +211,18 @@ def _parse_json_object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except ValueError as error:
-        raise InputError(f"{option}: no JSON: {error}; it is like {example}") from None
+        raise InputError(f"{option}: not JSON: {error}; write it like {example}") from None
     except KeyError as error:
         raise InputError(f"{option}: {quote_shortened(error.args[0])} is there twice") from None
     except RecursionError:
-        raise InputError(f"{option}: nested too deeply; it is like {example}") from None
+        raise InputError(f"{option}: nested too deeply; write it like {example}") from None
     if not isinstance(found, dict):
         raise InputError(f"{option}: {quote_shortened(text)} is not like {example}")
     return found
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises KeyError for a key that is there twice. JSON would let the last one win, which
-    is hardly what the user meant.
-    """
+    """Raises KeyError for a duplicate: JSON would silently use the last one."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -275,12 +233,10 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_partition_number(option: str, topic: str, given: object) -> int:
     text = str(given)
-    plain = not isinstance(given, bool) and text.isascii() and text.isdecimal()
-    if not plain or len(text) > 10 or int(text) > MAX_PARTITIONS:
-        raise InputError(
-            f"{option}: topic {quote_shortened(topic)}: {_format_value(given)} is no number "
-            "of a partition"
-        )
+    is_plain = not isinstance(given, bool) and text.isascii() and text.isdecimal()
+    if not is_plain or len(text) > 10 or int(text) > MAX_PARTITIONS:
+        where, shown = f"{option}: topic {quote_shortened(topic)}", _format_value(given)
+        raise InputError(f"{where}: {shown} is not a partition number")
     return int(text)
 
 
@@ -302,9 +258,8 @@ def compile_java_pattern(option: str, given: str) -> re.Pattern[str]:
     """
     if what := _find_java_only_syntax(given):
         raise InputError(
-            f"{option}: {quote_shortened(given)}: {what} is Java's alone; write it in a form "
-            "that Python "
-            "has, too"
+            f"{option}: {quote_shortened(given)}: {what} works only in Java; write it in a form "
+            "that Python understands, too"
         )
     try:
         return text.compile_pattern(given)
@@ -313,15 +268,15 @@ def compile_java_pattern(option: str, given: str) -> re.Pattern[str]:
 
 
 def _find_java_only_syntax(given: str) -> str:
-    """Returns the first syntax that Python does not have or reads differently, or an empty
-    string. Topic names are ASCII, so most differences (``$``, character classes) do not
-    matter.
+    """Returns the first syntax that Python lacks or reads differently, or an empty string.
+
+    Topic names are ASCII, so most differences (``$``, character classes) do not matter.
     """
     inside = False
-    for part in _PATTERN_TOKENS.finditer(given):
-        match part[0]:
+    for token in _PATTERN_TOKENS.finditer(given):
+        match token[0]:
             case "&&" | "[" | "[^" | "[]" | "[^]" if inside:
-                return f"{part[0][:2]} within [...]"
+                return f"{token[0][:2]} within [...]"
             case "&&":
                 pass
             case "]":
@@ -349,7 +304,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
     """
     if fail:
         raise DataLost(
-            f"records may be lost: {what}: they were deleted by retention, or the topic was "
-            "deleted and made anew; the option failOnDataLoss=false goes on without them"
+            f"records may be lost: {what}: retention has deleted them, or the topic was deleted "
+            "and created again; set the option failOnDataLoss=false to continue without them"
         )
     LOGGER.warning("records may be lost: %s", what)

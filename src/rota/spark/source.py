@@ -2,15 +2,15 @@
 
 Spark asks the data source for its columns and for a reader. :class:`BatchReader` serves
 ``spark.read``, :class:`StreamReader` serves ``spark.readStream``: they plan tasks on the driver and
-read them on executors. What a task does is in :mod:`rota.spark.task`.
+read them on executors (:mod:`rota.spark.task`).
 
 Spark's checkpoint keeps the offsets of a stream, in the same JSON as those of Spark's own Kafka
-source. The offsets at which a query begins are not in the checkpoint: after a kill in its first
-batch, Spark asks a source in Python for them once more, and the answer may differ by then. So the
-reader gives Spark a marker (:data:`BEGINNING`) that only says "the beginning". The first batch,
-whose end is in the checkpoint, begins for each partition of that end where the options say. Where
-the options name a moving position (``latest``, ``committed``), the first batch reads nothing of the
-partition and ends at that position: so the position is in the checkpoint before anything is read.
+source. The starting offsets of a query are not in the checkpoint: after a kill in its first batch,
+Spark calls a source in Python for them once more, and they may have changed. So the reader returns
+a marker for the beginning (:data:`BEGINNING`). The first batch, whose end is in the checkpoint,
+begins for each partition of that end where the options say. If an option names a moving position
+(``latest``, ``committed``), the first batch reads nothing of the partition and ends at that
+position: so the position is in the checkpoint before any record is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rota.spark.query import LOGGER, OffsetRangeLimit, SourceOptions, report_dat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Names and types, as those of Spark's own source.
+#: Names and types of Spark's own source.
 COLUMNS: Final = (
     ("key", "binary"),
     ("value", "binary"),
@@ -70,38 +70,31 @@ BATCH_INFO_COLUMNS: Final = (
 class RotaDataSource(DataSource):
     """The data source that Spark creates for ``format("rota")``."""
 
-    #: How many tasks the session runs at a time; :func:`rota.spark.register` knows.
+    #: How many tasks the session runs at a time; set by :func:`rota.spark.register`.
     parallelism: ClassVar[int] = 2
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name for ``format(...)``."""
         return "rota"
 
     def schema(self) -> str:
-        """Returns the columns. Also checks the options, so that errors are raised before
-        anything runs.
-        """
+        """Returns the columns, and checks the options before any job runs."""
         options = option.parse_options(self.options)
         _log_warnings(options.warnings)
         return ", ".join(f"{name} {kind}" for name, kind in _list_columns(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns the reader for ``spark.read``."""
         options = option.parse_options(self.options, streaming=False)
         _check_columns(schema, options)
         _log_warnings(options.batch_warnings)
         return BatchReader(options, self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's
-        """Returns the reader for ``spark.readStream``."""
         try:
             options = option.parse_options(self.options, streaming=True)
             _check_columns(schema, options)
         except RotaError as error:
-            return InvalidStreamReader(
-                error
-            )  # what is raised here, PySpark covers with an error of its own
+            return InvalidStreamReader(error)  # PySpark hides an error that is raised here
         return StreamReader(options, self.parallelism)
 
 
@@ -111,12 +104,12 @@ def _list_columns(options: SourceOptions) -> tuple[tuple[str, str], ...]:
 
 
 def _check_columns(given: StructType, options: SourceOptions) -> None:
-    """Checks the columns of a schema that the user has given: then Spark does not ask for ours."""
+    """Checks a schema of the user: with one, Spark does not call :meth:`schema`."""
     names = [name for name, _ in _list_columns(options)]
     if given.fieldNames() != names:
         raise InputError(
             f"schema(...): the columns are fixed ({', '.join(names)}): leave it out, and select "
-            "behind load()"
+            "after load()"
         )
 
 
@@ -136,42 +129,37 @@ def make_source_class(parallelism: int) -> type[RotaDataSource]:
 
 
 def session_parallelism(spark: SparkSession) -> int:
-    """Returns how many tasks the session runs at a time: the current number, or the
-    configured one if that is larger, because right after the start of a session not all
-    executors are there yet.
+    """Returns how many tasks the session runs at a time.
+
+    That is the current number, or the configured one if it is larger: right after the start of a
+    session not all executors run yet.
     """
-    return max(_current_parallelism(spark), _configured_parallelism(spark))
-
-
-def _current_parallelism(spark: SparkSession) -> int:
     if isinstance(spark, SparkSession):
-        return int(spark.sparkContext.defaultParallelism)
-    # over Spark Connect there is no context to ask; a range has a partition for each
-    every = spark.range(1 << 20)
-    numbers = every.select(fn.spark_partition_id().alias("number"))
-    return int(numbers.agg(fn.max("number")).collect()[0][0]) + 1
-
-
-def _configured_parallelism(spark: SparkSession) -> int:
-    cores = _int_setting(spark, "spark.executor.cores") or 1
-    if (spark.conf.get("spark.dynamicAllocation.enabled", "false") or "").lower() == "true":
-        executors = _int_setting(spark, "spark.dynamicAllocation.maxExecutors")
-    else:
-        executors = _int_setting(spark, "spark.executor.instances")
-    return executors * cores or _int_setting(spark, "spark.cores.max")
+        current = int(spark.sparkContext.defaultParallelism)
+    else:  # Spark Connect has no context; a range has a partition for each task
+        numbers = spark.range(1 << 20).select(fn.spark_partition_id().alias("number"))
+        current = int(numbers.agg(fn.max("number")).collect()[0][0]) + 1
+    is_dynamic = (spark.conf.get("spark.dynamicAllocation.enabled", "false") or "").lower()
+    executors = _int_setting(
+        spark,
+        "spark.dynamicAllocation.maxExecutors"
+        if is_dynamic == "true"
+        else "spark.executor.instances",
+    )
+    configured = executors * (_int_setting(spark, "spark.executor.cores") or 1)
+    return max(current, configured or _int_setting(spark, "spark.cores.max"))
 
 
 def _int_setting(spark: SparkSession, name: str) -> int:
     text = spark.conf.get(name, "0") or ""
     found = int(text) if text.isascii() and text.isdecimal() else 0
-    return found if found < 2**31 - 1 else 0  # the default of maxExecutors is no number to plan by
+    return found if found < 2**31 - 1 else 0  # that is the default of maxExecutors: no limit
 
 
 class TaskPartition(InputPartition):
     """The ranges that one task reads, as Spark sends them to it."""
 
     def __init__(self, ranges: TaskRanges) -> None:
-        """Takes ranges of partitions."""
         super().__init__(None)
         self.ranges = ranges
 
@@ -180,9 +168,7 @@ class TaskPartition(InputPartition):
 
 
 def read_task_rows(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Returns the rows of a task. Where a plan has no tasks, Spark starts one with a
-    partition of its own, which has no rows.
-    """
+    """Returns the rows of a task. For a plan without tasks Spark starts one, which has no rows."""
     if not isinstance(partition, TaskPartition):
         return iter(())
     from rota.spark.task import read_ranges  # noqa: PLC0415 (the driver reads nothing)
@@ -197,9 +183,8 @@ class BatchReader(DataSourceReader):
     """Plans and reads a batch query."""
 
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
-        """Checks what only batch queries cannot do.
-
-        :param parallelism: how many tasks run at a time
+        """:param parallelism: how many tasks run at a time
+        :raises InputError: an option is wrong in a batch query
         """
         self._options = options
         self._parallelism = parallelism
@@ -207,23 +192,28 @@ class BatchReader(DataSourceReader):
         _check_time_order(options.starting, options.ending)
 
     def partitions(self) -> list[InputPartition]:
-        """Returns the tasks of the query."""
         options = self._options
         with OffsetLookup(options) as lookup:
             every = lookup.partitions()
             start = lookup.resolve_offsets(options.starting, every)
             until = lookup.resolve_offsets(options.ending, every, ending=True)
-        planned = plan.plan_tasks(
-            _batch_ranges(options, every, start, until),
-            slots=options.slots or self._parallelism,
-            least=options.min_partitions,
-            most_records=options.max_records_per_partition,
-        )
-        return [TaskPartition(each) for each in planned]
+        ranges = _batch_ranges(options, every, start, until)
+        return _plan_partitions(ranges, options, self._parallelism)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Returns the rows of a task."""
         return read_task_rows(partition, self._options)
+
+
+def _plan_partitions(
+    ranges: Iterable[OffsetRange], options: SourceOptions, parallelism: int
+) -> list[InputPartition]:
+    planned = plan.plan_tasks(
+        ranges,
+        slots=options.slots or parallelism,
+        least=options.min_partitions,
+        most_records=options.max_records_per_partition,
+    )
+    return [TaskPartition(each) for each in planned]
 
 
 def _batch_ranges(
@@ -239,31 +229,25 @@ def _batch_ranges(
     gone = [each for each in every if each not in start or each not in until]
     if gone:
         report_data_loss(
-            f"{query.format_partitions(gone)}: deleted in this moment",
+            f"{query.format_partitions(gone)}: deleted at this moment",
             fail=options.fail_on_data_loss,
         )
+    end_name = _describe_end(options.ending)
     for each in sorted(start.keys() & until.keys()):
         begin, end = start[each], until[each]
         if begin <= end:
             yield OffsetRange(each, begin, end)
         elif _is_looked_up(options.starting, each):
             report_data_loss(
-                f"{each}: was to be read from offset {begin}, and "
-                f"{_describe_end(options.ending)} is {end}",
+                f"{each}: reading should start at offset {begin}, and {end_name} is {end}",
                 fail=options.fail_on_data_loss,
             )
         else:
-            raise InputError(
-                f"{each}: was to be read from offset {begin}, which is behind "
-                f"{_describe_end(options.ending)}, "
-                f"{end}"
-            )
+            raise InputError(f"{each}: the starting offset {begin} is after {end_name}, {end}")
 
 
 def _is_looked_up(where: OffsetRangeLimit, partition: TopicPartition) -> bool:
-    """Returns whether the start was looked up (the log start, or a committed offset) and not
-    named by the user.
-    """
+    """Returns whether the start is the log start or a committed offset, not the user's number."""
     match where:
         case query.EarliestOffsets() | query.CommittedOffsets():
             return True
@@ -280,7 +264,7 @@ def _describe_end(where: OffsetRangeLimit) -> str:
             | query.GlobalTimestamp(name, _)
             | query.SpecificTimestamps(name, _)
         ):
-            return f"the end that {name} gives"
+            return f"the end by {name}"
         case _:
             return "the end of the log"
 
@@ -299,13 +283,11 @@ def _check_not_empty(options: SourceOptions) -> None:
             if bad:
                 raise InputError(
                     f"{where.option}: {open_one} ({word}) for {query.format_partitions(bad)} "
-                    "leaves nothing "
-                    "to read for a batch query"
+                    "leaves nothing to read for a batch query"
                 )
 
 
 def _check_time_order(start: OffsetRangeLimit, end: OffsetRangeLimit) -> None:
-    """A query does not end before it begins."""
     match start, end:
         case query.GlobalTimestamp(name, begin), query.GlobalTimestamp(other, until) if (
             begin > until >= 0
@@ -320,36 +302,27 @@ def _check_time_order(start: OffsetRangeLimit, end: OffsetRangeLimit) -> None:
 
 
 Offsets = dict[TopicPartition, int]
-
 OffsetJson = Mapping[str, Mapping[str, int]]
-
-#: What stands for the beginning of a query: no topic has this name. Never in a checkpoint.
+#: Stands for the beginning of a query: no topic has this name. Never in a checkpoint.
 BEGINNING: Final[Mapping[str, Mapping[str, int]]] = {"": {}}
 
 
 class InvalidStreamReader(DataSourceStreamReader):
-    """Stands in for a reader when the options are wrong: raises the error as soon as Spark
-    calls it.
-    """
+    """Replaces a reader when the options are wrong: raises the error as soon as Spark calls it."""
 
     def __init__(self, error: RotaError) -> None:
-        """Takes what is wrong."""
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names
-        """Where nothing begins."""
         raise self._error
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much is not read."""
         raise self._error
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """And of what."""
         raise self._error
 
 
@@ -357,16 +330,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads the batches of a stream. Its copies on executors only read."""
 
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
-        """Asks nothing yet.
-
-        :param parallelism: how many tasks run at a time
-        """
+        """:param parallelism: how many tasks run at a time"""
         self._options = options
         self._parallelism = parallelism
         self._lookup: OffsetLookup | None = None
         self._beginning_offsets: Offsets | None = None
         self._latest: Offsets | None = None
-        #: Where to stop, with the trigger ``availableNow``.
+        #: Where the trigger ``availableNow`` stops.
         self._available_now_ends: Offsets | None = None
         self._delay = plan.TriggerDelay(
             options.min_offsets_per_trigger or 0, options.max_trigger_delay
@@ -385,13 +355,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lookup
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 Spark's names
-        """Returns a marker; the offsets are looked up when the first batch is planned."""
+        """Returns a marker; planning the first batch looks up the offsets."""
         return {topic: dict(each) for topic, each in BEGINNING.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns the limit that the options set for a trigger. Only Spark itself asks for
-        everything, for ``once``.
-        """
+        """Returns the limit of a trigger. Spark itself sets ``ReadAllAvailable``, for ``once``."""
         options = self._options
         if options.min_offsets_per_trigger is not None:
             return ReadMinRows(options.min_offsets_per_trigger)
@@ -399,27 +367,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fixes the ends: later records are not read."""
-        self._available_now_ends = self._offset_lookup.latest_offsets(
-            self._offset_lookup.partitions()
-        )
+        lookup = self._offset_lookup
+        self._available_now_ends = lookup.latest_offsets(lookup.partitions())
 
     def latestOffset(  # noqa: N802
         self, start: OffsetJson, limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
-        """How far the next batch reads."""
+        """Returns the end of the next batch."""
         begin = self._resolve_beginning() if start == BEGINNING else query.offsets_from_json(start)
         everything = isinstance(limit, ReadAllAvailable)
-        still = self._partitions_not_read(begin, once=everything) if start == BEGINNING else {}
-        if begin and len(still) == len(begin):
-            self._latest = still
+        unread = self._partitions_not_read(begin, once=everything) if start == BEGINNING else {}
+        if begin and len(unread) == len(begin):
+            self._latest = unread
         else:
-            self._latest = self._trigger_ends(begin) | still
+            self._latest = self._trigger_ends(begin) | unread
         if everything:
             return query.offsets_to_json(self._latest)
         return query.offsets_to_json(self._limit_ends(begin, self._latest))
 
     def _resolve_beginning(self) -> Offsets:
-        """Where the query begins."""
         if self._beginning_offsets is None:
             every = self._offset_lookup.partitions()
             self._beginning_offsets = self._offset_lookup.resolve_offsets(
@@ -428,17 +394,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._beginning_offsets
 
     def _partitions_not_read(self, first: Offsets, *, once: bool) -> Offsets:
-        """Returns partitions of which the first batch reads nothing, because their starting
-        position moves.
-        """
+        """Returns partitions whose starting position moves: the first batch does not read them."""
         late = self._options.missing_timestamp_is_latest and not once
         found = {
             each: offset for each, offset in first.items() if late or self._is_moving_position(each)
         }
         if once and found and isinstance(self._options.starting, query.CommittedOffsets):
             LOGGER.warning(
-                "startingOffsets: committed: the first batch only keeps where the query begins, "
-                "and trigger(once=True) has no second one: use availableNow=True"
+                "startingOffsets: committed: the first batch only stores where the query begins, "
+                "and trigger(once=True) runs no second batch: use availableNow=True"
             )
         return found
 
@@ -457,38 +421,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return False
 
     def _trigger_ends(self, begin: Offsets) -> Offsets:
-        """With ``availableNow``, those that there were; else those that there are."""
+        """Returns the current ends, or with ``availableNow`` those of the start."""
         if self._available_now_ends is None:
             return self._latest_ends(begin, self._offset_lookup.partitions())
-        # it was taken a moment before the beginning was, or by a leader that is behind
+        # the ends may be older than the beginning, or from a leader that is behind
         late = [
             each
             for each, offset in begin.items()
             if self._available_now_ends.get(each, -1) < offset
         ]
         if late:
-            now = self._latest_ends(begin, late)
-            for each, until in now.items():
+            for each, until in self._latest_ends(begin, late).items():
                 known = self._available_now_ends.get(each, 0)
                 self._available_now_ends[each] = max(known, min(begin[each], until))
         return self._available_now_ends
 
     def _limit_ends(self, start: Offsets, end: Offsets) -> Offsets:
         options = self._options
-        # with availableNow, too, as in Spark's own: what is left then waits for the next run
+        # with availableNow, too, as in Spark's own source: the rest waits for the next run
         if options.min_offsets_per_trigger is not None and self._delay.should_wait(
-            start, end, _now_ms()
+            start, end, int(time.time() * 1000)
         ):
             return start
         if options.max_offsets_per_trigger is None:
             return end
         new = [each for each in end if each not in start]
         begin = start | self._offset_lookup.earliest_offsets(new)
-        there = {each: until for each, until in end.items() if each in begin}
-        return plan.limit_offsets(options.max_offsets_per_trigger, begin, there)
+        existing = {each: until for each, until in end.items() if each in begin}
+        return plan.limit_offsets(options.max_offsets_per_trigger, begin, existing)
 
     def _latest_ends(self, start: Offsets, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Ends before the start are asked for again: a broker may be behind for a moment."""
+        """Looks up ends before the start again: a broker may be behind for a moment."""
         every = list(partitions)
         for attempt in range(1, self._options.lookup_attempts + 1):
             ends = self._offset_lookup.latest_offsets(every)
@@ -499,42 +462,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
-        """How far the topics went when they were last looked at."""
+        """Returns the ends of the topics when they were last looked up."""
         return None if self._latest is None else query.offsets_to_json(self._latest)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        """The tasks of a batch."""
         until = query.offsets_from_json(end)
         begin = (
             self._first_batch_start(until) if start == BEGINNING else query.offsets_from_json(start)
         )
-        options = self._options
-        planned = plan.plan_tasks(
-            self._stream_ranges(begin, until),
-            slots=options.slots or self._parallelism,
-            least=options.min_partitions,
-            most_records=options.max_records_per_partition,
-        )
-        return [TaskPartition(each) for each in planned]
+        ranges = self._stream_ranges(begin, until)
+        return _plan_partitions(ranges, self._options, self._parallelism)
 
     def _first_batch_start(self, end: Offsets) -> Offsets:
-        """Where the first batch begins, whose end is known: after a restart, too."""
+        """Returns where the first batch begins, whose end is known: also after a restart."""
         known = self._beginning_offsets
         if known is None:
-            still = {each: until for each, until in end.items() if self._is_moving_position(each)}
-            fixed = end.keys() - still.keys()
+            moving = {each: until for each, until in end.items() if self._is_moving_position(each)}
+            fixed = end.keys() - moving.keys()
             where = _restrict_limit(self._options.starting, fixed)
-            known = still | self._offset_lookup.resolve_offsets(
-                where, _limit_partitions(where, fixed)
-            )
-        if (
-            self._options.missing_timestamp_is_latest
-        ):  # what was none then may be one now, behind the end
-            return {each: min(known[each], end[each]) for each in known.keys() & end.keys()}
-        return {each: known[each] for each in known.keys() & end.keys()}
+            known = moving | self._offset_lookup.resolve_offsets(*where)
+        both = known.keys() & end.keys()
+        if self._options.missing_timestamp_is_latest:
+            # a record with the starting time may exist by now, after the end of the first batch
+            return {each: min(known[each], end[each]) for each in both}
+        return {each: known[each] for each in both}
 
     def _stream_ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What to read; says what cannot be read any more."""
+        """Returns the ranges to read; reports records that can no longer be read."""
         gone = start.keys() - end.keys()
         if gone:
             self._report_data_loss(f"{query.format_partitions(gone)}: gone")
@@ -542,32 +496,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = start | self._offset_lookup.earliest_offsets(new)
         missing = end.keys() - begin.keys()
         if missing:
-            self._report_data_loss(f"{query.format_partitions(missing)}: came, and is gone again")
+            self._report_data_loss(f"{query.format_partitions(missing)}: created and deleted again")
         for each in sorted(new - missing):
             if begin[each] != 0:
-                self._report_data_loss(
-                    f"{each}: is new, and begins at offset {begin[each]}, not at 0"
-                )
-        there = sorted(end.keys() - missing)
-        for each in there:
+                self._report_data_loss(f"{each}: new, and begins at offset {begin[each]}, not at 0")
+        existing = sorted(end.keys() - missing)
+        for each in existing:
             if end[each] < begin[each]:
                 self._report_data_loss(
                     f"{each}: went back from offset {begin[each]} to {end[each]}"
                 )
-        return [OffsetRange(each, begin[each], end[each]) for each in there]
+        return [OffsetRange(each, begin[each], end[each]) for each in existing]
 
     def _report_data_loss(self, what: str) -> None:
         report_data_loss(what, fail=self._options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
         return read_task_rows(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: Spark calls it one batch late. See :func:`rota.spark.commit_to_group`."""
 
     def stop(self) -> None:
-        """Closes the connections."""
         if self._lookup is not None:
             self._lookup.close()
             self._lookup = None
@@ -575,32 +525,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _restrict_limit(
     where: OffsetRangeLimit, partitions: Iterable[TopicPartition]
-) -> OffsetRangeLimit:
-    """Returns the limit for these partitions only, as far as it names partitions."""
+) -> tuple[OffsetRangeLimit, list[TopicPartition]]:
+    """Restricts a limit that names partitions to these; returns the partitions it is for."""
     wanted = set(partitions)
     match where:
         case query.SpecificOffsets(name, given):
-            return query.SpecificOffsets(
-                name, {each: given[each] for each in given if each in wanted}
-            )
-        case query.SpecificTimestamps(name, times):
-            return query.SpecificTimestamps(
-                name, {each: times[each] for each in times if each in wanted}
-            )
+            offsets = {each: given[each] for each in given if each in wanted}
+            return query.SpecificOffsets(name, offsets), sorted(offsets)
+        case query.SpecificTimestamps(name, given):
+            times = {each: given[each] for each in given if each in wanted}
+            return query.SpecificTimestamps(name, times), sorted(times)
         case _:
-            return where
-
-
-def _limit_partitions(
-    where: OffsetRangeLimit, partitions: Iterable[TopicPartition]
-) -> list[TopicPartition]:
-    """Those that it says something of."""
-    match where:
-        case query.SpecificOffsets(_, named) | query.SpecificTimestamps(_, named):
-            return sorted(named)
-        case _:
-            return sorted(partitions)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+            return where, sorted(wanted)

@@ -12,11 +12,15 @@ from tests.support.command import RotaCommand
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["--host", "0.0.0.0"], 4, "nobody has to log in: give --users-file (or --user), or --all"),
+        (["--host", "0.0.0.0"], 4, "need not log in: give --users-file (or --user), or --all"),
         (["--host", "no.such.host.invalid"], 4, "host 'no.such.host.invalid'"),
         (["--config", "num.partition=1"], 4, "did you mean num.partitions"),
         (["--config", "num.partitions"], 2, "not KEY=VALUE"),
-        (["--config-file", "missing.properties"], 3, "missing.properties: No such file"),
+        (
+            ["--config-file", "missing.properties"],
+            3,
+            "missing.properties cannot be read: No such file",
+        ),
         (["--users-file", "missing"], 3, "missing: No such file"),
         (["--user", "ann"], 4, "--user: not NAME:PASSWORD"),
         (["--tls-key", "key.pem"], 2, "--tls-key needs --tls-cert"),
@@ -25,8 +29,8 @@ from tests.support.command import RotaCommand
         (["--port", "x"], 2, "'x' is not a port"),
         (["--sasl-mechanism", "PLAIN"], 2, "--sasl-mechanism needs --users-file or --user"),
         (["--user", "a:b", "--sasl-mechanism", "GSSAPI"], 4, "'GSSAPI'; known are PLAIN"),
-        (["--user", "a:b", "--user", "a:c"], 4, "--user: a has a password already, by --user"),
-        (["--users-file", os.devnull], 4, f"{os.devnull}: there are no users in it"),
+        (["--user", "a:b", "--user", "a:c"], 4, "--user: a already has a password, from --user"),
+        (["--users-file", os.devnull], 4, f"{os.devnull}: the file has no users"),
         (["--data-dir", ""], 2, "--data-dir is empty"),
         (["--advertise", "x"], 4, "'x' is not HOST:PORT"),
     ],

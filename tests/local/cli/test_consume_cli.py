@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 import rota
-from rota.cli import consume as consume_module
+from rota.cli import consume_records
 from tests.support.command import RotaCommand
 from tests.support.process import CommandResult
 
@@ -190,17 +190,21 @@ def test_a_group_commits_what_was_printed_before_an_undecodable_record(consume: 
         (["--topic", "orders", "--offset", "9"], 4, "orders-0 has offsets from 0 up to 4"),
         (["--topic", "orders", "--config", "group.ids=x"], 4, "did you mean group.id"),
         (["--topic", "orders", "--command-config", "none"], 3, "none cannot be read"),
-        ([], 2, "--topic is needed"),
-        (["--topic", "a", "--pattern", "b"], 2, "--topic is needed, or --pattern"),
+        ([], 2, "give either --topic or --pattern"),
+        (["--topic", "a", "--pattern", "b"], 2, "give either --topic or --pattern"),
         (["--topic", "a,"], 4, "the name of a topic is empty"),
         (["--topic", "a", "--group", "g", "--offset", "1"], 2, "--offset is for reading without"),
         (["--topic", "a", "--group", "g", "--to-end"], 2, "--to-end is for reading without"),
         (["--topic", "a", "--strategy", "range"], 2, "--strategy needs a group"),
         (["--pattern", "a"], 2, "--pattern needs a group"),
-        (["--topic", "a", "--json", "--print-key"], 2, "--json has all of a record"),
+        (["--topic", "a", "--json", "--print-key"], 2, "--json prints the whole record"),
         (["--topic", "a", "--offset", "soon"], 2, "'soon' is not earliest"),
         (["--topic", "a", "--offset", "@soon"], 2, "neither a time"),
-        (["--topic", "a", "--offset", "1", "--from-beginning"], 2, "give one of them"),
+        (
+            ["--topic", "a", "--offset", "1", "--from-beginning"],
+            2,
+            "give either --from-beginning or --offset",
+        ),
         (["--topic", "a", "--partition", "x"], 2, "'x' is not a list such as 0,3-5"),
         (["--topic", "a", "--max-messages", "0"], 2, "'0' is not a number from 1 on"),
         (["--topic", "a", "--timeout", "-1"], 2, "is not a number of seconds"),
@@ -227,7 +231,7 @@ def test_a_class_of_the_folder_the_command_is_run_in(
 
 def test_who_waits_for_new_records_is_told_so(consume: Run) -> None:
     ran = consume("--topic", "orders", "--timeout", "0")
-    assert "only what is written from now on is read; --from-beginning reads all" in ran.err
+    assert "only new records are read; --from-beginning reads all" in ran.err
     assert "from now on" not in consume("--topic", "orders", "--timeout", "0", "--quiet").err
 
 
@@ -240,14 +244,14 @@ def test_servers_must_be_named(rota_command: RotaCommand) -> None:
 def test_an_address_without_a_broker_is_named(
     consume: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consume_module, "CONNECT_TIMEOUT", 0.5)
+    monkeypatch.setattr(consume_records, "CONNECT_TIMEOUT", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = consume("--topic", "orders", servers=address)
     assert ran.code == 3
     first, second = ran.err.splitlines()
-    assert first == "rota: no broker has answered yet; it is tried for 0.5 s"
+    assert first == "rota: no broker has answered yet; trying for 0.5 s"
     assert second.startswith(f"rota: {address} of bootstrap.servers: the connection is refused")
 
 
@@ -279,7 +283,7 @@ def test_log_in_over_tls(tmp_path: Path, rota_command: RotaCommand) -> None:
 def test_it_ends_although_nobody_stores_the_last_offsets(
     rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consume_module, "LAST_COMMIT_TIMEOUT", 0.5)
+    monkeypatch.setattr(consume_records, "LAST_COMMIT_TIMEOUT", 0.5)
     with rota.Broker() as broker:
         broker.produce("orders", "paid")
         broker.fail("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", times=10_000)

@@ -115,7 +115,7 @@ def test_json_says_where_unless_told_otherwise(command: Run) -> None:
     assert command("produce", "--json", lines=lines)[0] == 0
     assert [one.value for one in command.broker.read("said")] == [b'{"a":1}']
     code, _, said = command("produce", "--json", lines=b'{"value": "x"}\n')
-    assert (code, "stdin, line 1: says no topic" in said) == (4, True)
+    assert (code, "stdin, line 1: has no topic" in said) == (4, True)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_an_address_without_a_broker_is_named(
     assert code == 3
     assert address in said
     assert said.count("\n") == 2
-    assert said.startswith("rota: no broker has answered yet; it is tried for 0.5 s\n")
+    assert said.startswith("rota: no broker has answered yet; trying for 0.5 s\n")
     assert said.endswith("failed: Connection refused\n")
 
 
@@ -204,7 +204,7 @@ def test_without_confluent_kafka_the_extra_is_named(
     [
         ([], 2, "--topic is needed"),
         (["--topic", ""], 2, "is empty"),
-        (["--topic", "t", "--json", "--key-separator", ":"], 2, "--json has keys of its own"),
+        (["--topic", "t", "--json", "--key-separator", ":"], 2, "JSON lines have their own keys"),
         (["--topic", "t", "--key-separator", ""], 2, "--key-separator is empty"),
         (["--topic", "t", "--keep-partitions"], 2, "needs --json"),
         (["--topic", "t", "--partition", "x"], 2, "'x' is not the number of a partition"),

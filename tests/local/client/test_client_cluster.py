@@ -72,7 +72,8 @@ def test_a_groups_coordinator_answers(broker: Broker) -> None:
             found = await one.find_coordinator("readers", soon())
             assert found.node.id == 1
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
-            answer = await found.send(Api.HEARTBEAT, heartbeat, deadline=soon())
+            connection = await found.endpoint.connect(soon())
+            answer = await one.send_over(connection, Api.HEARTBEAT, heartbeat, soon())
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID
             described = await one.send_to_coordinator(
                 "readers", Api.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["readers"]), soon()
@@ -109,7 +110,8 @@ def test_a_group_that_is_taken_from_its_coordinator(broker: Broker) -> None:
             found = await one.find_coordinator("readers", soon())
             broker.move_coordinator("readers")
             heartbeat = HeartbeatRequest(group_id="readers", generation_id=1, member_id="nobody")
-            answer = await found.send(Api.HEARTBEAT, heartbeat, deadline=soon())
+            connection = await found.endpoint.connect(soon())
+            answer = await one.send_over(connection, Api.HEARTBEAT, heartbeat, soon())
             assert answer.error_code == Code.NOT_COORDINATOR
             answer = await one.send_to_coordinator("readers", Api.HEARTBEAT, heartbeat, soon())
             assert answer.error_code == Code.UNKNOWN_MEMBER_ID

@@ -337,7 +337,9 @@ def test_all_who_wait_are_told_of_the_end_at_once(broker: Broker) -> None:
             second = connection.send(Api.METADATA, MetadataRequest(), deadline=soon(60))
             with pytest.raises(TimedOut, match=r"no answer to Metadata within [0-9.]+ s"):
                 await first
-            with pytest.raises(TimedOut, match="no answer to Metadata within.*Metadata was under"):
+            with pytest.raises(
+                TimedOut, match="no answer to Metadata within.*Metadata was in flight"
+            ):
                 await second
             await connection.closed
         async with connected(broker.bootstrap_servers) as connection:
@@ -522,7 +524,7 @@ def test_a_coordinator_has_a_connection_of_its_own(broker: Broker) -> None:
             await one.refresh([], deadline=soon())
             common = await one.connect(1, deadline=soon())
             coordinator = await one.find_coordinator("readers", soon())
-            assert await coordinator.connect(soon()) is not common
+            assert await coordinator.endpoint.connect(soon()) is not common
             assert await one.connect(deadline=soon()) is common
 
     run(main())
@@ -545,7 +547,7 @@ def test_who_gives_up_does_not_keep_the_others_from_the_connection() -> None:
             cancelled = asyncio.ensure_future(one.connect(deadline=soon()))
             await asyncio.sleep(0)
             cancelled.cancel()
-            with pytest.raises(TimedOut, match=f"{at}.*nothing is said in the time given"):
+            with pytest.raises(TimedOut, match=f"{at}.*the server sends nothing in the time given"):
                 await hasty
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
@@ -596,10 +598,10 @@ def test_an_opening_that_is_given_up_leaves_nothing(security: TlsConfig | None, 
             means = ConnectionContext(settings)
             if how == "late":
                 with pytest.raises(Unreachable):
-                    await BrokerConnection.open(address(at), settings, soon(0.05), means=means)
+                    await BrokerConnection.open(address(at), settings, soon(0.05), context=means)
                 return
             opening = asyncio.ensure_future(
-                BrokerConnection.open(address(at), settings, soon(), means=means)
+                BrokerConnection.open(address(at), settings, soon(), context=means)
             )
             await asyncio.sleep(0.05)
             opening.cancel()
@@ -617,7 +619,7 @@ def test_nothing_is_left_open(broker: Broker) -> None:
         async with client(broker.bootstrap_servers) as one:
             await one.refresh(["orders"], deadline=soon())
             coordinator = await one.find_coordinator("readers", soon())
-            await coordinator.connect(soon())
+            await coordinator.endpoint.connect(soon())
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

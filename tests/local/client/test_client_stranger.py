@@ -67,7 +67,7 @@ def problem(talk: Talk, kind: type[Exception] = NotKafka, patience: float = 10) 
         (b"SSH-2.0-OpenSSH_9.6\r\n", "an SSH server"),
         (b"220 mail.example ESMTP\r\n", "an FTP or mail server"),
         (b"-ERR unknown command\r\n", "a Redis server"),
-        (b"\x15\x03\x03\x00\x02\x02\x50", "TLS is spoken there.*set security.protocol to SSL"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "the server uses TLS.*set security.protocol to SSL"),
         (b"J\x00\x00\x00\x0a8.0.35", "a MySQL server"),
         (b"<html>", "an HTTP server"),
         (b"<!doctype html>", "an HTTP server"),
@@ -92,12 +92,12 @@ def test_a_server_that_speaks_first() -> None:
 
 
 def test_a_server_that_closes_at_once() -> None:
-    assert "closed before anything is answered: is it a port for TLS" in problem(saying(b""))
+    assert "closes the connection before it answers: is it a port for TLS" in problem(saying(b""))
 
 
 def test_a_server_that_says_nothing() -> None:
     said = problem(saying(b"", stay=True), patience=0.1)
-    assert re.search(r"nothing is said within [0-9.]+ s: is it a port for TLS", said)
+    assert re.search(r"the server sends nothing within [0-9.]+ s: is it a port for TLS", said)
     assert "SASL_SSL" in said
 
 
@@ -148,11 +148,15 @@ def test_who_waits_for_less_than_that_hears_where_it_was_and_how_far_it_came() -
     with http_server() as at:
         settings = {"bootstrap.servers": at, "group.id": "readers"}
         with rota.Consumer(settings) as consumer:
-            with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
+            with pytest.raises(
+                Unreachable, match=f"{at}.*the server sends nothing in the time given"
+            ):
                 consumer.topics(0.1)
             consumer.subscribe("orders")
             assert not consumer.poll(0)
-            with pytest.raises(Unreachable, match=f"{at}.*nothing is said in the time given"):
+            with pytest.raises(
+                Unreachable, match=f"{at}.*the server sends nothing in the time given"
+            ):
                 consumer.topics(0.1)
 
 
@@ -181,7 +185,7 @@ def test_a_server_that_says_nothing_whatever_it_hears(closes: bool) -> None:
 
     async def main() -> None:
         async with server(talk) as at:
-            with pytest.raises(NotKafka, match=f"{at}: nothing is said within") as caught:
+            with pytest.raises(NotKafka, match=f"{at}: the server sends nothing within") as caught:
                 await BrokerConnection.open(address(at), config(at, **SHORT), soon(3600))
             assert not caught.value.certain
 
@@ -218,12 +222,12 @@ def test_a_server_that_says_little() -> None:
 
 
 def test_a_frame_that_is_none_of_kafkas() -> None:
-    assert "what answers there is no Kafka" in problem(saying(struct.pack(">iihi", 10, 1, 0, 99)))
+    assert "the server is not Kafka" in problem(saying(struct.pack(">iihi", 10, 1, 0, 99)))
 
 
 def test_an_answer_to_another_request() -> None:
     talk = saying(struct.pack(">iihi", 10, 7, 0, 0))
-    assert "an answer to request 7 where that to 1 was due" in problem(talk, Unreachable)
+    assert "a response to request 7 instead of 1" in problem(talk, Unreachable)
 
 
 def test_http_is_told_at_once_however_long_the_deadline_is() -> None:
@@ -258,7 +262,7 @@ def test_a_proxy_before_a_dead_broker_is_not_taken_for_a_stranger() -> None:
 def test_tls_where_a_plain_server_answers() -> None:
     async def main() -> None:
         async with server(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as at:
-            with pytest.raises(NotKafka, match="no TLS is spoken there: it may be a port without"):
+            with pytest.raises(NotKafka, match="the port does not use TLS: it may be a port for"):
                 await BrokerConnection.open(address(at), config(at, tls=TlsConfig()), soon())
 
     run(main())
@@ -356,7 +360,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_one() -> Non
                 assert "advertised.listeners" in said
                 coordinator = await one.find_coordinator("readers", soon())
                 with pytest.raises(Unreachable, match="advertised.listeners"):
-                    await coordinator.connect(soon())
+                    await coordinator.endpoint.connect(soon())
 
         run(main())
 
@@ -370,7 +374,7 @@ def test_an_address_of_bootstrap_servers_is_not_said_to_be_another() -> None:
                 coordinator = await one.find_coordinator("readers", soon())
                 broker.stop()
                 with pytest.raises(Unreachable, match=r"broker 1 at .* is refused") as caught:
-                    await coordinator.connect(soon())
+                    await coordinator.endpoint.connect(soon())
                 assert "advertised.listeners" not in str(caught.value)
 
         run(main())
@@ -438,14 +442,14 @@ def metadata(correlation: int, **fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (b"HTTP/1.1 500\r\n\r\n", Unreachable, "no answer: a frame of 1213486160"),
+        (b"HTTP/1.1 500\r\n\r\n", Unreachable, "invalid response: a frame of 1213486160"),
         (
             struct.pack(">i", MAX_RESPONSE_BYTES + 1),
             Unreachable,
             "the limit is 1073741824 .the largest that a",
         ),
         (struct.pack(">i", -5), Unreachable, "a frame of -5 bytes is announced"),
-        (metadata(99), Unreachable, "an answer to request 99 where that to 3 was due"),
+        (metadata(99), Unreachable, "a response to request 99 instead of 3"),
         (
             struct.pack(">ii", 5, 3) + b"\0",
             Unreachable,
@@ -465,7 +469,9 @@ def test_what_is_no_answer_ends_the_connection(
             with pytest.raises(Exception, match=said) as caught:
                 await asked
             assert at in str(caught.value)
-            with pytest.raises(kind, match=f"{at}: what came in is no answer.*was under way"):
+            with pytest.raises(
+                kind, match=f"{at}: the broker sent an invalid response.*was in flight"
+            ):
                 await behind
             assert not connection.is_usable
             await connection.close_and_wait()
@@ -480,7 +486,7 @@ def test_what_comes_without_a_question_ends_the_connection() -> None:
             connection = await BrokerConnection.open(address(at), config(at), soon())
             await connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
             await connection.closed
-            with pytest.raises(Unreachable, match="nothing was asked"):
+            with pytest.raises(Unreachable, match="a response without a request"):
                 connection.send(Api.METADATA, MetadataRequest(), deadline=soon())
 
     run(main())

@@ -15,8 +15,9 @@ from rota.client.offsets import (
     LATEST,
     EpochEndOffset,
     ListedOffset,
-    find_epoch_ends,
+    OffsetQuery,
     list_offsets,
+    send_offset_for_leader_epoch,
 )
 from rota.engine.model.config import Address, ClientConfig
 from rota.engine.model.topic import TopicPartition
@@ -116,5 +117,12 @@ def test_refusals(broker: Broker, code: int, error: type[Exception], text: str) 
 
 def test_where_epochs_end(broker: Broker) -> None:
     broker.produce("t", "x", "y", partition=0)
-    ends = ask(broker, lambda c: find_epoch_ends(c, {T0: 0, T1: 7}, deadline=c.deadline_after(20)))
-    assert ends == {T0: EpochEndOffset(0, 2), T1: EpochEndOffset(-1, -1)}
+
+    async def epoch_ends(client: ClusterClient) -> dict[TopicPartition, EpochEndOffset | None]:
+        deadline = client.deadline_after(20)
+        leader = (await client.refresh(["t"], deadline=deadline)).leader(T0)
+        assert leader is not None
+        queries = {T0: OffsetQuery(0), T1: OffsetQuery(7)}
+        return (await send_offset_for_leader_epoch(client, leader, queries, deadline)).found
+
+    assert ask(broker, epoch_ends) == {T0: EpochEndOffset(0, 2), T1: EpochEndOffset(-1, -1)}

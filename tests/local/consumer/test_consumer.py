@@ -423,17 +423,17 @@ def test_arguments_that_make_no_sense_are_named(consumer: rota.Consumer) -> None
     one: Any = T0
     consumer.assign([T0])
     for call, text in (
-        (lambda: consumer.assign(given), "assign: 't' is no list of partitions"),
-        (lambda: consumer.seek(given, 3), "seek: 't' is no partition"),
-        (lambda: consumer.commit({given: 3}), "commit: 't' is no partition"),
-        (lambda: consumer.committed(alone), "committed: .'t', 0. is no list of partitions"),
-        (lambda: consumer.end_offsets(one), "end_offsets: TopicPartition.* is no list of"),
+        (lambda: consumer.assign(given), "assign: 't' is not a list of partitions"),
+        (lambda: consumer.seek(given, 3), "seek: 't' is not a partition"),
+        (lambda: consumer.commit({given: 3}), "commit: 't' is not a partition"),
+        (lambda: consumer.committed(alone), "committed: .'t', 0. is not a list of partitions"),
+        (lambda: consumer.end_offsets(one), "end_offsets: TopicPartition.* is not a list of"),
         (lambda: consumer.pause(several), r"one by one, such as pause\(\*partitions\)"),
-        (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is no whole number"),
+        (lambda: consumer.offsets_for_times({T0: -2}), "-2 of t-0 is not a whole number"),
         (lambda: consumer.poll(-1), "timeout -1"),
         (lambda: consumer.poll(float("nan")), "timeout nan"),
         (lambda: consumer.poll(0, max_records=0), "max_records 0"),
-        (lambda: consumer.subscribe(alone), "is no topic's name"),
+        (lambda: consumer.subscribe(alone), "is not a topic name"),
     ):
         with pytest.raises(InputError, match=text):
             call()
@@ -1114,16 +1114,16 @@ def test_columns_after_a_loop_that_was_left_survive_a_rebalance(broker: Broker) 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda c: c.commit(5), "commit: 5 is no mapping"),
-        (lambda c: c.offsets_for_times({T0: 1.5}), "1.5 of t-0 is no whole number of millisec"),
+        (lambda c: c.commit(5), "commit: 5 is not a mapping"),
+        (lambda c: c.offsets_for_times({T0: 1.5}), "1.5 of t-0 is not a whole number of millisec"),
         (lambda c: c.commit({T0: True}), "offset of t-0: True"),
-        (lambda c: c.commit({("t", -1): 3}), "is no partition"),
-        (lambda c: c.commit_async(callback=5), "callback 5 cannot be called"),
+        (lambda c: c.commit({("t", -1): 3}), "is not a partition"),
+        (lambda c: c.commit_async(callback=5), "callback 5 is not callable"),
         (lambda c: c.commit_async(callback=asyncio.sleep), "plain functions, not async"),
         (lambda c: c.poll(0, max_records=1.5), "max_records 1.5"),
-        (lambda c: c.poll("1"), "timeout '1' is no number of seconds"),
+        (lambda c: c.poll("1"), "timeout '1' is not a number of seconds"),
         (lambda c: c.subscribe("^t.*"), r"is it a pattern\? subscribe\(pattern="),
-        (lambda c: c.subscribe("t", listener=Diary), "is no instance of a subclass"),
+        (lambda c: c.subscribe("t", listener=Diary), "is not an instance of a rota"),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_named(
@@ -1181,7 +1181,7 @@ def test_no_permission_for_a_topics_offsets_is_said(
     async def refused(request: object, *, timeout: float | None = None) -> OffsetFetchResult:
         return OffsetFetchResult(codes={T0: Code.TOPIC_AUTHORIZATION_FAILED})
 
-    monkeypatch.setattr(membership.driver, "ask_coordinator", refused)
+    monkeypatch.setattr(membership.driver, "send_to_coordinator", refused)
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):
         consumer.committed([T0])
     with pytest.raises(AuthorizationFailed, match="no permission to read topic t"):

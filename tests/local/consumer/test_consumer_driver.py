@@ -74,7 +74,7 @@ def application(broker: Broker, **settings: object) -> Application:
 
 def committed(app: Application, timeout: float | None = None) -> OffsetFetchResult:
     request = OffsetFetch(group="g", partitions=(P0,), require_stable=True)
-    reply = asyncio.run(app.driver.ask_coordinator(request, timeout=timeout))
+    reply = asyncio.run(app.driver.send_to_coordinator(request, timeout=timeout))
     assert isinstance(reply, OffsetFetchResult)
     return reply
 
@@ -151,7 +151,7 @@ def test_after_its_end_it_says_so(broker: Broker) -> None:
     with application(broker) as app:
         app.driver.stop()
         with pytest.raises(RotaError, match="closed"):
-            asyncio.run(app.driver.ask_coordinator(OffsetFetch(group="g")))
+            asyncio.run(app.driver.send_to_coordinator(OffsetFetch(group="g")))
 
 
 # Heartbeats

@@ -20,6 +20,8 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, NoOffset, Refused, TimedOut, UnknownTopic
 from rota.protocol.messages import Api, Message
 from tests.support.fetching import PATIENCE, Reader, committed_as, values
+from tests.support.scripted_cluster import Fetched, cluster, fetched, nothing
+from tests.support.spark_topic import data
 
 MIB = 1 << 20
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -660,6 +662,21 @@ def test_an_answer_that_cannot_be_taken_in_is_told_and_asked_for_again(
     asyncio.run(read())
 
 
+def test_a_broker_that_throttles_is_asked_again_without_new_metadata(sent: Counter[Api]) -> None:
+    def respond(node: int, request: Message, before: int) -> Fetched:
+        return nothing(50) if before < 2 else fetched(data(0, 10))
+
+    async def read(servers: str) -> None:
+        async with Reader(servers) as reader:
+            reader.fetcher.assign([T0])
+            assert [record.offset for record in await reader.read(10)] == list(range(10))
+
+    with cluster(respond) as found:
+        asyncio.run(read(found.servers))
+    assert sent[Api.METADATA] == 1
+    assert found.asked[2][1].topics
+
+
 def test_out_of_range_is_reset_or_told(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     async def read(reset: str) -> None:
         fill(broker, T0, 3)
@@ -673,7 +690,8 @@ def test_out_of_range_is_reset_or_told(broker: Broker, caplog: pytest.LogCapture
             else:
                 assert (await reader.poll())[0].offset == 0
                 assert caplog.messages == [
-                    "offset 99 of t-0 is out of range; it is read on as auto.offset.reset says"
+                    "offset 99 of t-0 is out of range; "
+                    "reading continues where auto.offset.reset says"
                 ]
 
     for policy in ("none", "earliest"):

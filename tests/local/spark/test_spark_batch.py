@@ -100,11 +100,11 @@ def test_a_topic_that_is_missing_is_named(broker: Broker) -> None:
                 "endingOffsets": '{"orders": {"0": 4}}',
                 "failOnDataLoss": "false",
             },
-            "orders-0: was to be read from offset 5, which is behind the end that endingOffsets",
+            "orders-0: the starting offset 5 is after the end by endingOffsets",
         ),
         (
             {"startingOffsets": '{"orders": {"0": 50}}', "failOnDataLoss": "false"},
-            "orders-0: was to be read from offset 50, which is behind the end of the log, 9",
+            "orders-0: the starting offset 50 is after the end of the log, 9",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_range_that_is_gone_is_lost(broker: Broker) -> None:
     fill(broker, 9, 9)
     delete_before(broker, p(0), 6)
     given = {"endingOffsets": '{"orders": {"0": 4, "1": 4}}'}
-    with pytest.raises(DataLost, match="orders-0: was to be read from offset 6, and the end that"):
+    with pytest.raises(DataLost, match="reading should start at offset 6, and the end by"):
         planned(broker, **given)
     assert planned(broker, failOnDataLoss="false", **given) == [OffsetRange(p(1), 0, 4)]
 
@@ -129,7 +129,7 @@ def test_commits_behind_the_end_are_lost(broker: Broker) -> None:
     fill(broker, 9)
     commit(broker, "billing", {p(0): 30})
     given = {"startingOffsets": "committed", "kafka__group__id": "billing"}
-    with pytest.raises(DataLost, match="orders-0: was to be read from offset 30, and the end of"):
+    with pytest.raises(DataLost, match="reading should start at offset 30, and the end of"):
         planned(broker, **given)
     assert planned(broker, failOnDataLoss="false", **given) == []
 

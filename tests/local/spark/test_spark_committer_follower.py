@@ -65,4 +65,4 @@ def test_a_name_that_no_query_had_is_said(caplog: pytest.LogCaptureFixture) -> N
     streams.listener.onQueryStarted(streams.query)
     with caplog.at_level(logging.WARNING, "rota.spark"):
         assert follower.stop(time.monotonic() + 10)
-    assert "no query was named 'billz'; those that ran: bills" in caplog.text
+    assert "no query is named 'billz'; these queries ran: bills" in caplog.text

@@ -111,7 +111,7 @@ def test_a_broker_that_is_down_is_named_and_gets_only_the_newest(
     with caplog.at_level(logging.INFO, "rota.spark"), opened(**quick) as kept:
         assert kept.last_failure == f"no answer yet from {address}"
         kept.set_target(at(1))
-        until("trouble is logged", lambda: "not committed" in caplog.text)
+        until("trouble is logged", lambda: "the commit failed" in caplog.text)
         assert address in caplog.text
         assert "refused" in kept.last_failure
         assert not kept.flush(0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from rota.client.metadata import ClusterMetadata
 from rota.errors import RecordError, TimedOut
-from rota.spark.task import FetchSizes, RangeProgress, build_fetch
+from rota.spark.task import FetchSizes, RangeProgress, build_range_fetch
 from tests.support.scripted_cluster import (
     FOLLOWER,
     LEADER,
@@ -141,8 +141,8 @@ def test_batches_larger_than_asked_for_count_as_what_they_are() -> None:
     sizes = FetchSizes(1_000, {})
     part = RangeProgress(T0, 0, 10)
     config = options_of("localhost:9092").read_config
-    assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 1_000
+    assert build_range_fetch([part], ClusterMetadata(), config, sizes)[1] == 1_000
     sizes.record_response(T0, 50_000_000, 2)
-    assert build_fetch([part], ClusterMetadata(), config, sizes)[1] == 50_000_000
+    assert build_range_fetch([part], ClusterMetadata(), config, sizes)[1] == 50_000_000
     kept = FetchSizes(1_000, {T0: 7_000_000.0})  # by another task
-    assert build_fetch([part], ClusterMetadata(), config, kept)[1] == 7_000_000
+    assert build_range_fetch([part], ClusterMetadata(), config, kept)[1] == 7_000_000

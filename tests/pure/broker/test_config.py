@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from rota.engine.model.config import DAY, MINUTE, GroupConfig, MemberConfig
+from rota.engine.model.config import (
+    DAY,
+    MINUTE,
+    ConfigKey,
+    ConfigType,
+    GroupConfig,
+    MemberConfig,
+    field_keys,
+)
 from rota.errors import InputError
 
 NUMBERS = [
-    (config, each.name, each.metadata)
+    (config, key)
     for config in (GroupConfig, MemberConfig)
-    for each in fields(config)
-    if "least" in each.metadata
+    for key in field_keys(config)
+    if key.type in {ConfigType.INT, ConfigType.LONG}
 ]
 
 
@@ -26,16 +33,16 @@ def member(**settings: Any) -> MemberConfig:
     return MemberConfig(**{"group": "g", **settings})
 
 
-@pytest.mark.parametrize(("config", "name", "about"), NUMBERS, ids=[one[1] for one in NUMBERS])
+@pytest.mark.parametrize(("config", "key"), NUMBERS, ids=[key.name for _, key in NUMBERS])
 def test_a_number_out_of_bounds_is_refused_by_kafkas_key(
-    config: type[GroupConfig | MemberConfig], name: str, about: dict[str, Any]
+    config: type[GroupConfig | MemberConfig], key: ConfigKey
 ) -> None:
-    least, most = about["least"], about["most"]
+    least, most = key.bounds[0], key.bounds[1] * key.unit
     assert least >= 0
     for wrong in (least - 1, most + 1, 1.5, "1", True, None):
         with pytest.raises(InputError) as refused:
-            made(config, **{name: wrong})
-        said = f"{about['key'] or name}: {wrong!r} is not a whole number from {least} to {most}"
+            made(config, **{str(key.field): wrong})
+        said = f"{key.name}: {wrong!r} is not a whole number from {least} to {most}"
         assert str(refused.value).startswith(said)
 
 
@@ -54,18 +61,16 @@ BOUNDS = {
     "offset.metadata.max.bytes": (0, 2**31 - 1),
     "session.timeout.ms": (1, 2**31 - 1),
     "heartbeat.interval.ms": (1, 2**31 - 1),
-    # in milliseconds: no whole number of minutes lies below
-    "offsets.retention.minutes": (1, (2**31 - 1) * MINUTE),
-    None: (1, 2**31 - 1),
+    "offsets.retention.minutes": (1, 2**31 - 1),
 }
 
 
 def test_the_bounds_are_kafkas() -> None:
-    assert {about["key"]: (about["least"], about["most"]) for _, _, about in NUMBERS} == BOUNDS
+    assert {key.name: key.bounds for _, key in NUMBERS} == BOUNDS
 
 
 def test_the_retention_is_in_milliseconds_and_kafkas_in_minutes() -> None:
-    units = {about["key"]: about["unit"] for _, _, about in NUMBERS if about["unit"] != 1}
+    units = {key.name: key.unit for _, key in NUMBERS if key.unit != 1}
     assert units == {"offsets.retention.minutes": MINUTE}
     assert GroupConfig().offsets_retention == 7 * DAY == 10_080 * MINUTE
     with pytest.raises(InputError, match=r"^offsets.retention.minutes: 0 .* milliseconds$"):
@@ -73,8 +78,8 @@ def test_the_retention_is_in_milliseconds_and_kafkas_in_minutes() -> None:
 
 
 def test_texts_and_flags_have_kafkas_keys() -> None:
-    keys = [each.metadata["key"] for each in fields(MemberConfig) if "least" not in each.metadata]
-    assert keys == [
+    numbers = {key.name for _, key in NUMBERS}
+    assert [key.name for key in field_keys(MemberConfig) if key.name not in numbers] == [
         "group.id",
         "client.id",
         "group.instance.id",

@@ -6,7 +6,7 @@ import pytest
 
 from rota.broker.config import ConfigSource, ConfigSynonym, topic_config_entries
 from rota.engine.model.config import (
-    TOPIC_CONFIG_KEYS,
+    TOPIC_KEYS,
     ConfigType,
     TopicConfig,
     format_config_value,
@@ -23,7 +23,7 @@ PLAIN = TopicConfig()
 
 
 def test_every_default_is_a_value_of_its_own_setting() -> None:
-    for setting in TOPIC_CONFIG_KEYS.values():
+    for setting in TOPIC_KEYS.values():
         if not setting.hidden:
             assert setting.parse(format_config_value(setting.default)) == setting.default
     assert parse_topic_config({}, PLAIN) == PLAIN
@@ -112,7 +112,7 @@ def test_a_setting_says_where_it_comes_from() -> None:
     assert found["max.message.bytes"].value == "2000"
     assert found["segment.ms"].source is ConfigSource.DEFAULT
     assert found["segment.ms"].synonyms == ()
-    assert found["cleanup.policy"].kind is ConfigType.LIST
+    assert found["cleanup.policy"].type is ConfigType.LIST
     assert found["cleanup.policy"].synonyms == (
         ConfigSynonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
     )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cli.consume import LineFormat, ProducerRecord, parse_json_line, record_json_line
+from rota.cli.consume_records import (
+    ProducerRecord,
+    format_line,
+    parse_json_line,
+    record_json_line,
+)
 from rota.consumer.records import ConsumerRecord
 from rota.errors import InputError
 
@@ -53,7 +60,7 @@ def test_json_of_what_deserializers_made() -> None:
     [
         (b"", "not JSON"),
         (b"[1]", "not a JSON object"),
-        (b'{"valeu": 1}', "'valeu' is not a name"),
+        (b'{"valeu": 1}', "'valeu' is not a field of a record"),
         (b'{"topic": 1}', "topic: 1 is not text"),
         (b'{"partition": -1}', "partition: -1 is not a number from 0 on"),
         (b'{"timestamp": "now"}', "timestamp: 'now' is not a number"),
@@ -61,7 +68,7 @@ def test_json_of_what_deserializers_made() -> None:
         (b'{"key": "a", "key_base64": "YQ=="}', "key and key_base64 are both given"),
         (b'{"headers": {}}', "headers: not a list"),
         (b'{"headers": [{"value": "x"}]}', "headers: an item is not"),
-        (b'{"value": "\\ud800"}', "value: has no UTF-8 form"),
+        (b'{"value": "\\ud800"}', "value: cannot be encoded in UTF-8"),
         (b"\xff", "not JSON"),
     ],
 )
@@ -70,13 +77,18 @@ def test_what_is_no_record_is_refused(line: bytes, says: str) -> None:
         parse_json_line(line)
 
 
+def line(record: ConsumerRecord, *printed: str, separator: str = "\\t") -> bytes:
+    flags = {f"print_{name}": name in printed for name in ("key", "headers", "time", "place")}
+    return format_line(argparse.Namespace(separator=separator, **flags), record)
+
+
 def test_lines_of_text() -> None:
     one = record(b"k", b"v\xff", (("a", b"1"), ("b", None)))
-    assert LineFormat().format_record(one) == b"v\xff\n"
-    assert LineFormat(key=True, separator=":").format_record(one) == b"k:v\xff\n"
-    every = LineFormat(key=True, headers=True, time=True, position=True)
-    assert every.format_record(one) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
-    assert every.format_record(record(None, None, timestamp=-1)) == (
+    assert line(one) == b"v\xff\n"
+    assert line(one, "key", separator=":") == b"k:v\xff\n"
+    every = ("key", "headers", "time", "place")
+    assert line(one, *every) == b"CreateTime:5\tt-1@7\ta:1,b:null\tk\tv\xff\n"
+    assert line(record(None, None, timestamp=-1), *every) == (
         b"NoTimestamp:-1\tt-1@7\tNO_HEADERS\tnull\tnull\n"
     )
-    assert LineFormat(key=True).format_record(record(7, "ä")) == "7\tä\n".encode()
+    assert line(record(7, "ä"), "key") == "7\tä\n".encode()

@@ -53,7 +53,7 @@ def test_a_setting_has_librdkafkas_name(key: str, value: str, theirs: str, becom
         ("socket.timeout.ms", "1", "Kafka's is request.timeout.ms"),
         ("compression.typ", "gzip", "did you mean compression.type"),
         ("interceptor.classes", "x", "interceptor.classes"),
-        ("bootstrap.servers", "a", "'a' has no port"),
+        ("bootstrap.servers", "a", "'a': the port is missing"),
     ],
 )
 def test_what_cannot_be_is_refused(key: str, value: str, says: str) -> None:

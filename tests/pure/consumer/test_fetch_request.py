@@ -103,20 +103,10 @@ def test_an_error_of_the_whole_answer_is_one_of_each_partition() -> None:
     assert [(each.partition.partition, each.error_code) for each in found] == [(0, 29), (1, 29)]
 
 
-def test_where_logs_part_and_who_leads_is_told() -> None:
-    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5, last_fetched_epoch=2)]
-    (found,) = answered(
-        16,
-        wanted,
-        diverging_epoch=FetchResponse.EpochEndOffset(epoch=1, end_offset=4),
-        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=8, leader_epoch=3),
-        preferred_read_replica=6,
-    )
-    assert (found.diverging_epoch, found.current_leader, found.preferred_read_replica) == (
-        (1, 4),
-        (8, 3),
-        6,
-    )
+def test_the_preferred_replica_is_read() -> None:
+    wanted = [RequestedPartition(TopicPartition("orders", 1), ORDERS, 5)]
+    (found,) = answered(16, wanted, preferred_read_replica=6)
+    assert found.preferred_read_replica == 6
 
 
 def test_partitions_are_asked_for_in_the_order_given_across_topics() -> None:

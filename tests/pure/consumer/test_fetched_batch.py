@@ -168,14 +168,14 @@ def test_a_slice_says_where_to_read_on() -> None:
 
 def test_records_are_made_of_columns() -> None:
     raw = BatchRecord(4, NOW, b"k", None, ((b"trace", b"1"), (b"\xff", None)))
-    found = RecordFactory(
+    records, error = RecordFactory(
         one(record_batch.encode_batch([raw], append_time=NOW + 9, leader_epoch=6))
     ).make_records(0, 1)
     headers = (("trace", b"1"), ("�", None))
-    assert found.records == [
+    assert records == [
         ConsumerRecord("orders", 3, 4, NOW + 9, 1, b"k", None, headers, 6),
     ]
-    assert found.error is None
+    assert error is None
 
 
 def test_what_a_deserializer_does_not_understand_is_told_after_the_records_before_it() -> None:
@@ -184,11 +184,11 @@ def test_what_a_deserializer_does_not_understand_is_told_after_the_records_befor
     ]
     making = RecordFactory(one(record_batch.encode_batch(made)), value=int)
     for first, before in ((0, [1, 2]), (1, [2]), (2, [])):
-        found = making.make_records(first, 100)
-        assert [each.value for each in found.records] == before
-        assert found.error is not None
-        assert (found.error.offset, found.error.next_offset) == (2, 3)
-        assert isinstance(found.error.__cause__, ValueError)
+        records, error = making.make_records(first, 100)
+        assert [each.value for each in records] == before
+        assert error is not None
+        assert (error.offset, error.next_offset) == (2, 3)
+        assert isinstance(error.__cause__, ValueError)
 
 
 def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise() -> None:
@@ -200,14 +200,14 @@ def test_records_are_made_some_at_a_time_of_batches_that_were_written_otherwise(
         + encoded(10_000, 300, leader_epoch=-1)
     )
     making = RecordFactory(whole)
-    every = making.make_records(0, len(whole)).records
+    every = making.make_records(0, len(whole))[0]
     assert [each.offset for each in every] == whole.offsets.tolist()
     assert [each.value for each in every] == [b"%d" % each for each in whole.offsets.tolist()]
     assert [each.timestamp for each in every] == whole.timestamps.tolist()
     assert [each.timestamp_type for each in every] == [0] * 301 + [1] * 400 + [0] * 300
     assert [each.leader_epoch for each in every] == [4] * 300 + [5] * 401 + [None] * 300
     for rows in (1, 7, 299, 500):
-        found = [making.make_records(row, row + rows).records for row in range(0, len(whole), rows)]
+        found = [making.make_records(row, row + rows)[0] for row in range(0, len(whole), rows)]
         assert [each for some in found for each in some] == every
 
 

@@ -158,10 +158,10 @@ def consumed(
         for each in read_batches(answer, committed_only=committed_only, portion=portion):
             making = RecordFactory(each)
             for row in range(0, len(each), rows):
-                made = making.make_records(row, row + rows)
-                assert made.error is None
-                assert len(made.records) == min(rows, len(each) - row)
-                found += made.records
+                records, error = making.make_records(row, row + rows)
+                assert error is None
+                assert len(records) == min(rows, len(each) - row)
+                found += records
             assert each.next_offset >= behind
             behind = each.next_offset
     except RecordError as error:

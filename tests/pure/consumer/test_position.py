@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.fetch import FetchedPartition
+from rota.client.fetch import FetchedPartition, FetchOutcome, FetchPosition, ResponseEnd
 from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
 from rota.consumer.positions import (
     FetchablePartition,
-    FetchOutcome,
-    FetchPosition,
     FetchState,
     LeaderAndEpoch,
     Positions,
     RequestToken,
-    ResponseEnd,
 )
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import AuthorizationFailed, Code, NoOffset, RecordError, Refused
@@ -207,7 +204,7 @@ def test_out_of_range_without_a_policy_names_offset_and_partition() -> None:
     assert isinstance(error, NoOffset)
     assert error.code == Code.OFFSET_OUT_OF_RANGE
     assert "offset 10 of orders-3" in str(error)
-    assert "begin at 2" in str(error)
+    assert "began at 2" in str(error)
     assert found.consumed_positions()[NAME].offset == 10
 
 
@@ -272,6 +269,15 @@ def test_unknown_errors_are_raised_with_their_number(code: int, text: str) -> No
     assert text in str(error)
 
 
+def test_a_quota_delays_the_next_fetch_and_is_no_failure() -> None:
+    found = reading()
+    found.postpone([want(found).token], 2.0)
+    assert found.requests_for_fetch(1.9, (), LIMIT) == {}
+    assert found.next_retry_at(0.0) == 2.0
+    assert found[NAME].source.failures == 0
+    assert want(found, 2.0).offset == 10
+
+
 # Reading from replicas, KIP-392
 
 
@@ -284,13 +290,16 @@ def test_a_preferred_replica_is_read_from_until_its_lease_ends() -> None:
     assert list(found.requests_for_fetch(300.1, (), LIMIT)) == [1]
 
 
-@pytest.mark.parametrize("failing", ["range", "gone", "leader"])
+@pytest.mark.parametrize("failing", ["range", "fatal", "gone", "leader"])
 def test_a_replica_that_does_not_help_is_left(failing: str) -> None:
     found = reading()
     found.handle_fetched(want(found).token, answer(replica=7), None, 0.0)
     again = want(found)
     if failing == "range":
         found.handle_fetched(again.token, answer(Code.OFFSET_OUT_OF_RANGE), None, 0.0)
+    elif failing == "fatal":
+        refused = answer(Code.TOPIC_AUTHORIZATION_FAILED)
+        assert found.handle_fetched(again.token, refused, None, 0.0) == (FetchOutcome.RETRY, None)
     elif failing == "gone":
         found.handle_failure([again.token], 0.0)
     else:
@@ -342,12 +351,12 @@ def test_why_records_come_again_or_never_is_told() -> None:
         ticket, _ = question(found.requests_for_validation(0.0))
         found.handle_epoch_end(ticket, end)
     assert told == [
-        "offset 200 of orders-3 is out of range (the log was last seen to begin at 2 and to end "
-        "before 100); it is read on as auto.offset.reset says",
-        "orders-3 was truncated below offset 10, which was read in epoch 5: its leader's log parts "
-        "from what was read at offset 8 of epoch 4; it is read on there",
-        "orders-3 was truncated below offset 8, which was read in epoch 4: its leader knows "
-        "nothing of epoch 4; it is read on as auto.offset.reset says",
+        "offset 200 of orders-3 is out of range (the log began at 2 and ended before "
+        "100 when it was last fetched); reading continues where auto.offset.reset says",
+        "orders-3 was truncated below offset 10, which was read in epoch 5: its leader's log "
+        "diverges at offset 8 of epoch 4; reading continues there",
+        "orders-3 was truncated below offset 8, which was read in epoch 4: its leader has no "
+        "records of epoch 4; reading continues where auto.offset.reset says",
     ]
 
 

@@ -13,14 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rota.client.fetch import FetchedPartition
-from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
-from rota.consumer.buffer import FetchBuffer
-from rota.consumer.fetcher import find_response_end
-from rota.consumer.positions import (
-    FetchablePartition,
+from rota.client.fetch import (
+    FetchedPartition,
     FetchOutcome,
     FetchPosition,
+    find_response_end,
+)
+from rota.client.offsets import EARLIEST, LATEST, EpochEndOffset, ListedOffset, OffsetQuery
+from rota.consumer.buffer import FetchBuffer
+from rota.consumer.positions import (
+    FetchablePartition,
     FetchState,
     LeaderAndEpoch,
     Positions,
@@ -176,7 +178,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def take_batches(self) -> None:
-        for each in self.buffer.take_batches(most=1):
+        for each in self.buffer.take_batches(max_bytes=1):
             self.handed(each.source, each.offsets.tolist())
 
     def handed(self, name: TopicPartition, offsets: list[int]) -> None:
@@ -240,7 +242,7 @@ class Reading(RuleBasedStateMachine):
         """Who is found to have something to ask is who is found by a look at everybody."""
         positions, now = deepcopy(self.positions), self.now
         busy = {each.node for each in self.questions if each.node is not None}
-        idle = [e for e in positions if not e.token and e.retry_at <= now]
+        idle = [e for e in positions if not e.token and e.source.retry_at <= now]
         led = [e for e in idle if e.leader is not None]
         own = [e for e in led if e.hands_out and e.leader is not None and e.leader.node not in busy]
         expected = {
@@ -378,7 +380,7 @@ class Reading(RuleBasedStateMachine):
         assert self.positions.brokers == len(leaders)
         missing = {entry.partition for entry in everyone if entry.leader is None}
         assert set(self.positions.leaderless) == missing
-        pauses = [entry.retry_at for entry in everyone if entry.retry_at > self.now]
+        pauses = [entry.source.retry_at for entry in everyone if entry.source.retry_at > self.now]
         assert self.positions.next_retry_at(self.now) == min(pauses, default=None)
 
     def teardown(self) -> None:

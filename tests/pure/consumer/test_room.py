@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rota.client.fetch import FetchedPartition
+from rota.client.fetch import FetchedPartition, FetchPosition, ResponseEnd
 from rota.client.offsets import EARLIEST
 from rota.consumer.fetcher import compute_byte_limits
-from rota.consumer.positions import FetchPosition, LeaderAndEpoch, Positions, ResponseEnd
+from rota.consumer.positions import LeaderAndEpoch, Positions
 from rota.engine.model.config import FetchConfig
 from rota.engine.model.topic import TopicPartition
 

@@ -285,19 +285,19 @@ BAD = {
     ),
     "a topic's long name": (
         GOOD.replace("payments", "p" * 40_000),
-        f"line 8: topics.'{'p' * 40}'...: takes 40000 bytes, at most 30000 fit",
+        f"line 8: topics.'{'p' * 40}'...: has 40000 bytes, at most 30000 are allowed",
     ),
     "a topic's name that has no bytes": (
         GOOD.replace("payments", "'pay\ud800'"),
-        "line 8: topics.'pay\\ud800': has no UTF-8 form",
+        "line 8: topics.'pay\\ud800': cannot be encoded in UTF-8",
     ),
     "a member's long name": (
         GOOD.replace('name = "audit"', f'name = "{"é" * 15_001}"'),
-        f"line 20: members[1].name: '{'é' * 40}'... takes 30002 bytes, at most 30000 fit",
+        f"line 20: members[1].name: '{'é' * 40}'... has 30002 bytes, at most 30000 are allowed",
     ),
     "a name among others that has no bytes": (
         event('at = "1m"\njoin = ["audit", "x\ud800"]\nlike = "audit"'),
-        "line 27: events[0].join: 'x\\ud800' has no UTF-8 form",
+        "line 27: events[0].join: 'x\\ud800' cannot be encoded in UTF-8",
     ),
     "a number of 5,000 digits": (f"duration = {'9' * 5_000}", "bad.toml: not a scenario: a number"),
     "a number of 5,000 digits for a text": (
@@ -369,7 +369,7 @@ def test_a_mistake_in_a_mapping_is_named_by_key() -> None:
         ({"topics": {1: 2}}, r"^scenario: topics: keys must be texts, not 1$"),
         ({3: 4}, r"^scenario: keys must be texts, not 3$"),
         ({"members": [{"name": "a", None: 1}]}, r"members\[0\]: keys must be texts, not None"),
-        ({"topics": {"t\ud800": 1}}, r"topics\.'t\\ud800': has no UTF-8 form"),
+        ({"topics": {"t\ud800": 1}}, r"topics\.'t\\ud800': cannot be encoded in UTF-8"),
         ({"members": [{"name": "a", "count": -(10**5_000)}]}, r"not such a large number"),
     ],
     ids=["a topic", "at the top", "of a member", "no UTF-8", "digits"],

@@ -216,16 +216,19 @@ def test_what_makes_no_sense_here_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"startingOffset": "x"}, "startingOffset: there is no such option; did you mean starting"),
+        (
+            {"startingOffset": "x"},
+            "'startingOffset' is not an option of format(\"rota\"); did you mean start",
+        ),
         ({"maxoffsetpertrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
         ({"subscribepatern": "5"}, "did you mean subscribePattern"),
-        ({"nonsense": "5"}, "nonsense: there is no such option"),
-        ({"group.id": "g"}, "group.id: Kafka's settings begin with kafka. here: kafka.group.id"),
+        ({"nonsense": "5"}, "'nonsense' is not an option of"),
+        ({"group.id": "g"}, "group.id: add the prefix kafka. to Kafka's settings: kafka.group.id"),
         ({"path": "/x"}, "load() takes no path"),
         ({"group.membership": "true"}, "group.membership: not built yet"),
-        ({"kafka.nonsense": "5"}, "kafka.nonsense: 'nonsense' is not a setting"),
+        ({"kafka.nonsense": "5"}, "kafka.nonsense: 'nonsense' is not a consumer setting"),
         ({"kafka.isolation_level": "x"}, "kafka.isolation_level: settings have Kafka's names"),
-        ({"kafka.key.serializer": "x"}, "kafka.key.serializer: is a setting of producers"),
+        ({"kafka.key.serializer": "x"}, "kafka.key.serializer: is a producer setting"),
         ({"kafka.bootstrap.servers": "here"}, "kafka.bootstrap.servers: "),
         ({"kafka.isolation.level": "READ_COMMITTED"}, "kafka.isolation.level: 'READ_COMMITTED'"),
         ({"kafka.fetch.min.bytes": "many"}, "kafka.fetch.min.bytes: 'many' is not a whole number"),
@@ -239,13 +242,13 @@ def test_what_makes_no_sense_here_is_refused(name: str) -> None:
         ),
         ({"endingOffsets": "committed"}, "endingOffsets: 'committed' is none of earliest, latest "),
         ({"startingOffsets": "committed"}, "startingOffsets: committed needs kafka.group.id"),
-        ({"startingOffsets": "{"}, "startingOffsets: no JSON"),
-        ({"startingTimestamp": "-3"}, "startingTimestamp: -3 is out of bounds"),
-        ({"startingTimestamp": "1e3"}, "startingTimestamp: '1e3' is no whole number"),
-        ({"endingTimestamp": "noon"}, "endingTimestamp: 'noon' is no whole number"),
+        ({"startingOffsets": "{"}, "startingOffsets: not JSON"),
+        ({"startingTimestamp": "-3"}, "startingTimestamp: '-3' is not a whole number from -2"),
+        ({"startingTimestamp": "1e3"}, "startingTimestamp: '1e3' is not a whole number"),
+        ({"endingTimestamp": "noon"}, "endingTimestamp: 'noon' is not a whole number"),
         ({"endingOffsetsByTimestamp": "5"}, "endingOffsetsByTimestamp: '5' is not like"),
         ({"startingOffsetsByTimestampStrategy": "x"}, "startingOffsetsByTimestampStrategy: 'x'"),
-        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is no time"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a time"),
         ({"failOnDataLoss": "yes"}, "failOnDataLoss: 'yes' is neither true nor false"),
         ({"includeHeaders": "1"}, "includeHeaders: '1' is neither true nor false"),
         (
@@ -266,10 +269,10 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         "fetchOffset.numRetries",
     ],
 )
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "1_000", "٣", "9223372036854775808"])
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "1_000", "9223372036854775808"])
 def test_counts_are_whole_numbers_above_zero(name: str, text: str) -> None:
     assert re.match(
-        rf"{re.escape(name)}: .* (is no whole number|is out of bounds)",
+        rf"{re.escape(name)}: .* is not a whole number from 1 to 9223372036854775807",
         refused(BASE | {name: text}),
     )
 

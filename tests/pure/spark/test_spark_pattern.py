@@ -32,7 +32,7 @@ def test_what_both_languages_have_is_taken(given: str, name: str, found: bool) -
     ["[a-z&&[^bc]]", "[a[b]]", "[^a[b]", r"\Qa.b\E", r"\p{Alpha}+", r"\P{L}", "(?<name>a)", r"a\z"],
 )
 def test_what_only_java_has_is_refused(given: str) -> None:
-    with pytest.raises(InputError, match=r"^subscribePattern: .* is Java's alone"):
+    with pytest.raises(InputError, match=r"^subscribePattern: .* works only in Java"):
         query.compile_java_pattern("subscribePattern", given)
 
 

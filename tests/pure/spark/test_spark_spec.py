@@ -60,18 +60,18 @@ def test_nothing_may_be_assigned(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "no JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
+        ("{", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
         ("[1]", "'[1]' is not like {"),
         ('{"t": 5}', "topic 't': its partitions are needed, like {"),
-        ('{"t": {"x": 5}}', "topic 't': \"x\" is no number of a partition"),
-        ('{"t": {"-1": 5}}', "topic 't': \"-1\" is no number of a partition"),
-        ('{"t": {"2147483648": 5}}', "is no number of a partition"),
-        ('{"t": {"1": "5"}}', "topic 't', partition 1: \"5\" is no offset"),
-        ('{"t": {"1": 5.0}}', "topic 't', partition 1: 5.0 is no offset"),
-        ('{"t": {"1": true}}', "topic 't', partition 1: true is no offset"),
-        ('{"t": {"1": null}}', "topic 't', partition 1: null is no offset"),
-        ('{"t": {"1": -3}}', "topic 't', partition 1: -3 is no offset"),
-        ('{"t": {"1": 9223372036854775808}}', "partition 1: 9223372036854775808 is no offset"),
+        ('{"t": {"x": 5}}', "topic 't': \"x\" is not a partition number"),
+        ('{"t": {"-1": 5}}', "topic 't': \"-1\" is not a partition number"),
+        ('{"t": {"2147483648": 5}}', "is not a partition number"),
+        ('{"t": {"1": "5"}}', "topic 't', partition 1: \"5\" is not an offset"),
+        ('{"t": {"1": 5.0}}', "topic 't', partition 1: 5.0 is not an offset"),
+        ('{"t": {"1": true}}', "topic 't', partition 1: true is not an offset"),
+        ('{"t": {"1": null}}', "topic 't', partition 1: null is not an offset"),
+        ('{"t": {"1": -3}}', "topic 't', partition 1: -3 is not an offset"),
+        ('{"t": {"1": 9223372036854775808}}', "partition 1: 9223372036854775808 is not an offset"),
         ('{"t": {"1": 5, "1": 6}}', "'1' is there twice"),
         ('{"t": {"1": 5}, "t": {"2": 6}}', "'t' is there twice"),
         ('{"t": {"1": 5, "01": 6}}', "topic 't', partition 1: is there twice"),
@@ -86,7 +86,7 @@ def test_wrong_offsets_are_named_with_their_place(text: str, problem: str) -> No
 
 
 def test_a_time_is_in_milliseconds() -> None:
-    with pytest.raises(InputError, match='partition 0: "noon" is no time in milliseconds'):
+    with pytest.raises(InputError, match='partition 0: "noon" is not a time in milliseconds'):
         query.parse_timestamps("startingOffsetsByTimestamp", '{"t": {"0": "noon"}}')
 
 
@@ -98,7 +98,9 @@ def test_assigned_partitions_are_a_list_of_numbers(text: str) -> None:
 
 @pytest.mark.parametrize("offset", [-1, "5", None])
 def test_a_checkpoint_has_offsets_and_nothing_else(offset: object) -> None:
-    with pytest.raises(InputError, match="the checkpoint: topic 't', partition 0: .* is no offset"):
+    with pytest.raises(
+        InputError, match="the checkpoint: topic 't', partition 0: .* is not an offset"
+    ):
         query.offsets_from_json({"t": {"0": offset}})  # type: ignore[dict-item]
 
 

@@ -38,7 +38,7 @@ def application(broker: KafkaBroker, group: str, **settings: object) -> Applicat
 
 
 def described(app: Application, group: str) -> DescribedGroup:
-    reply = asyncio.run(app.driver.ask_coordinator(DescribeGroups(groups=(group,))))
+    reply = asyncio.run(app.driver.send_to_coordinator(DescribeGroups(groups=(group,))))
     assert isinstance(reply, DescribeGroupsResult)
     return reply.groups[0]
 
@@ -50,9 +50,9 @@ def test_join_commit_ask_and_leave(broker: KafkaBroker, group: str) -> None:
         request = OffsetFetch(
             group=group, partitions=(P0, TopicPartition(TOPIC, 1)), require_stable=True
         )
-        reply = asyncio.run(app.driver.ask_coordinator(request))
+        reply = asyncio.run(app.driver.send_to_coordinator(request))
         assert reply == OffsetFetchResult(offsets={**SEVEN, TopicPartition(TOPIC, 1): None})
-        everything = asyncio.run(app.driver.ask_coordinator(OffsetFetch(group=group)))
+        everything = asyncio.run(app.driver.send_to_coordinator(OffsetFetch(group=group)))
         assert everything == OffsetFetchResult(offsets=SEVEN)
         app.close()
     with application(broker, group) as other:

@@ -75,5 +75,5 @@ def test_a_forgotten_consumer_is_told_of_and_leaves_no_thread(broker: Broker) ->
     done = run_command(*command).checked()
     assert done.out == "<rota.Consumer of group 'g', 2 partitions>\n"
     assert "ResourceWarning: unclosed consumer of group 'g', 2 partitions" in done.err
-    assert "of group 'g', 2 partitions was not closed: nothing more is committed" in done.err
+    assert "of group 'g', 2 partitions was not closed: it commits no more" in done.err
     assert "Traceback" not in done.err

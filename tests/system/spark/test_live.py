@@ -136,7 +136,7 @@ def test_for_other_machines_the_demo_is_guarded(tmp_path: Path) -> None:
     with serve_day(day, f"spark://{address()}:7077") as guarded:
         assert find_journal(guarded).records == day.records
         stranger = LiveCluster(settings={"bootstrap.servers": guarded.servers}, timeout=1)
-        with pytest.raises(Unreachable, match="it may want a login"):
+        with pytest.raises(Unreachable, match="it may require a login"):
             find_journal(stranger)
 
 

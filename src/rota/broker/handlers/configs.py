@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar, assert_never
 from rota.broker.config import ConfigEntry, broker_config_entries, topic_config_entries
 from rota.broker.dispatch import Handler, HandlerContext, ServerRequest
 from rota.broker.topics import Topic, find_topic
-from rota.engine.model.config import TOPIC_CONFIG_KEYS, ConfigType
+from rota.engine.model.config import TOPIC_KEYS, ConfigType, format_config_value
 from rota.engine.model.text import find_topic_name_problem
 from rota.errors import Code, Refused
 from rota.protocol.messages import (
@@ -110,7 +110,7 @@ def _entry_result(
             for each in entry.synonyms
             if request.body.include_synonyms
         ],
-        config_type=entry.kind,
+        config_type=entry.type,
         documentation=(entry.documentation or None) if documented else None,
     )
 
@@ -303,12 +303,12 @@ def _edit_list(
     overrides: Mapping[str, str], key: str, operation: AlterOperation, value: str
 ) -> str:
     """Adds items to a list, or removes some; starts from the default if the list is not set."""
-    config_key = TOPIC_CONFIG_KEYS.get(key)
-    if config_key is None or config_key.config_type is not ConfigType.LIST:
+    config_key = TOPIC_KEYS.get(key)
+    if config_key is None or config_key.type is not ConfigType.LIST:
         raise Refused(
             Code.INVALID_CONFIG, f"{key}: it is no list, so nothing is added or taken away"
         )
-    current = overrides.get(key, str(config_key.default))
+    current = overrides.get(key, format_config_value(config_key.default))
     items = [item.strip() for item in current.split(",")] if current.strip() else []
     given = value.split(",")
     if operation is AlterOperation.APPEND:

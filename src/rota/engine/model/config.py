@@ -1,25 +1,23 @@
 """Configuration under Kafka's keys, with Kafka's defaults and bounds.
 
-Each ``...Config`` class is one table: groups, members, topics, brokers, connections, fetching. The
-metadata of a field holds the Kafka ``key``, and for a number its lowest (``least``) and highest
-(``most``) value. Kafka gives some times no lower bound, though a negative time has no meaning; here
-all have one. All times are in milliseconds. ``unit`` converts: it is 60,000 where Kafka counts
-minutes.
+:class:`ConfigKey` is the one type for a setting: consumer, producer, topic and broker settings and
+the options of the Spark source are tables of it. Each ``...Config`` class holds typed values, and
+the metadata of its fields holds their keys. All times are in milliseconds. Kafka gives some times
+no lower bound, though a negative time has no meaning; here all have one.
 
-:data:`TOPIC_CONFIG_KEYS` lists every key that Kafka 4.3 has for topics, with the type that
-DescribeConfigs reports. Most keys set a field of :class:`TopicConfig`. The others concern what a
-single node does not have (replicas, remote storage) or what Rota does not do (recompress batches);
-of their values, only those that ask for nothing are accepted.
+:data:`TOPIC_KEYS` lists every topic key of Kafka 4.3. Most keys set a field of
+:class:`TopicConfig`. The others concern features that a single node does not have (replicas, remote
+storage) or that Rota does not implement (recompression); those accept only values without effect.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota.engine.model.text import find_string_problem, quote_shortened, suggest_names
 from rota.errors import InputError
@@ -28,55 +26,296 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MINUTE = 60_000
-
-DAY = 24 * 60 * MINUTE
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 
 #: The highest numbers of Kafka's types.
 MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
 
 
-def number_field(
-    key: str | None, default: int, *, least: int = 0, most: int = MAX_INT, unit: int = 1
-) -> int:
-    """Returns a dataclass field for a key whose value is a whole number."""
-    value: int = field(
-        default=default, metadata={"key": key, "least": least, "most": most * unit, "unit": unit}
-    )
-    return value
+class ConfigType(enum.IntEnum):
+    """The type of a setting, with its number in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
-def ratio_field(key: str, default: float) -> float:
-    """Returns a dataclass field for a key whose value is a number from 0 to 1."""
-    value: float = field(
-        default=default, metadata={"key": key, "least": 0, "most": 1, "ratio": True, "unit": 1}
-    )
-    return value
+class KeySupport(enum.Enum):
+    """What Rota does with a setting of Kafka."""
+
+    HONOURED = "honoured"
+    NO_EFFECT = "without effect"
+    REFUSED = "refused"
 
 
-def choice_field(key: str, default: str, *others: str) -> str:
-    """Returns a dataclass field for a key with a fixed list of values."""
-    value: str = field(default=default, metadata={"key": key, "choices": (default, *others)})
-    return value
+_TYPE_RANGES: Mapping[ConfigType, tuple[float, float]] = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-MAX_INT - 1, MAX_INT),
+    ConfigType.LONG: (-MAX_LONG - 1, MAX_LONG),
+    ConfigType.DOUBLE: (float("-inf"), float("inf")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A setting: its name, type, default and allowed values."""
+
+    name: str
+    type: ConfigType
+    default: object = None
+    #: What the setting does; or why it has no effect or is refused, and what to do instead.
+    description: str = ""
+    _: KW_ONLY
+    minimum: float | None = None
+    maximum: float | None = None
+    #: All values of a text or number, or all items of a list.
+    choices: tuple[str, ...] = ()
+    #: Upper and lower case are equal in ``choices``.
+    ignores_case: bool = False
+    #: Why ``choices`` are fewer than Kafka's.
+    reason: str = ""
+    #: The form of a list, and its description for errors.
+    pattern: tuple[str, str] = (".*", "")
+    #: A repeated item of a list counts once; otherwise it is an error.
+    drops_duplicates: bool = False
+    support: KeySupport = KeySupport.HONOURED
+    #: Values of a setting without effect that need no warning.
+    no_op_values: tuple[object, ...] = ()
+    #: Broker settings that are the default of a topic setting, best first.
+    broker_keys: tuple[str, ...] = ()
+    #: DescribeConfigs lists the setting only where it is set.
+    hidden: bool = False
+    #: Milliseconds per unit, where Kafka counts minutes or hours.
+    unit: int = 1
+    #: Field of the ``...Config`` class; None: no field.
+    field: str | None = None
+
+    def parse(self, value: object) -> Any:  # noqa: ANN401 (a value of the key's type)
+        """Returns the typed value; text is parsed as Kafka parses it, a list becomes a tuple.
+
+        :raises InputError: the value is malformed or out of bounds; names the key, but shows no
+            password
+        """
+        if isinstance(value, str):
+            value = value.strip()
+        match self.type:
+            case ConfigType.CLASS:
+                return value
+            case ConfigType.PASSWORD:
+                if not isinstance(value, str):
+                    raise InputError(f"{self.name}: must be text, not {type(value).__name__}")
+                return value
+            case ConfigType.LIST:
+                return self._parse_list(value)
+            case ConfigType.STRING:
+                if not isinstance(value, str):
+                    raise InputError(
+                        f"{self.name}: {show_value(value)} is not text but {type(value).__name__}"
+                    )
+                return self._check_choice(value)
+            case ConfigType.BOOLEAN:
+                parsed: object = self._parse_boolean(value)
+            case _:
+                parsed = self._parse_number(value)
+        self._check_choice(format_config_value(parsed))
+        return parsed
+
+    def parse_for_field(self, value: object) -> object:
+        """Returns the value for the key's field: times in milliseconds, a list as sorted text."""
+        parsed = self.parse(value)
+        if self.type is ConfigType.LIST:
+            return ",".join(sorted(parsed))
+        return parsed * self.unit if self.unit > 1 and parsed != -1 else parsed
+
+    def check(self, value: object) -> None:
+        """Raises InputError if the key's field may not have this value."""
+        if self.type in _TYPE_RANGES:
+            self._check_number(value, value, self.unit)
+        elif isinstance(value, str):
+            self.parse(value)
+            if problem := find_string_problem(value):
+                raise InputError(f"{self.name}: {quote_shortened(value)} {problem}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        least, most = _TYPE_RANGES[self.type]
+        return (
+            least if self.minimum is None else self.minimum,
+            most if self.maximum is None else self.maximum,
+        )
+
+    def _parse_boolean(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in {"true", "false"}:
+            return value.lower() == "true"
+        raise InputError(f"{self.name}: {show_value(value)} is neither true nor false")
+
+    def _parse_number(self, value: object) -> float:
+        number: object = value
+        if isinstance(value, str):
+            # Java reads digits of any script in whole numbers, but only ASCII digits in doubles
+            convert = int if self.type is not ConfigType.DOUBLE else float
+            try:
+                number = convert(value) if convert is int or value.isascii() else None
+            except ValueError:
+                number = None
+            if "_" in value:
+                number = None
+        return self._check_number(number, value, 1)
+
+    def _check_number(self, number: object, shown: object, unit: int) -> float:
+        least, most = self.bounds
+        is_double = self.type is ConfigType.DOUBLE
+        if (type(number) is int or (is_double and type(number) is float)) and (
+            least <= number <= most * unit
+        ):
+            return number
+        raise InputError(
+            f"{self.name}: {show_value(shown)} is not a {'' if is_double else 'whole '}number "
+            f"from {least} to {most * unit}{' milliseconds' if unit > 1 else ''}"
+        )
+
+    def _check_choice(self, text: str) -> str:
+        if not self.choices or text in self.choices:
+            return text
+        if self.ignores_case:
+            for each in self.choices:
+                if text.lower() == each.lower():
+                    return each
+        known = ", ".join(map(repr, self.choices))
+        known = f"one of {known}" if len(self.choices) > 1 else known
+        if self.reason:
+            hint = f" ({self.reason})"
+        else:
+            tls_as_ssl = text.upper().replace("TLS", "SSL")  # Kafka says SSL for TLS
+            near = text.upper() if self.ignores_case else text
+            hint = suggest_names(tls_as_ssl if tls_as_ssl in self.choices else near, self.choices)
+        raise InputError(f"{self.name}: {show_value(text)} is not {known}{hint}")
+
+    def _parse_list(self, value: object) -> tuple[object, ...]:
+        """Splits text at commas; a value that is neither text nor iterable is a list of one."""
+        if isinstance(value, str):
+            items: list[object] = [each.strip() for each in value.split(",")] if value else []
+        elif isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping, type)):
+            items = [each.strip() if isinstance(each, str) else each for each in value]
+        else:
+            items = [value]
+        if self.drops_duplicates:
+            items = [item for at, item in enumerate(items) if item not in items[:at]]
+        for at, item in enumerate(items):
+            if item == "":
+                raise InputError(f"{self.name}: the list has an empty item")
+            if item in items[:at]:
+                raise InputError(f"{self.name}: {show_value(item)} is in the list twice")
+            if self.choices:
+                self._check_choice(str(item))
+        form, description = self.pattern
+        if not re.fullmatch(form, ",".join(map(str, items)), re.DOTALL):
+            raise InputError(f"{self.name}: {show_value(value)} is not {description}")
+        return tuple(items)
+
+
+def show_value(value: object) -> str:
+    """Returns the value for an error: text in quotes, anything else as its ``repr``, shortened."""
+    return quote_shortened(value) if isinstance(value, str) else quote_shortened(repr(value))[1:-1]
+
+
+def format_config_value(value: object) -> str:
+    """Formats a value as Kafka writes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def unknown_key_message(name: str, known: Iterable[str], expected: str) -> str:
+    """Returns the error for an unknown setting, with similar names.
+
+    :param expected: what the name should be, such as "a topic setting"
+    """
+    similar = suggest_names(name.replace("_", ".").lower(), known)
+    return f"{quote_shortened(name)} is not {expected}{similar}"
+
+
+def field_keys(*configs: type[DataclassInstance]) -> Iterator[ConfigKey]:
+    """Yields the keys of the fields of ``...Config`` classes."""
+    for config in configs:
+        for each in fields(config):
+            if "key" in each.metadata:
+                yield replace(each.metadata["key"], field=each.name)
+
+
+def index_keys(
+    keys: Iterable[ConfigKey], descriptions: Mapping[str, str]
+) -> Mapping[str, ConfigKey]:
+    """Returns a read-only table of the keys with their descriptions, in the order of names."""
+    found = {
+        key.name: replace(key, description=descriptions.get(key.name, key.description))
+        for key in keys
+    }
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def check_config(config: DataclassInstance) -> None:
+    """Raises InputError for a field with a value that its key does not allow."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if "key" in each.metadata and value is not each.default:
+            each.metadata["key"].check(value)
+
+
+def int_field(name: str, default: int, *, minimum: int = 0, unit: int = 1) -> int:
+    """Returns a dataclass field for a key of Kafka's type INT."""
+    key = ConfigKey(name, ConfigType.INT, default // unit, minimum=minimum, unit=unit)
+    return field(default=default, metadata={"key": key})
+
+
+def long_field(name: str, default: int, *, minimum: int = 0) -> int:
+    """Returns a dataclass field for a key of Kafka's type LONG."""
+    key = ConfigKey(name, ConfigType.LONG, default, minimum=minimum)
+    return field(default=default, metadata={"key": key})
+
+
+def boolean_field(name: str, *, default: bool) -> bool:
+    """Returns a dataclass field for a key of Kafka's type BOOLEAN."""
+    return field(default=default, metadata={"key": ConfigKey(name, ConfigType.BOOLEAN, default)})
+
+
+def choice_field(name: str, default: str, other: str, *, ignores_case: bool = False) -> str:
+    """Returns a dataclass field for a key with two values."""
+    choices = (default, other)
+    key = ConfigKey(name, ConfigType.STRING, default, choices=choices, ignores_case=ignores_case)
+    return field(default=default, metadata={"key": key})
+
+
+def _string_key(name: str, default: str | None = None) -> Mapping[str, ConfigKey]:
+    return {"key": ConfigKey(name, ConfigType.STRING, default)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Broker configuration for groups. Times are in milliseconds."""
 
-    min_session_timeout: int = number_field("group.min.session.timeout.ms", 6_000)
-    max_session_timeout: int = number_field("group.max.session.timeout.ms", 30 * MINUTE)
-    initial_rebalance_delay: int = number_field("group.initial.rebalance.delay.ms", 3_000)
-    max_size: int = number_field("group.max.size", MAX_INT, least=1)
-    offset_metadata_max: int = number_field("offset.metadata.max.bytes", 4_096)
+    min_session_timeout: int = int_field("group.min.session.timeout.ms", 6_000)
+    max_session_timeout: int = int_field("group.max.session.timeout.ms", 30 * MINUTE)
+    initial_rebalance_delay: int = int_field("group.initial.rebalance.delay.ms", 3_000)
+    max_size: int = int_field("group.max.size", MAX_INT, minimum=1)
+    offset_metadata_max: int = int_field("offset.metadata.max.bytes", 4_096)
     #: In milliseconds too, though Kafka counts minutes.
-    offsets_retention: int = number_field(
-        "offsets.retention.minutes", 7 * DAY, least=1, unit=MINUTE
-    )
-    retention_check_interval: int = number_field(
-        "offsets.retention.check.interval.ms", 10 * MINUTE, least=1, most=MAX_LONG
+    offsets_retention: int = int_field("offsets.retention.minutes", 7 * DAY, minimum=1, unit=MINUTE)
+    retention_check_interval: int = long_field(
+        "offsets.retention.check.interval.ms", 10 * MINUTE, minimum=1
     )
     #: How long a new member may wait for its first join to complete; fixed in Kafka.
-    new_member_timeout: int = number_field(None, 5 * MINUTE, least=1)
+    new_member_timeout: int = 5 * MINUTE
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -91,18 +330,18 @@ class GroupConfig:
 class MemberConfig:
     """Consumer configuration for group membership. Times are in milliseconds."""
 
-    group: str = field(metadata={"key": "group.id"})
-    client_id: str = field(default="rota", metadata={"key": "client.id"})
-    group_instance_id: str | None = field(default=None, metadata={"key": "group.instance.id"})
-    rack: str | None = field(default=None, metadata={"key": "client.rack"})
-    session_timeout: int = number_field("session.timeout.ms", 45_000, least=1)
-    heartbeat_interval: int = number_field("heartbeat.interval.ms", 3_000, least=1)
-    max_poll_interval: int = number_field("max.poll.interval.ms", 5 * MINUTE, least=1)
-    retry_backoff: int = number_field("retry.backoff.ms", 100, most=MAX_LONG)
-    retry_backoff_max: int = number_field("retry.backoff.max.ms", 1_000, most=MAX_LONG)
-    auto_commit: bool = field(default=True, metadata={"key": "enable.auto.commit"})
-    auto_commit_interval: int = number_field("auto.commit.interval.ms", 5_000)
-    exclude_internal: bool = field(default=True, metadata={"key": "exclude.internal.topics"})
+    group: str = field(metadata=_string_key("group.id"))
+    client_id: str = field(default="rota", metadata=_string_key("client.id", ""))
+    group_instance_id: str | None = field(default=None, metadata=_string_key("group.instance.id"))
+    rack: str | None = field(default=None, metadata=_string_key("client.rack", ""))
+    session_timeout: int = int_field("session.timeout.ms", 45_000, minimum=1)
+    heartbeat_interval: int = int_field("heartbeat.interval.ms", 3_000, minimum=1)
+    max_poll_interval: int = int_field("max.poll.interval.ms", 5 * MINUTE, minimum=1)
+    retry_backoff: int = long_field("retry.backoff.ms", 100)
+    retry_backoff_max: int = long_field("retry.backoff.max.ms", 1_000)
+    auto_commit: bool = boolean_field("enable.auto.commit", default=True)
+    auto_commit_interval: int = int_field("auto.commit.interval.ms", 5_000)
+    exclude_internal: bool = boolean_field("exclude.internal.topics", default=True)
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -128,101 +367,32 @@ class MemberConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """Topic configuration. Times are in milliseconds; -1 means no limit where Kafka says so."""
-
-    cleanup_policy: str = choice_field("cleanup.policy", "delete", "compact", "compact,delete", "")
-    delete_retention: int = number_field("delete.retention.ms", DAY, most=MAX_LONG)
-    flush_messages: int = number_field("flush.messages", MAX_LONG, least=1, most=MAX_LONG)
-    flush_interval: int = number_field("flush.ms", MAX_LONG, most=MAX_LONG)
-    index_interval: int = number_field("index.interval.bytes", 4_096)
-    max_compaction_lag: int = number_field(
-        "max.compaction.lag.ms", MAX_LONG, least=1, most=MAX_LONG
-    )
-    max_message_bytes: int = number_field("max.message.bytes", 1_048_588)
-    timestamp_after_max: int = number_field(
-        "message.timestamp.after.max.ms", 60 * MINUTE, most=MAX_LONG
-    )
-    timestamp_before_max: int = number_field(
-        "message.timestamp.before.max.ms", MAX_LONG, most=MAX_LONG
-    )
-    timestamp_type: str = choice_field("message.timestamp.type", "CreateTime", "LogAppendTime")
-    min_cleanable_ratio: float = ratio_field("min.cleanable.dirty.ratio", 0.5)
-    min_compaction_lag: int = number_field("min.compaction.lag.ms", 0, most=MAX_LONG)
-    retention_bytes: int = number_field("retention.bytes", -1, least=-MAX_LONG, most=MAX_LONG)
-    retention: int = number_field("retention.ms", 7 * DAY, least=-1, most=MAX_LONG)
-    #: A topic's own may not be under 1 MiB, but for tests (``internal.segment.bytes``).
-    segment_bytes: int = number_field("segment.bytes", 1 << 30, least=1)
-    segment_index_bytes: int = number_field("segment.index.bytes", 10 << 20, least=4)
-    segment_ms: int = number_field("segment.ms", 7 * DAY, least=1, most=MAX_LONG)
-
-    def __post_init__(self) -> None:
-        check_config(self)
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether old values of a key are removed."""
-        return "compact" in self.cleanup_policy
-
-    @property
-    def deletes_old_segments(self) -> bool:
-        """Whether old segments are deleted."""
-        return "delete" in self.cleanup_policy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Broker configuration, without groups and topics. Times are in milliseconds."""
 
-    node_id: int = number_field("node.id", 1)
-    auto_create_topics: bool = field(default=True, metadata={"key": "auto.create.topics.enable"})
-    default_partitions: int = number_field("num.partitions", 1, least=1)
-    offsets_partitions: int = number_field("offsets.topic.num.partitions", 50, least=1)
-    offsets_segment_bytes: int = number_field("offsets.topic.segment.bytes", 100 << 20, least=1)
-    max_request_bytes: int = number_field("socket.request.max.bytes", 100 << 20, least=1)
-    max_fetch_bytes: int = number_field("fetch.max.bytes", 55 << 20, least=1_024)
-    max_connections: int = number_field("max.connections", MAX_INT)
-    idle_connection: int = number_field("connections.max.idle.ms", 10 * MINUTE, most=MAX_LONG)
-    #: Who has failed to log in waits so long for the answer: guessing takes its time.
-    failed_authentication_delay: int = number_field(
-        "connection.failed.authentication.delay.ms", 100
+    node_id: int = int_field("node.id", 1)
+    auto_create_topics: bool = boolean_field("auto.create.topics.enable", default=True)
+    default_partitions: int = int_field("num.partitions", 1, minimum=1)
+    offsets_partitions: int = int_field("offsets.topic.num.partitions", 50, minimum=1)
+    offsets_segment_bytes: int = int_field("offsets.topic.segment.bytes", 100 << 20, minimum=1)
+    max_request_bytes: int = int_field("socket.request.max.bytes", 100 << 20, minimum=1)
+    max_fetch_bytes: int = int_field("fetch.max.bytes", 55 << 20, minimum=1_024)
+    max_connections: int = int_field("max.connections", MAX_INT)
+    idle_connection: int = long_field("connections.max.idle.ms", 10 * MINUTE)
+    #: The delay makes guessing passwords slow.
+    failed_authentication_delay: int = int_field("connection.failed.authentication.delay.ms", 100)
+    retention_check: int = int_field("log.retention.check.interval.ms", 5 * MINUTE, minimum=1)
+    checkpoint_interval: int = int_field(
+        "log.flush.offset.checkpoint.interval.ms", MINUTE, minimum=1
     )
-    retention_check: int = number_field("log.retention.check.interval.ms", 5 * MINUTE, least=1)
-    checkpoint_interval: int = number_field(
-        "log.flush.offset.checkpoint.interval.ms", MINUTE, least=1
-    )
-    cleaner_backoff: int = number_field("log.cleaner.backoff.ms", 15_000, most=MAX_LONG)
-    producer_expiration: int = number_field("producer.id.expiration.ms", DAY, least=1)
+    cleaner_backoff: int = long_field("log.cleaner.backoff.ms", 15_000)
+    producer_expiration: int = int_field("producer.id.expiration.ms", DAY, minimum=1)
 
     def __post_init__(self) -> None:
         check_config(self)
 
 
-def check_config(config: DataclassInstance) -> None:
-    """Raises InputError for a number out of bounds, an unknown choice, or a text that is no
-    Kafka string.
-    """
-    for each in fields(config):
-        value, about = getattr(config, each.name), each.metadata
-        name = about.get("key") or each.name
-        if "least" in about:
-            least, most = about["least"], about["most"]
-            kinds, kind = ((int, float), "a") if "ratio" in about else ((int,), "a whole")
-            if type(value) not in kinds or not least <= value <= most:
-                unit = " milliseconds" if about["unit"] > 1 else ""
-                raise InputError(
-                    f"{name}: {value!r} is not {kind} number from {least} to {most}{unit}"
-                )
-        elif "choices" in about:
-            if value not in about["choices"]:
-                known = ", ".join(map(repr, about["choices"]))
-                raise InputError(f"{name}: {value!r} is none of {known}")
-        elif isinstance(value, str) and (problem := find_string_problem(value)):
-            raise InputError(f"{name}: {quote_shortened(value)} {problem}")
-
-
 EARLIEST, LATEST, NO_RESET, BY_DURATION = "earliest", "latest", "none", "by_duration"
-
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
@@ -239,23 +409,20 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """TLS configuration. Certificates and keys are given as PEM text or as files."""
+    """TLS configuration: the settings ``ssl.*``. Certificates and keys are PEM text or files."""
 
-    #: Whom to trust (``ssl.truststore.certificates``), in PEM; None: what the machine trusts.
+    #: Certificates to trust; None: the machine's.
     truststore_certificates: str | None = None
-    #: ``ssl.truststore.location``, of type PEM.
     truststore_location: str | None = None
-    #: ``ssl.keystore.certificate.chain``: who this client is.
+    #: This client's certificate and the certificates above it.
     keystore_certificate_chain: str | None = None
-    #: ``ssl.keystore.key``.
     keystore_key: str | None = field(default=None, repr=False)
-    #: ``ssl.keystore.location``, of type PEM: certificate and key in one file.
+    #: A file with certificate and key.
     keystore_location: str | None = None
-    #: ``ssl.key.password``.
     key_password: str | None = field(default=None, repr=False)
     #: ``ssl.endpoint.identification.algorithm`` is ``https``, not empty.
     verifies_host_name: bool = True
-    #: ``ssl.enabled.protocols``: some of :data:`TLS_VERSIONS`.
+    #: Some of :data:`TLS_VERSIONS`.
     enabled_protocols: tuple[str, ...] = TLS_VERSIONS
 
 
@@ -273,38 +440,31 @@ class SaslConfig:
 class ClientConfig:
     """Client configuration for connections and metadata. Times are in milliseconds."""
 
-    bootstrap_servers: tuple[Address, ...] = field(metadata={"key": "bootstrap.servers"})
-    client_id: str = field(default="rota", metadata={"key": "client.id"})
+    bootstrap_servers: tuple[Address, ...]
+    client_id: str = field(default="rota", metadata=_string_key("client.id", ""))
     #: None: without TLS (``security.protocol``).
     tls: TlsConfig | None = None
-    #: None: nobody logs in (``security.protocol``, ``sasl.mechanism``, ``sasl.jaas.config``).
+    #: None: without a login (``security.protocol``, ``sasl.mechanism``, ``sasl.jaas.config``).
     sasl: SaslConfig | None = None
-    request_timeout: int = number_field("request.timeout.ms", 30_000)
-    api_timeout: int = number_field("default.api.timeout.ms", 60_000)
-    retry_backoff: int = number_field("retry.backoff.ms", 100, most=MAX_LONG)
-    retry_backoff_max: int = number_field("retry.backoff.max.ms", 1_000, most=MAX_LONG)
-    reconnect_backoff: int = number_field("reconnect.backoff.ms", 50, most=MAX_LONG)
-    reconnect_backoff_max: int = number_field("reconnect.backoff.max.ms", 1_000, most=MAX_LONG)
-    connect_timeout: int = number_field("socket.connection.setup.timeout.ms", 10_000, most=MAX_LONG)
-    connect_timeout_max: int = number_field(
-        "socket.connection.setup.timeout.max.ms", 30_000, most=MAX_LONG
-    )
-    idle_connection: int = number_field(
-        "connections.max.idle.ms", 9 * MINUTE, least=-1, most=MAX_LONG
-    )
-    metadata_max_age: int = number_field("metadata.max.age.ms", 5 * MINUTE, most=MAX_LONG)
-    #: Whether ``bootstrap`` is tried again once no known broker can be reached.
+    request_timeout: int = int_field("request.timeout.ms", 30_000)
+    api_timeout: int = int_field("default.api.timeout.ms", 60_000)
+    retry_backoff: int = long_field("retry.backoff.ms", 100)
+    retry_backoff_max: int = long_field("retry.backoff.max.ms", 1_000)
+    reconnect_backoff: int = long_field("reconnect.backoff.ms", 50)
+    reconnect_backoff_max: int = long_field("reconnect.backoff.max.ms", 1_000)
+    connect_timeout: int = long_field("socket.connection.setup.timeout.ms", 10_000)
+    connect_timeout_max: int = long_field("socket.connection.setup.timeout.max.ms", 30_000)
+    idle_connection: int = long_field("connections.max.idle.ms", 9 * MINUTE, minimum=-1)
+    metadata_max_age: int = long_field("metadata.max.age.ms", 5 * MINUTE)
+    #: Whether the client connects to ``bootstrap_servers`` again if no known broker is reachable.
     metadata_recovery_strategy: str = choice_field(
-        "metadata.recovery.strategy", "rebootstrap", "none"
+        "metadata.recovery.strategy", "rebootstrap", "none", ignores_case=True
     )
-    #: How long no broker gave metadata before ``bootstrap`` is tried again.
-    rebootstrap_trigger: int = number_field(
-        "metadata.recovery.rebootstrap.trigger.ms", 5 * MINUTE, most=MAX_LONG
-    )
-    create_topics: bool = field(default=True, metadata={"key": "allow.auto.create.topics"})
-    #: -1: as the system sees fit, which on Linux grows with need. Kafka has 64 KiB.
-    receive_buffer: int = number_field("receive.buffer.bytes", -1, least=-1)
-    send_buffer: int = number_field("send.buffer.bytes", 128 * 1024, least=-1)
+    rebootstrap_trigger: int = long_field("metadata.recovery.rebootstrap.trigger.ms", 5 * MINUTE)
+    create_topics: bool = boolean_field("allow.auto.create.topics", default=True)
+    #: -1: the system decides; on Linux the buffer grows with need. Kafka has 64 KiB.
+    receive_buffer: int = int_field("receive.buffer.bytes", -1, minimum=-1)
+    send_buffer: int = int_field("send.buffer.bytes", 128 * 1024, minimum=-1)
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -316,19 +476,19 @@ class ClientConfig:
 class FetchConfig:
     """Consumer configuration for fetching records. Times are in milliseconds."""
 
-    rack: str | None = field(default=None, metadata={"key": "client.rack"})
-    fetch_min_bytes: int = number_field("fetch.min.bytes", 1)
-    fetch_max_bytes: int = number_field("fetch.max.bytes", 50 << 20)
-    fetch_max_wait: int = number_field("fetch.max.wait.ms", 500)
-    max_partition_bytes: int = number_field("max.partition.fetch.bytes", 4 << 20)
-    max_poll_records: int = number_field("max.poll.records", 500, least=1, most=MAX_INT)
-    auto_offset_reset: str = choice_field(
-        "auto.offset.reset", LATEST, EARLIEST, NO_RESET, BY_DURATION
+    rack: str | None = field(default=None, metadata=_string_key("client.rack", ""))
+    fetch_min_bytes: int = int_field("fetch.min.bytes", 1)
+    fetch_max_bytes: int = int_field("fetch.max.bytes", 50 << 20)
+    fetch_max_wait: int = int_field("fetch.max.wait.ms", 500)
+    max_partition_bytes: int = int_field("max.partition.fetch.bytes", 4 << 20)
+    max_poll_records: int = int_field("max.poll.records", 500, minimum=1)
+    auto_offset_reset: str = field(
+        default=LATEST, metadata=_string_key("auto.offset.reset", LATEST)
     )
-    #: How long before now reading starts where ``reset`` is ``by_duration`` (KIP-1106).
-    reset_duration: int = number_field(None, 0, most=MAX_LONG)
+    #: How long before now reading starts if ``auto_offset_reset`` is ``by_duration`` (KIP-1106).
+    reset_duration: int = 0
     isolation: str = choice_field("isolation.level", "read_uncommitted", "read_committed")
-    check_crcs: bool = field(default=True, metadata={"key": "check.crcs"})
+    check_crcs: bool = boolean_field("check.crcs", default=True)
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -339,108 +499,59 @@ class FetchConfig:
         return self.isolation == "read_committed"
 
 
-# A topic's settings as text, the way requests and the catalogue carry them.
-#
-# Every key that Kafka 4.3 has for topics is here. Most have a field of
-# :class:`~rota.engine.model.config.TopicConfig`. The others steer what a broker of one node has not
-#     (replicas, remote storage) or does not do (packing batches anew): of those, the values are
-#     accepted that ask for nothing.
+_CLEANUP_POLICY = ConfigKey(
+    "cleanup.policy",
+    ConfigType.LIST,
+    ("delete",),
+    choices=("compact", "delete"),
+    drops_duplicates=True,
+)
 
-ConfigValue: TypeAlias = int | float | bool | str
-
-
-class ConfigType(enum.IntEnum):
-    """The type of a configuration value, with its number in DescribeConfigs."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
+_CLEANABLE_RATIO = ConfigKey(
+    "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, minimum=0, maximum=1
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfigKey:
-    """A topic configuration key: its type, default and allowed values."""
+class TopicConfig:
+    """Topic configuration. Times are in milliseconds; -1 means no limit where Kafka says so."""
 
-    key: str
-    config_type: ConfigType
-    default: ConfigValue
-    description: str
-    #: Of :class:`TopicConfig`; None if Rota has nothing to do for it.
-    field: str | None = None
-    #: The broker's settings it is taken from where the topic has none of its own, best first.
-    broker_keys: tuple[str, ...] = ()
-    least: float = 0
-    most: float = MAX_LONG
-    choices: tuple[str, ...] = ()
-    #: Why only the ``choices`` are accepted, where Kafka has more.
-    reason: str = ""
-    #: What a list must look like, its items between commas.
-    pattern: re.Pattern[str] | None = None
-    #: That in words.
-    pattern_description: str = ""
-    #: Kafka does not show it unless it is set.
-    hidden: bool = False
+    cleanup_policy: str = field(default="delete", metadata={"key": _CLEANUP_POLICY})
+    delete_retention: int = long_field("delete.retention.ms", DAY)
+    flush_messages: int = long_field("flush.messages", MAX_LONG, minimum=1)
+    flush_interval: int = long_field("flush.ms", MAX_LONG)
+    index_interval: int = int_field("index.interval.bytes", 4_096)
+    max_compaction_lag: int = long_field("max.compaction.lag.ms", MAX_LONG, minimum=1)
+    max_message_bytes: int = int_field("max.message.bytes", 1_048_588)
+    timestamp_after_max: int = long_field("message.timestamp.after.max.ms", HOUR)
+    timestamp_before_max: int = long_field("message.timestamp.before.max.ms", MAX_LONG)
+    timestamp_type: str = choice_field("message.timestamp.type", "CreateTime", "LogAppendTime")
+    min_cleanable_ratio: float = field(default=0.5, metadata={"key": _CLEANABLE_RATIO})
+    min_compaction_lag: int = long_field("min.compaction.lag.ms", 0)
+    retention_bytes: int = long_field("retention.bytes", -1, minimum=-MAX_LONG)
+    retention: int = long_field("retention.ms", 7 * DAY, minimum=-1)
+    #: Users set ``segment.bytes``, which may not be under 1 MiB.
+    segment_bytes: int = int_field("internal.segment.bytes", 1 << 30, minimum=1)
+    segment_index_bytes: int = int_field("segment.index.bytes", 10 << 20, minimum=4)
+    segment_ms: int = long_field("segment.ms", 7 * DAY, minimum=1)
 
-    def parse(self, text: str) -> ConfigValue:
-        """Parses the text of a value.
-
-        :raises InputError: the text is not a value of this type, or is out of bounds
-        """
-        text = text.strip()
-        match self.config_type:
-            case ConfigType.BOOLEAN:
-                value: ConfigValue = self._choice(text.lower(), ("true", "false")) == "true"
-            case ConfigType.LIST:
-                return ",".join(self._items(text))
-            case ConfigType.STRING:
-                return self._choice(text, self.choices)
-            case _:
-                value = self._number(text)
-        if self.choices:
-            self._choice(format_config_value(value), self.choices)
-        return value
-
-    def _number(self, text: str) -> float | int:
-        try:
-            value = float(text) if self.config_type is ConfigType.DOUBLE else int(text)
-            if "_" not in text and self.least <= value <= self.most:
-                return value
-        except ValueError:
-            pass
-        kind = "a" if self.config_type is ConfigType.DOUBLE else "a whole"
-        raise InputError(
-            f"{self.key}: {quote_shortened(text)} is not {kind} number from {self.least} to "
-            f"{self.most}"
-        )
-
-    def _choice(self, text: str, choices: Iterable[str]) -> str:
-        if text in choices:
-            return text
-        known = " or ".join(map(repr, choices))
-        why = f" ({self.reason})" if self.reason else ""
-        raise InputError(f"{self.key}: {quote_shortened(text)} is not {known}{why}")
-
-    def _items(self, text: str) -> list[str]:
-        items = [item.strip() for item in text.split(",")] if text else []
-        if self.choices:
-            for item in items:
-                self._choice(item, self.choices)
-        if self.pattern is not None and self.pattern.fullmatch(",".join(items)) is None:
+    def __post_init__(self) -> None:
+        check_config(self)
+        if self.min_compaction_lag > self.max_compaction_lag:
             raise InputError(
-                f"{self.key}: {quote_shortened(text)} is not {self.pattern_description}"
+                f"min.compaction.lag.ms: {self.min_compaction_lag} is more than "
+                f"max.compaction.lag.ms, {self.max_compaction_lag}"
             )
-        return list(dict.fromkeys(items))
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether old values of a key are removed."""
+        return "compact" in self.cleanup_policy
 
-def format_config_value(value: ConfigValue) -> str:
-    """Formats a value as Kafka writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    @property
+    def deletes_old_segments(self) -> bool:
+        """Whether old segments are deleted."""
+        return "delete" in self.cleanup_policy
 
 
 def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
@@ -448,235 +559,125 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> T
 
     :raises InputError: a key is unknown, or its value is not allowed; the message names the key
     """
-    changes: dict[str, ConfigValue] = {}
-    for key, text in overrides.items():
-        setting = TOPIC_CONFIG_KEYS.get(key)
-        if setting is None:
-            near = suggest_names(key, TOPIC_CONFIG_KEYS)
-            raise InputError(f"{quote_shortened(key)} is not a setting of topics{near}")
-        value = setting.parse(text)
-        if key == "cleanup.policy":
-            value = ",".join(sorted(str(value).split(",")))
-        if setting.field is not None:
-            changes[setting.field] = value
-    if "internal.segment.bytes" in overrides:
-        changes["segment_bytes"] = TOPIC_CONFIG_KEYS["internal.segment.bytes"].parse(
-            overrides["internal.segment.bytes"]
-        )
-    config = replace(defaults, **changes)  # type: ignore[arg-type]
-    if config.min_compaction_lag > config.max_compaction_lag:
-        raise InputError(
-            f"min.compaction.lag.ms: {config.min_compaction_lag} is more than "
-            f"max.compaction.lag.ms, {config.max_compaction_lag}"
-        )
-    return config
+    changes: dict[str, Any] = {}
+    for name in sorted(overrides, reverse=True):  # internal.segment.bytes wins over segment.bytes
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise InputError(unknown_key_message(name, TOPIC_KEYS, "a topic setting"))
+        value = key.parse_for_field(overrides[name])
+        if key.field is not None:
+            changes[key.field] = value
+    return replace(defaults, **changes)
 
 
-def _log_keys(*names: str) -> tuple[str, ...]:
-    return tuple(f"log.{name}" for name in names)
-
-
-_THROTTLED_REPLICAS = re.compile(r"|\*|\d+:\d+(,\d+:\d+)*")
-
-_ONE_NODE_REASON = "there is one node, and so one replica"
-
-_NO_REMOTE_STORAGE_REASON = "Rota has no remote storage"
-
-_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {
-    "cleanup.policy": _log_keys("cleanup.policy"),
-    "delete.retention.ms": _log_keys("cleaner.delete.retention.ms"),
-    "flush.messages": _log_keys("flush.interval.messages"),
-    "flush.ms": _log_keys("flush.interval.ms", "flush.scheduler.interval.ms"),
-    "index.interval.bytes": _log_keys("index.interval.bytes"),
-    "max.compaction.lag.ms": _log_keys("cleaner.max.compaction.lag.ms"),
-    "max.message.bytes": ("message.max.bytes",),
-    "message.timestamp.after.max.ms": _log_keys("message.timestamp.after.max.ms"),
-    "message.timestamp.before.max.ms": _log_keys("message.timestamp.before.max.ms"),
-    "message.timestamp.type": _log_keys("message.timestamp.type"),
-    "min.cleanable.dirty.ratio": _log_keys("cleaner.min.cleanable.ratio"),
-    "min.compaction.lag.ms": _log_keys("cleaner.min.compaction.lag.ms"),
-    "retention.bytes": _log_keys("retention.bytes"),
-    "retention.ms": _log_keys("retention.ms", "retention.minutes", "retention.hours"),
-    "segment.bytes": _log_keys("segment.bytes"),
-    "segment.index.bytes": _log_keys("index.size.max.bytes"),
-    "segment.ms": _log_keys("roll.ms", "roll.hours"),
-}
-
-_TOPIC_KEY_DESCRIPTIONS: Mapping[str, str] = {
-    "cleanup.policy": "What becomes of old segments: deleted, compacted by key, both, or kept.",
-    "delete.retention.ms": "How long a compacted topic keeps the mark that a key was deleted.",
-    "flush.messages": "After so many records, what was written is forced to the disk.",
-    "flush.ms": "At the latest after this time, what was written is forced to the disk.",
-    "index.interval.bytes": "How many bytes of a log one entry of its offset index stands for.",
-    "max.compaction.lag.ms": "How long a record of a compacted topic stays uncompacted at most.",
-    "max.message.bytes": "The largest batch of records that is taken, compressed as it comes.",
+_DESCRIPTIONS: Mapping[str, str] = {
+    "cleanup.policy": "Whether old segments are deleted, compacted by key, both, or kept (empty).",
+    "compression.gzip.level": "Of no effect while compression.type is producer.",
+    "compression.lz4.level": "Of no effect while compression.type is producer.",
+    "compression.type": "The compression of batches in the log.",
+    "compression.zstd.level": "Of no effect while compression.type is producer.",
+    "delete.retention.ms": "How long a compacted topic keeps tombstones.",
+    "file.delete.delay.ms": "Of no effect: the files of a deleted segment are removed at once.",
+    "flush.messages": "The number of records after which the log is flushed to disk.",
+    "flush.ms": "How long a record may wait before the log is flushed to disk.",
+    "follower.replication.throttled.replicas": "Of no effect: one node replicates nothing.",
+    "index.interval.bytes": "The bytes of a log between two entries of its offset index.",
+    "internal.segment.bytes": "segment.bytes without its lower bound; for tests.",
+    "leader.replication.throttled.replicas": "Of no effect: one node replicates nothing.",
+    "local.retention.bytes": "Of no effect without remote storage.",
+    "local.retention.ms": "Of no effect without remote storage.",
+    "max.compaction.lag.ms": "How long a record of a compacted topic may stay uncompacted.",
+    "max.message.bytes": "The largest batch of records, compressed as the producer sends it.",
     "message.timestamp.after.max.ms": "How far a timestamp may be ahead of the broker's clock.",
     "message.timestamp.before.max.ms": "How far a timestamp may be behind the broker's clock.",
     "message.timestamp.type": "Whether a record keeps its producer's time or gets the broker's.",
-    "min.cleanable.dirty.ratio": "How much of a log must be uncompacted before it is compacted.",
+    "min.cleanable.dirty.ratio": "The share of a log that must be uncompacted before compaction.",
     "min.compaction.lag.ms": "How long a record of a compacted topic stays uncompacted at least.",
-    "retention.bytes": "How large a partition may get before old segments are deleted; -1: any.",
-    "retention.ms": "How old a segment may get before it is deleted; -1: any age.",
-    "segment.bytes": "How large a segment may get before the next one is begun.",
-    "segment.index.bytes": "How large a segment's offset index may get.",
-    "segment.ms": "How old a segment may get before the next one is begun.",
+    "min.insync.replicas": "The replicas that must have a record before acks=all is acknowledged.",
+    "preallocate": "Whether the file of a new segment has its full size at once.",
+    "remote.log.copy.disable": "Of no effect without remote storage.",
+    "remote.log.delete.on.disable": "Of no effect without remote storage.",
+    "remote.storage.enable": "Whether old segments are moved to remote storage.",
+    "retention.bytes": "The partition size above which old segments are deleted; -1: no limit.",
+    "retention.ms": "The age at which a segment is deleted; -1: no limit.",
+    "segment.bytes": "The size at which a segment ends and the next one begins.",
+    "segment.index.bytes": "The largest size of a segment's offset index.",
+    "segment.jitter.ms": "The longest random time by which a segment ends before segment.ms.",
+    "segment.ms": "The age at which a segment ends and the next one begins.",
+    "unclean.leader.election.enable": "Of no effect: one node has one replica to elect.",
 }
 
-
-def _supported_topic_keys() -> Iterable[TopicConfigKey]:
-    """Yields the keys that set a field of :class:`TopicConfig`."""
-    for each in fields(TopicConfig):
-        about = each.metadata
-        key = about["key"]
-        default: ConfigValue = getattr(TopicConfig(), each.name)
-        common = {
-            "key": key,
-            "field": each.name,
-            "description": _TOPIC_KEY_DESCRIPTIONS[key],
-            "broker_keys": _BROKER_KEYS[key],
-        }
-        if key == "cleanup.policy":
-            choices = ("compact", "delete")
-            yield TopicConfigKey(
-                config_type=ConfigType.LIST, default=default, choices=choices, **common
-            )
-        elif "choices" in about:
-            yield TopicConfigKey(
-                config_type=ConfigType.STRING, default=default, choices=about["choices"], **common
-            )
-        else:
-            kind = (
-                ConfigType.DOUBLE
-                if "ratio" in about
-                else ConfigType.INT
-                if about["most"] == MAX_INT
-                else ConfigType.LONG
-            )
-            least = 1 << 20 if key == "segment.bytes" else about["least"]
-            yield TopicConfigKey(
-                config_type=kind, default=default, least=least, most=about["most"], **common
-            )
-
-
-def _ignored_topic_keys() -> Iterable[TopicConfigKey]:
-    """Yields the keys that have no effect in Rota."""
-    yield TopicConfigKey(
-        key="compression.type",
-        config_type=ConfigType.STRING,
-        default="producer",
-        choices=("producer",),
-        reason="Rota keeps batches as their producers packed them",
-        broker_keys=("compression.type",),
-        description="How batches are compressed: as their producers did.",
-    )
-    for codec, default, least, most in (
-        ("gzip", -1, -1, 9),
-        ("lz4", 9, 1, 17),
-        ("zstd", 3, -131_072, 22),
-    ):
-        key = f"compression.{codec}.level"
-        yield TopicConfigKey(
-            key=key,
-            config_type=ConfigType.INT,
-            default=default,
-            least=least,
-            most=most,
-            broker_keys=(key,),
-            description=f"Of no effect while compression.type is not {codec}.",
+#: Broker settings that are the defaults of topic settings, if not ``log.`` and the same name.
+_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {
+    **{
+        name: (name,)
+        for name in (
+            *("compression.type", "compression.gzip.level", "compression.lz4.level"),
+            *("compression.zstd.level", "min.insync.replicas", "unclean.leader.election.enable"),
         )
-    yield TopicConfigKey(
-        key="file.delete.delay.ms",
-        config_type=ConfigType.LONG,
-        default=60_000,
-        broker_keys=_log_keys("segment.delete.delay.ms"),
-        description="Of no effect: the files of a deleted segment are removed at once.",
-    )
+    },
+    **dict.fromkeys(
+        (
+            *("follower.replication.throttled.replicas", "remote.log.copy.disable"),
+            *("leader.replication.throttled.replicas", "remote.log.delete.on.disable"),
+            *("internal.segment.bytes", "remote.storage.enable"),
+        ),
+        (),
+    ),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+
+ONE_NODE_REASON = "there is one node, and so one replica"
+
+
+def _topic_keys() -> Iterator[ConfigKey]:
+    boolean, int_, long = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG
+    default: object
+    yield from field_keys(TopicConfig)
+    yield ConfigKey("segment.bytes", int_, 1 << 30, minimum=1 << 20, field="segment_bytes")
+    # the other keys have no effect
+    for codec, default, least, most in (("gzip", -1, -1, 9), ("lz4", 9, 1, 17)):
+        name = f"compression.{codec}.level"
+        yield ConfigKey(name, int_, default, minimum=least, maximum=most)
+    yield ConfigKey("compression.zstd.level", int_, 3, minimum=-131_072, maximum=22)
+    yield ConfigKey("file.delete.delay.ms", long, 60_000, minimum=0)
+    yield ConfigKey("local.retention.bytes", long, -2, minimum=-2)
+    yield ConfigKey("local.retention.ms", long, -2, minimum=-2)
+    yield ConfigKey("remote.log.copy.disable", boolean, False)
+    yield ConfigKey("remote.log.delete.on.disable", boolean, False)
+    yield ConfigKey("unclean.leader.election.enable", boolean, False)
+    replicas = (r"|\*|\d+:\d+(,\d+:\d+)*", "'*', or a list of partition:broker")
     for side in ("follower", "leader"):
-        yield TopicConfigKey(
-            key=f"{side}.replication.throttled.replicas",
-            config_type=ConfigType.LIST,
-            default="",
-            pattern=_THROTTLED_REPLICAS,
-            pattern_description="'*', or a list of partition:broker",
-            description="Of no effect: one node has nothing to replicate.",
-        )
-    for key in ("local.retention.bytes", "local.retention.ms"):
-        yield TopicConfigKey(
-            key=key,
-            config_type=ConfigType.LONG,
-            default=-2,
-            least=-2,
-            broker_keys=_log_keys(key),
-            description="Of no effect without remote storage.",
-        )
-    yield TopicConfigKey(
-        key="min.insync.replicas",
-        config_type=ConfigType.INT,
-        default=1,
-        least=1,
-        most=MAX_INT,
-        choices=("1",),
-        reason=_ONE_NODE_REASON,
-        broker_keys=("min.insync.replicas",),
-        description="How many replicas must have a record before it is acknowledged to acks=all.",
-    )
-    yield TopicConfigKey(
-        key="preallocate",
-        config_type=ConfigType.BOOLEAN,
-        default=False,
-        choices=("false",),
-        reason="Rota's segments grow as they are written",
-        broker_keys=_log_keys("preallocate"),
-        description="Whether a segment's file has its full size from the start.",
-    )
-    for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
-        yield TopicConfigKey(
-            key=key,
-            config_type=ConfigType.BOOLEAN,
-            default=False,
-            description="Of no effect without remote storage.",
-        )
-    yield TopicConfigKey(
-        key="remote.storage.enable",
-        config_type=ConfigType.BOOLEAN,
-        default=False,
-        choices=("false",),
-        reason=_NO_REMOTE_STORAGE_REASON,
-        description="Whether old segments are moved to remote storage.",
-    )
-    yield TopicConfigKey(
-        key="segment.jitter.ms",
-        config_type=ConfigType.LONG,
-        default=0,
-        choices=("0",),
-        reason="Rota rolls segments when they are due",
-        broker_keys=_log_keys("roll.jitter.ms", "roll.jitter.hours"),
-        description="How much sooner than segment.ms a segment may end, at random.",
-    )
-    yield TopicConfigKey(
-        key="unclean.leader.election.enable",
-        config_type=ConfigType.BOOLEAN,
-        default=False,
-        broker_keys=("unclean.leader.election.enable",),
-        description="Of no effect: one node has one replica to elect.",
-    )
-    yield TopicConfigKey(
-        key="internal.segment.bytes",
-        config_type=ConfigType.INT,
-        default=0,
-        least=1,
-        most=MAX_INT,
-        hidden=True,
-        description="In place of segment.bytes, without its lower bound; for tests.",
-    )
+        name = f"{side}.replication.throttled.replicas"
+        yield ConfigKey(name, ConfigType.LIST, (), pattern=replicas, drops_duplicates=True)
+    for name, type_, default, reason in (
+        ("compression.type", ConfigType.STRING, "producer", "Rota does not recompress batches"),
+        ("min.insync.replicas", int_, 1, ONE_NODE_REASON),
+        ("preallocate", boolean, False, "in Rota the file of a segment grows with it"),
+        ("remote.storage.enable", boolean, False, "Rota has no remote storage"),
+        ("segment.jitter.ms", long, 0, "Rota ends segments at segment.ms"),
+    ):
+        only = (format_config_value(default),)
+        yield ConfigKey(name, type_, default, choices=only, reason=reason)
 
 
-#: All settings of topics, by their keys in order.
-TOPIC_CONFIG_KEYS: Mapping[str, TopicConfigKey] = MappingProxyType(
-    {
-        each.key: each
-        for each in sorted(
-            (*_supported_topic_keys(), *_ignored_topic_keys()), key=lambda each: each.key
-        )
-    }
+def _with_broker_keys(key: ConfigKey) -> ConfigKey:
+    names = _BROKER_KEYS.get(key.name, (f"log.{key.name}",))
+    return replace(key, broker_keys=names, hidden=key.name == "internal.segment.bytes")
+
+
+#: Every topic setting of Kafka 4.3.
+TOPIC_KEYS: Mapping[str, ConfigKey] = index_keys(
+    map(_with_broker_keys, _topic_keys()), _DESCRIPTIONS
 )

@@ -179,7 +179,10 @@ def test_who_logs_in_reads_and_nobody_sees_the_password(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"startingOffset": "latest"}, "InputError: startingoffset: there is no such option; did"),
+        (
+            {"startingOffset": "latest"},
+            "InputError: 'startingoffset' is not an option of format(\"rota\"); did",
+        ),
         ({"startingOffsets": '{"orders": {"0": "x"}}'}, "topic 'orders', partition 0: \"x\" is no"),
         ({"kafka.auto.offset.reset": "latest"}, "InputError: kafka.auto.offset.reset: not for"),
         ({"subscribe": "oders", "fetchOffset.retryIntervalMs": "0"}, "no topic 'oders'; did you"),

@@ -1,0 +1,577 @@
+"""Reads the records of ``rota consume``, prints them, and commits the printed records.
+
+The JSON form of a record is here too, in both directions: ``rota produce --json`` reads the lines
+that ``rota consume --json`` writes. Bytes that are UTF-8 are written as text; other bytes are
+written as base64 under a name that ends in ``_base64``. Reading a line back gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import logging
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rota.cli.consume import StartPosition
+from rota.cli.flags import (
+    CONNECT_TIMEOUT,
+    import_from_working_directory,
+    notice_when_slow,
+    split_topics,
+)
+from rota.cli.render import count_noun, print_notice
+from rota.consumer.consumer import Consumer
+from rota.consumer.records import RebalanceListener
+from rota.engine.model.text import suggest_names
+from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
+from rota.errors import (
+    Code,
+    GroupError,
+    InputError,
+    Interrupted,
+    RebalanceInProgress,
+    RecordError,
+    RotaError,
+    UnknownTopic,
+)
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rota.consumer.records import ConsumerRecord, Records
+
+#: Seconds until the first assignment of a group.
+FIRST_ASSIGNMENT_TIMEOUT = 60.0
+MAX_POLL_WAIT = 1.0
+
+#: Seconds for the last commit, and then for leaving the group: Ctrl-C should not wait for a broker
+#: that is gone.
+LAST_COMMIT_TIMEOUT = CLOSE_TIMEOUT = 5.0
+
+#: Milliseconds between commits: the default, and the lower bound of ``auto.commit.interval.ms``.
+COMMIT_INTERVAL, MIN_COMMIT_INTERVAL = 5_000, 100
+
+#: Settings that may name a class of the user.
+CLASS_SETTINGS = (
+    *("partition.assignment.strategy", "interceptor.classes"),
+    *("key.deserializer", "value.deserializer"),
+)
+
+ESCAPES = {"\\t": "\t", "\\n": "\n"}
+
+
+def read_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
+    """Prints records until the end, then closes the consumer.
+
+    The command commits positions itself, after the lines are written: an automatic commit could be
+    ahead of them.
+    """
+    has_group = bool(given.get("group.id"))
+    commits = has_group and str(given.get("enable.auto.commit")).strip().lower() != "false"
+    given["enable.auto.commit"] = "false"
+    interval = int(str(given.get("auto.commit.interval.ms", COMMIT_INTERVAL)))
+    given.setdefault("allow.auto.create.topics", "false")
+    if args.from_beginning:
+        given["auto.offset.reset"] = "earliest"
+    if args.strategy is not None:
+        given["partition.assignment.strategy"] = args.strategy
+    import_from_working_directory(str(given.get(key, "")) for key in CLASS_SETTINGS)
+    _log_to_stderr("rota.consumer")
+    # until the first response, connection problems are the command's error; later, warnings
+    logging.getLogger("rota.client").handlers[:] = [logging.NullHandler()]
+    consumer = Consumer(given)
+    signals: list[int] = []
+    try:
+        with _progress_bar(args) as show:
+            printer = RecordPrinter(
+                args,
+                consumer,
+                show,
+                has_group=has_group,
+                commit_every=max(interval, MIN_COMMIT_INTERVAL) / 1_000 if commits else None,
+            )
+            _read_and_commit(printer, signals)
+    finally:
+        consumer.close(CLOSE_TIMEOUT)
+    if not args.quiet:
+        skipped = f", {printer.skipped} skipped" if printer.skipped else ""
+        print_notice(f"{count_noun(printer.printed, 'record')}{skipped}")
+    if signals and signals[0] == signal.SIGINT:
+        raise KeyboardInterrupt
+    return False
+
+
+def _read_and_commit(printer: RecordPrinter, signals: list[int]) -> None:
+    try:
+        printer.subscribe_or_assign()
+        with _wakeup_on_signals(printer.consumer, signals):
+            printer.read_until_end()
+    except Interrupted:
+        assert signals, "only a signal wakes the consumer up"
+    except KeyboardInterrupt:  # before the reading has begun, or a second Ctrl-C: end at once
+        raise
+    except BaseException:
+        with suppress(RotaError):  # the first error is the one to report
+            printer.finish()
+        raise
+    printer.finish()
+
+
+def _log_to_stderr(name: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("rota: %(message)s"))
+    logger = logging.getLogger(name)
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+
+
+@contextmanager
+def _wakeup_on_signals(consumer: Consumer, signals: list[int]) -> Iterator[None]:
+    """Ends the reading, not the process, on Ctrl-C and SIGTERM, so that the consumer can
+    leave the group. A second Ctrl-C ends the process at once.
+    """
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if signals and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signals.append(number)
+        consumer.wakeup()
+
+    before = [(each, signal.signal(each, handle)) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress_bar(args: argparse.Namespace) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows the number of records on stderr if it is a terminal and stdout is not."""
+    if args.quiet or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+    columns = (TextColumn("records"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=args.max_messages)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+class RecordPrinter(RebalanceListener):
+    """Prints records, and commits the printed records."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        consumer: Consumer,
+        show_progress: Callable[[int, int | None], None],
+        *,
+        has_group: bool,
+        commit_every: float | None,
+    ) -> None:
+        """Reads nothing yet. ``commit_every``: seconds between commits; None: no commits."""
+        self.args = args
+        self.has_group = has_group
+        self.consumer = consumer
+        self.show_progress = show_progress
+        self.printed = 0
+        self.skipped = 0
+        self.total: int | None = args.max_messages
+        #: With ``--to-end``: the end offsets of the partitions that have not reached them.
+        self.remaining_ends: dict[TopicPartition, int] | None = None
+        #: When the last record came, or could have come; None: the group has no assignment yet.
+        self._last_record_at: float | None = None if has_group else time.monotonic()
+        #: The next offset after the printed records, by partition.
+        self._printed_offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Whether all polled records are printed: then the consumer's positions are committed.
+        self._all_lines_written = True
+        self._commit_every = commit_every
+        self._commit_at = math.inf
+        self._last_commit_error: str | None = None
+        self._schedule_commit()
+        self._format_line = record_json_line if args.json else partial(format_line, args)
+
+    # Subscription and assignment
+
+    def subscribe_or_assign(self) -> None:
+        """Subscribes, or assigns partitions and seeks to their start.
+
+        :raises UnknownTopic: a topic or a partition does not exist
+        """
+        args, consumer = self.args, self.consumer
+        with notice_when_slow(CONNECT_TIMEOUT):
+            known = consumer.topics(timeout=CONNECT_TIMEOUT)
+        _log_to_stderr("rota.client")
+        names = split_topics(args.topic)
+        for name in names:
+            if name not in known:
+                raise UnknownTopic(
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"there is no topic {name!r}{suggest_names(name, known)}",
+                )
+        if self.has_group:
+            consumer.subscribe(names, pattern=args.pattern, listener=self)
+            return
+        partitions = list(_partitions_to_read(args.partition, names, known))
+        start = args.offset or StartPosition(from_beginning=args.from_beginning)
+        at, last = _resolve_offsets(start, consumer, partitions)
+        if not (args.offset or args.from_beginning or args.to_end or args.quiet):
+            print_notice("only new records are read; --from-beginning reads all records")
+        consumer.assign(partitions)
+        for partition, offset in at.items():
+            consumer.seek(partition, offset)
+        if args.to_end:
+            self.remaining_ends = {each: last[each] for each in partitions if at[each] < last[each]}
+            consumer.pause(*(set(partitions) - set(self.remaining_ends)))
+            left = sum(end - at[each] for each, end in self.remaining_ends.items())
+            self.total = left if self.total is None else min(left, self.total)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Starts the time of ``--timeout``."""
+        self._last_record_at = time.monotonic()
+        if not self.args.quiet:
+            print_notice(f"assigned: {_format_partitions(partitions)}")
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commits while the partitions are still assigned."""
+        try:
+            self.commit()
+        except GroupError as error:  # the member stays in the group
+            print_notice(f"not committed: {error}")
+        for each in partitions:
+            self._printed_offsets.pop(each, None)
+        if partitions and not self.args.quiet:
+            print_notice(f"revoked: {_format_partitions(partitions)}")
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forgets offsets that other members may commit now."""
+        for each in partitions:
+            self._printed_offsets.pop(each, None)
+        print_notice(
+            f"lost: {_format_partitions(partitions)}: their last records will be read again"
+        )
+
+    # Reading
+
+    def read_until_end(self) -> None:
+        """Polls and prints until one of the requested ends."""
+        begun = time.monotonic()
+        while not self._is_done:
+            left = self._deadline(begun) - time.monotonic()
+            if left <= 0:
+                return
+            limit = self.args.max_messages
+            most = None if limit is None else limit - self.printed
+            # what is printed is committed also while no record comes
+            wait = min(MAX_POLL_WAIT, left, max(self._commit_at - time.monotonic(), 0))
+            try:
+                records = self.consumer.poll(wait, max_records=most)
+            except RecordError as error:
+                self._skip_record(error)
+                continue
+            if records:
+                self._print(records)
+                self._last_record_at = time.monotonic()
+            self._drop_finished_partitions(records)
+            self._commit_if_due()
+
+    def _deadline(self, begun: float) -> float:
+        timeout: float | None = self.args.timeout
+        if timeout is None:
+            return math.inf
+        if self._last_record_at is None:  # the first rebalance of a group may take long
+            return begun + max(timeout, FIRST_ASSIGNMENT_TIMEOUT)
+        return self._last_record_at + timeout
+
+    @property
+    def _is_done(self) -> bool:
+        if self.remaining_ends is not None and not self.remaining_ends:
+            return True
+        return self.args.max_messages is not None and self.printed >= self.args.max_messages
+
+    def _print(self, records: Records) -> None:
+        self._all_lines_written = False
+        lines = list(map(self._format_line, self._records_before_ends(records)))
+        sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+        self.printed += len(lines)
+        self.show_progress(self.printed, self.total)
+        for partition, batch in records.by_partition.items():
+            last = batch[-1]
+            self._printed_offsets[partition] = OffsetAndMetadata(
+                last.offset + 1, "", last.leader_epoch
+            )
+        self._all_lines_written = True
+
+    def _records_before_ends(self, records: Records) -> Iterable[ConsumerRecord]:
+        """Leaves out records that came after the start, with ``--to-end``."""
+        if self.remaining_ends is None:
+            return records
+        ends = self.remaining_ends
+        return (
+            record
+            for partition, batch in records.by_partition.items()
+            for record in batch
+            if record.offset < ends.get(partition, 0)
+        )
+
+    def _drop_finished_partitions(self, records: Records) -> None:
+        """Drops the partitions that have reached their end. It compares positions, because
+        transaction markers and compacted offsets may follow the last record.
+        """
+        ends = self.remaining_ends
+        if ends is None:
+            return
+        candidates = [each for each in records.by_partition if each in ends] or list(ends)
+        finished = {each for each in candidates if self.consumer.position(each) >= ends[each]}
+        self.consumer.pause(*finished)
+        for each in finished:
+            del ends[each]
+
+    def _skip_record(self, error: RecordError) -> None:
+        if not self.args.skip_undecodable:
+            raise error
+        print_notice(f"skipped: {error}")
+        self.skipped += 1
+        self.consumer.seek((error.topic, error.partition), error.next_offset)
+
+    # Commits
+
+    def _schedule_commit(self) -> None:
+        if self._commit_every is not None:
+            self._commit_at = time.monotonic() + self._commit_every
+
+    def _commit_if_due(self) -> None:
+        if time.monotonic() < self._commit_at:
+            return
+        self._schedule_commit()
+        if self.consumer.assignment:
+            self._commit_at = math.inf  # one commit at a time
+            self.consumer.commit_async(callback=self._on_committed)
+
+    def _on_committed(self, _offsets: object, error: Exception | None) -> None:
+        self._schedule_commit()
+        problem = None if isinstance(error, RebalanceInProgress | None) else str(error)
+        if problem is not None and problem != self._last_commit_error:
+            print_notice(f"not committed: {problem}")
+        self._last_commit_error = problem
+
+    def finish(self) -> None:
+        """Commits for the last time. If that fails, closing the consumer does not try again."""
+        try:
+            self.commit(LAST_COMMIT_TIMEOUT)
+        finally:
+            self._commit_every = None
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Commits the offsets of the printed records."""
+        offsets = None if self._all_lines_written else self._printed_offsets
+        to_commit = self.consumer.assignment if offsets is None else offsets
+        if self._commit_every is None or not to_commit:
+            return
+        try:
+            self.consumer.commit(offsets, timeout)
+        except Interrupted:  # the wakeup came too late to interrupt a poll
+            self.consumer.commit(offsets, timeout)
+
+
+def _partitions_to_read(
+    wanted: list[list[int]] | None, names: Iterable[str], known: dict[str, int]
+) -> Iterator[TopicPartition]:
+    for name in names:
+        numbers = range(known[name])
+        for number in numbers if wanted is None else sorted({n for some in wanted for n in some}):
+            if number not in numbers:
+                raise UnknownTopic(
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"--partition {number}: {name} has partitions 0 to {len(numbers) - 1}",
+                )
+            yield TopicPartition(name, number)
+
+
+def _resolve_offsets(
+    start: StartPosition, consumer: Consumer, partitions: list[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Returns the start offset and the current end offset of each partition.
+
+    :raises InputError: a partition does not have the start offset
+    """
+    first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    if start.time is not None:
+        found = consumer.offsets_for_times(dict.fromkeys(partitions, start.time))
+        listed = {at: at_time.offset for at, at_time in found.items() if at_time is not None}
+        return {at: listed.get(at, last[at]) for at in partitions}, last
+    if start.offset is None:
+        return dict(first if start.from_beginning else last), last
+    if start.offset < 0:
+        return {at: max(first[at], last[at] + start.offset) for at in partitions}, last
+    for at in partitions:
+        if not first[at] <= start.offset <= last[at]:
+            raise InputError(
+                f"--offset {start.offset}: {at.topic}-{at.partition} has offsets from "
+                f"{first[at]} up to {last[at]}"
+            )
+    return dict.fromkeys(partitions, start.offset), last
+
+
+def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for topic, number in sorted(partitions):
+        by_topic.setdefault(topic, []).append(str(number))
+    return "; ".join(f"{name} {','.join(some)}" for name, some in by_topic.items()) or "nothing"
+
+
+BASE64_SUFFIX = "_base64"
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+def format_line(args: argparse.Namespace, record: ConsumerRecord) -> bytes:
+    """Returns a line in the order of Kafka's own tool: time, position, headers, key, value."""
+    columns = []
+    if args.print_time:
+        kind = TIMESTAMP_TYPES[record.timestamp_type] if record.timestamp >= 0 else "NoTimestamp"
+        columns.append(f"{kind}:{record.timestamp}".encode())
+    if args.print_place:
+        columns.append(f"{record.topic}-{record.partition}@{record.offset}".encode())
+    if args.print_headers:
+        named = (name.encode() + b":" + _to_bytes(value) for name, value in record.headers)
+        columns.append(b",".join(named) or b"NO_HEADERS")
+    if args.print_key:
+        columns.append(_to_bytes(record.key))
+    columns.append(_to_bytes(record.value))
+    separator: str = ESCAPES.get(args.separator, args.separator)
+    return separator.encode().join(columns) + b"\n"
+
+
+def _to_bytes(value: object) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case None:
+            return b"null"
+        case str():
+            return value.encode(errors="backslashreplace")
+        case _:
+            return _compact_json(value).encode()
+
+
+def record_json_line(record: ConsumerRecord) -> bytes:
+    """Returns the whole record as one line of JSON."""
+    found: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
+        **_json_field("key", record.key),
+        **_json_field("value", record.value),
+        "headers": [
+            {"name": name, **_json_field("value", value)} for name, value in record.headers
+        ],
+    }
+    return _compact_json(found).encode() + b"\n"
+
+
+def _compact_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _json_field(name: str, value: object) -> dict[str, object]:
+    if isinstance(value, bytes):
+        try:
+            return {name: value.decode()}
+        except UnicodeDecodeError:
+            return {name + BASE64_SUFFIX: base64.b64encode(value).decode()}
+    return {name: value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRecord:
+    """A record to write."""
+
+    #: None: the command's ``--topic``.
+    topic: str | None
+    partition: int | None = None
+    timestamp: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def parse_json_line(line: bytes) -> ProducerRecord:
+    """Parses a line that :func:`record_json_line` wrote, or one with fewer fields.
+
+    :raises InputError: the line is malformed
+    """
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InputError("not a JSON object")
+    known = {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"}
+    for name in found:
+        if name not in known and name.removesuffix(BASE64_SUFFIX) not in {"key", "value"}:
+            raise InputError(f"{name!r} is not a field of a record")
+    topic = found.get("topic")
+    if topic is not None and not isinstance(topic, str):
+        raise InputError(f"topic: {topic!r} is not text")
+    timestamp = _read_integer(found, "timestamp", least=-1)
+    return ProducerRecord(
+        topic=topic,
+        partition=_read_integer(found, "partition", least=0),
+        timestamp=None if timestamp == -1 else timestamp,
+        key=_read_bytes(found, "key"),
+        value=_read_bytes(found, "value"),
+        headers=tuple(_read_headers(found.get("headers"))),
+    )
+
+
+def _read_integer(found: Mapping[str, object], name: str, *, least: int) -> int | None:
+    value = found.get(name)
+    if value is None or (type(value) is int and least <= value < 2**63):
+        return value
+    raise InputError(f"{name}: {value!r} is not a number from {least} on")
+
+
+def _read_bytes(found: Mapping[str, object], name: str) -> bytes | None:
+    """Reads the bytes of field ``name``, or of ``name_base64``."""
+    encoded = found.get(name + BASE64_SUFFIX)
+    if encoded is None:
+        value = found.get(name)
+        if value is None:
+            return None
+        try:
+            return (value if isinstance(value, str) else _compact_json(value)).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{name}: cannot be encoded in UTF-8 ({error.reason})") from error
+    if name in found:
+        raise InputError(f"{name} and {name + BASE64_SUFFIX} are both given")
+    try:
+        return base64.b64decode(str(encoded), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"{name + BASE64_SUFFIX}: not base64: {error}") from error
+
+
+def _read_headers(given: object) -> Iterable[tuple[str, bytes | None]]:
+    if given is None:
+        return
+    if not isinstance(given, list):
+        raise InputError("headers: not a list")
+    for each in given:
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            raise InputError('headers: an item is not {"name": ..., "value": ...}')
+        yield each["name"], _read_bytes(each, "value")
