@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         RebalanceListener,
         Records,
     )
+    from rota.engine.assignors.certificate import Certificate
     from rota.engine.assignors.interface import Assignor, PartitionAssignor
     from rota.engine.model.member import (
         Assignment,
@@ -56,11 +57,11 @@ if TYPE_CHECKING:
         Subscription,
     )
     from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
-    from rota.engine.plan import Move, Plan, assign
     from rota.engine.simulator.rebalances import SimulatedRebalance
     from rota.engine.simulator.scenario import Scenario
     from rota.engine.simulator.simulation import Simulation, simulate
     from rota.engine.simulator.timeline import PartitionStop
+    from rota.plan import Move, Plan, assign
 
 __all__ = [
     "Assignment",
@@ -70,6 +71,7 @@ __all__ = [
     "Broker",
     "BrokerClock",
     "BytesColumn",
+    "Certificate",
     "Cluster",
     "Consumer",
     "ConsumerInterceptor",
@@ -118,7 +120,7 @@ _MODULES = {
         "rota.engine.model.member": "Assignment GroupAssignment GroupSubscription Member "
         "RebalanceProtocol Subscription",
         "rota.engine.model.topic": "Cluster OffsetAndMetadata Partitions TopicPartition",
-        "rota.engine.plan": "Move Plan assign",
+        "rota.plan": "Move Plan assign",
         "rota.engine.simulator.rebalances": "SimulatedRebalance",
         "rota.engine.simulator.scenario": "Scenario",
         "rota.engine.simulator.simulation": "Simulation simulate",

@@ -17,15 +17,15 @@ being moved from one to another.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
 from rota.adapters.leader import assign_as_leader
 from rota.engine.assignors.interface import Assignor
 from rota.engine.assignors.registry import StrategyList, resolve_strategies
-from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, TimeBudget
 from rota.engine.model.member import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.engine.model.topic import Cluster, Partitions
-from rota.engine.plan import TimeBudget
 from rota.errors import InputError
 
 try:
@@ -53,7 +53,8 @@ def adapt(
     of :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
     partitions that its consumer owns.
     """
-    found = resolve_strategies(strategies, solver=solver, budget=TimeBudget(budget_ms))
+    budget = TimeBudget(budget_ms, time.monotonic)
+    found = resolve_strategies(strategies, solver=solver, budget=budget)
     for assignor in found:
         if RebalanceProtocol.COOPERATIVE in assignor.protocols:
             raise InputError(

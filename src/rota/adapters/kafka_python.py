@@ -18,6 +18,7 @@ rebalance if it moves.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -31,10 +32,9 @@ from rota.engine.assignors.registry import (
     resolve_strategy,
     split_strategies,
 )
-from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, TimeBudget
 from rota.engine.model.member import NO_GENERATION, Assignment, RebalanceProtocol, Subscription
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, Partitions
-from rota.engine.plan import TimeBudget
 from rota.errors import InputError
 
 try:
@@ -72,7 +72,7 @@ def adapt(
     beside an eager strategy runs eager. kafka-python makes an object of each class for each
     consumer, so consumers with the same list share only strategies passed as instances.
     """
-    budget = TimeBudget(budget_ms)
+    budget = TimeBudget(budget_ms, time.monotonic)
     wanted = split_strategies(strategies)
     found = resolve_strategies(wanted, solver=solver, budget=budget)
     protocol = common_protocol(found)

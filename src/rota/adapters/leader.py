@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from rota.engine.assignors.interface import Assignor
-from rota.engine.assignors.rules import assign_checked
+from rota.engine.assignors.interface import Assignor, assign_checked
 from rota.engine.model.member import GroupAssignment, GroupSubscription, Subscription
 from rota.engine.model.topic import Cluster
 

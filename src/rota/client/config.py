@@ -16,6 +16,7 @@ import json
 import os
 import re
 import struct
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -26,7 +27,7 @@ from rota.client import config_keys, security_config
 from rota.client.config_keys import CONSUMER_KEYS
 from rota.engine.assignors import registry
 from rota.engine.assignors.interface import Assignor
-from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
+from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, TimeBudget
 from rota.engine.model.config import (
     BY_DURATION,
     EARLIEST,
@@ -46,7 +47,6 @@ from rota.engine.model.text import (
     quote_shortened,
     suggest_names,
 )
-from rota.engine.plan import TimeBudget
 from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
@@ -223,7 +223,8 @@ def _resolve_strategies(values: Mapping[str, Any]) -> tuple[Assignor, ...]:
     name = "partition.assignment.strategy"
     given = list(values[name]) if name in values else registry.DEFAULT_STRATEGIES
     try:
-        budget = TimeBudget(values.get("assign.budget.ms", DEFAULT_BUDGET_MS))
+        budget_ms = values.get("assign.budget.ms", DEFAULT_BUDGET_MS)
+        budget = TimeBudget(budget_ms, time.monotonic)
         return registry.resolve_strategies(given, budget=budget)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error

@@ -227,7 +227,7 @@ def test_wrong_flags(
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("raise KeyError('x')", "strategy 'mine' raised KeyError"),
+        ("raise KeyError('x')", "strategy 'mine': assign raised KeyError"),
         ("return None", "broke the rule 'a-result'"),
         ("return {}", "broke the rule 'all-members'"),
     ],

@@ -152,6 +152,7 @@ def test_the_command_line_plans_it(
     ran = rota_command(*command, "--strategy", STRATEGY)
     plan = json.loads(ran.checked().out)
     assert (plan["strategy"], set(plan["loads"].values())) == ("sticky-2x", {7})
+    assert (plan["moved"], plan["needless"], plan["orphaned"]) == (0, 0, 5)
 
 
 class Group:

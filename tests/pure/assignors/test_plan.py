@@ -112,7 +112,7 @@ def test_dropped_claims_are_said() -> None:
         (lambda: rota.Member(id=1, topics=["t"]), "id must be text, not 1"),  # type: ignore[arg-type]
         (lambda: rota.Member(id="a", topics=["t"], rack=1), "rack must be text"),  # type: ignore[arg-type]
         (lambda: rota.Member(id="a", topics=None), "topics must be a list"),  # type: ignore[arg-type]
-        (lambda: rota.Member(id="a", topics=["t"], generation=2**31), "is no 32-bit number"),
+        (lambda: rota.Member(id="a", topics=["t"], generation=2**31), "is not a 32-bit number"),
         (lambda: rota.Member(id="a", topics=["t"], owned={"t": [0.5]}), "owned must be"),  # type: ignore[arg-type]
         (lambda: rota.assign("range", ["t"], []), "partitions must be {topic: count}"),  # type: ignore[arg-type]
         (lambda: rota.assign("range", {"t": 1}, [{"id": "a"}]), "must be rota.Member"),  # type: ignore[list-item]

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import rota
-from rota.engine.assignors.interface import Solution
+from rota.engine.assignors.interface import Solution, assign_checked
 from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
-from rota.engine.assignors.rules import assign_checked
 from rota.errors import BrokenRule, StrategyFailed
 
 TOPICS = {"t": 2, "other": 1}
@@ -64,7 +63,7 @@ def test_the_broken_rule_is_named(result: Callable[[], object], rule: str) -> No
 
 
 def test_a_strategy_that_raises() -> None:
-    with pytest.raises(StrategyFailed, match="'mine' raised ZeroDivisionError: by design"):
+    with pytest.raises(StrategyFailed, match="'mine': assign raised ZeroDivisionError: by design"):
         rota.assign(strategy(raises), TOPICS, MEMBERS)
 
 
@@ -194,7 +193,7 @@ class Overridden(RangeAssignor):
 
 
 def test_a_subclass_of_a_built_in_strategy_is_guarded_like_any_other() -> None:
-    with pytest.raises(StrategyFailed, match=r"'raising' raised KeyError: 'x' \(.*test_rules.py:"):
+    with pytest.raises(StrategyFailed, match=r"assign raised KeyError: 'x' \(.*test_rules.py:"):
         rota.assign(Raising(), TOPICS, MEMBERS)
     with pytest.raises(BrokenRule, match="'only-members'.*an owner that is not in the group"):
         rota.assign(Beyond(), TOPICS, MEMBERS)
@@ -220,7 +219,7 @@ def test_an_exception_that_cannot_be_shown() -> None:
     def fails() -> object:
         raise Mute
 
-    with pytest.raises(StrategyFailed, match="'mine' raised .*Mute"):
+    with pytest.raises(StrategyFailed, match="'mine': assign raised .*Mute"):
         rota.assign(strategy(fails), TOPICS, MEMBERS)
 
 

@@ -12,8 +12,7 @@ import pytest
 
 import rota
 from rota.engine.assignors import uniform
-from rota.engine.assignors.interface import ColumnarAssignor
-from rota.engine.assignors.rules import assign_checked
+from rota.engine.assignors.interface import ColumnarAssignor, assign_checked
 from rota.engine.assignors.uniform import TOPIC_IDS_UNKNOWN, UniformAssignor
 from rota.engine.formats.journal import decode_record
 from rota.engine.model.consumer_group_entry import (

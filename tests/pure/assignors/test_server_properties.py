@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import rota
 from rota.engine.assignors import uniform
-from rota.engine.assignors.rules import CheckedAssignment, assign_checked
+from rota.engine.assignors.interface import CheckedAssignment, assign_checked
 from rota.engine.assignors.uniform import UniformAssignor
 from tests.support.examples import examples
 from tests.support.random_groups import TOPICS, changed, groups

@@ -258,7 +258,9 @@ def test_a_rebalance_under_way_at_the_end_is_told_apart() -> None:
 def test_a_strategy_that_fails_is_reported() -> None:
     found = rota.simulate(scenario("range", []), Broken)
     assert found.strategy == "broken"
-    assert any("raised StrategyFailed: strategy 'broken' raised KeyError" in n for n in found.notes)
+    assert any(
+        "raised StrategyFailed: strategy 'broken': assign raised KeyError" in n for n in found.notes
+    )
     assert found.generations == 0
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from rota.engine.assignors import cooperative, rules
+from rota.engine.assignors import cooperative, interface
 from rota.engine.coordinator import classic, offsets
 from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import (
@@ -319,7 +319,7 @@ def cooperative_members_are_given_at_once_what_others_hold() -> Any:
 
     return (
         (cooperative, "find_owned_by_another", nothing),
-        (rules, "find_owned_by_another", nothing),
+        (interface, "find_owned_by_another", nothing),
     )
 
 

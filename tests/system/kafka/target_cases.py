@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.interface import ColumnarAssignor, assign_checked
 from rota.engine.assignors.problem import Problem
-from rota.engine.assignors.rules import assign_checked
 from rota.engine.assignors.uniform import TopicIterationOrder
 from rota.engine.formats.hashing import sort_like_java
 from rota.engine.model.member import GroupSubscription, Member

@@ -19,7 +19,8 @@ classes, claims, owners), each in NumPy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -30,34 +31,58 @@ from rota.engine.model.topic import IntArray
 Column = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The proof that no assignment is better, or what could be better.
+
+    ``levels`` and ``prices`` are the proof's numbers, by member: anybody can check steps 2 and 3
+    above with them. Both are empty as far as there is no proof.
+    """
+
+    flaw: str | None
+    levels: Mapping[str, int] = field(default_factory=dict)
+    prices: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_best(self) -> bool:
+        return self.flaw is None
+
+
 def check_optimality(problem: Problem, owners: IntArray) -> str | None:
-    """Returns what is wrong with the result, or None if it is proved best.
+    """Returns what is wrong with the result, or None if it is proved best."""
+    return certify(problem, owners).flaw
+
+
+def certify(problem: Problem, owners: IntArray) -> Certificate:
+    """Proves that the result is best, or finds what could be better.
 
     A best result takes about as many passes as its longest exchange. Any other may take as many as
     there are members.
     """
     if len(owners) != problem.layout.size:
-        return "not one owner for each partition"
+        return Certificate("not one owner for each partition")
     if not len(owners):
-        return None
+        return Certificate(None)
     if owners.min() < 0 or owners.max() >= len(problem.members):
-        return "a partition without an owner"
+        return Certificate("a partition without an owner")
     edges = _Subscriptions.from_problem(problem)
     if not edges.contains(problem.class_of[owners], problem.layout.topic_of).all():
-        return "an owner that does not subscribe"
+        return Certificate("an owner that does not subscribe")
     return _find_improvement(problem, owners, edges)
 
 
-def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions) -> str | None:
+def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Certificate:
     level = _find_levels(problem, owners, edges)
     if level is None:
-        return "loads could be more even"
+        return Certificate("loads could be more even")
+    levels = dict(zip(problem.members, level.tolist(), strict=True))
     exchanges = _Exchanges(problem, owners, edges, level)
     if exchanges.kept != np.count_nonzero(owners == find_previous_owners(problem)):
-        return "members swapped partitions of one topic"
-    if not exchanges.has_no_gaining_cycle():
-        return "fewer partitions could move, or more be local"
-    return None
+        return Certificate("members swapped partitions of one topic", levels)
+    prices = exchanges.find_distances()
+    if prices is None:
+        return Certificate("fewer partitions could move, or more be local", levels)
+    return Certificate(None, levels, dict(zip(problem.members, prices.tolist(), strict=True)))
 
 
 @dataclass(slots=True)
@@ -193,8 +218,8 @@ class _Exchanges:
         self.lack_member, self.lack_kind = member[lacks], kind[lacks]
         self.lack_cost = -local[lacks] - 1
 
-    def has_no_gaining_cycle(self) -> bool:
-        """Returns whether shortest distances exist, that is, no cycle of exchanges gains."""
+    def find_distances(self) -> Column | None:
+        """Returns the shortest distance of each member; None if a cycle of exchanges gains."""
         members, kinds = len(self.loads), len(self.kind_topic)
         may_rise = np.flatnonzero((self.loads == self.level - 1) & (self.level > 0))
         may_fall = np.flatnonzero((self.loads == self.level) & (self.level > 0))
@@ -211,9 +236,9 @@ class _Exchanges:
             if len(may_rise) and len(may_fall):
                 nearer[may_fall] = np.minimum(nearer[may_fall], member[may_rise].min())
             if (nearer == member).all():
-                return True
+                return member
             member = nearer
-        return False
+        return None
 
 
 def _join_ranges(key: Column, start: Column, values: Column) -> tuple[Column, Column]:

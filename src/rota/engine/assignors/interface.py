@@ -1,18 +1,49 @@
-"""The base classes of all strategies, built-in and custom.
+"""The contract of a strategy: the base classes, one instance for each member, and the rules.
 
 Custom strategies subclass `Assignor` or `PartitionAssignor`. The built-in ones subclass
 `ColumnarAssignor`: they get a `Problem` (arrays) and return a `Solution` (one array of owners).
+
+`MemberAssignors` calls a strategy's hooks as the members of a real group do. `assign_checked` runs
+a strategy on the group's leader and checks its result:
+
+==============  ====================================================================
+rule            meaning
+==============  ====================================================================
+a-result        the strategy returns a GroupAssignment
+all-members     the result has an entry for every member of the group
+only-members    the result has no entry for anybody else
+exists          every assigned partition exists
+subscribed      every member subscribes to the topics of its partitions
+one-owner       no partition has two owners (unless ``allow_shared``)
+all-owned       every partition has an owner (unless ``allow_unassigned``); a
+                cooperative strategy may withhold a partition that another live
+                member still owns
+no-hand-over    cooperative: no partition is assigned while another live member
+                still owns it
+==============  ====================================================================
 """
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rota.engine.assignors.problem import Problem, stated_ownership
+import numpy as np
+
+from rota.engine.assignors.problem import (
+    Problem,
+    find_owned_by_another,
+    sort_members_static_first,
+    stated_ownership,
+)
+from rota.engine.formats.hashing import sort_like_java
 from rota.engine.model.member import (
+    UNASSIGNED,
     Assignment,
     GroupAssignment,
     OwnedPartitions,
@@ -20,8 +51,9 @@ from rota.engine.model.member import (
     RebalanceProtocol,
     Subscription,
 )
+from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import Cluster, IntArray, Partitions, TopicPartition
-from rota.errors import BrokenRule
+from rota.errors import BrokenRule, RotaError, StrategyFailed
 
 
 class Assignor(ABC):
@@ -44,21 +76,52 @@ class Assignor(ABC):
         """Returns an assignment for every member of the group."""
 
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
-        """Returns the user data that this member sends to the leader in its subscription, or
-        None.
+        """Called on every member before it joins: returns the user data that its subscription
+        carries to the leader, or None.
         """
         return None
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:  # noqa: B027 (optional)
-        """Called on every member with the assignment it received."""
+        """Called on every member with its assignment, after each rebalance. Each member has its
+        own instance, so an attribute set here is there in the next `subscription_user_data`.
+        """
 
 
 class PartitionAssignor(Assignor):
     """A strategy with one method to write.
 
     The base class collects the subscribed topics, looks up their partition counts, leaves out
-    topics without metadata (and names them in the result's notes), and wraps the result.
+    topics without metadata (and names them in the result's notes), and wraps the result. It has the
+    helpers of Kafka's ``AbstractPartitionAssignor``: member order, consumers per topic, all
+    partitions sorted.
     """
+
+    @staticmethod
+    def member_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
+        """Returns the members in the order in which range and roundrobin serve them: static
+        members by static id, then the others by member id.
+        """
+        members = sort_like_java(subscriptions)
+        order = sort_members_static_first([subscriptions[one].static_id for one in members])
+        return [members[position] for position in order]
+
+    @classmethod
+    def consumers_per_topic(cls, subscriptions: Mapping[str, Subscription]) -> dict[str, list[str]]:
+        """Returns the subscribers of each topic, in member order."""
+        found: dict[str, list[str]] = {}
+        for member in cls.member_order(subscriptions):
+            for topic in dict.fromkeys(subscriptions[member].topics):
+                found.setdefault(topic, []).append(member)
+        return found
+
+    @staticmethod
+    def all_partitions_sorted(partitions: Mapping[str, int]) -> list[TopicPartition]:
+        """Returns every partition of these topics, by topic name and number."""
+        return [
+            TopicPartition(topic, number)
+            for topic in sort_like_java(partitions)
+            for number in range(partitions[topic])
+        ]
 
     @abstractmethod
     def assign_partitions(
@@ -71,7 +134,6 @@ class PartitionAssignor(Assignor):
         """
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
-        """Calls :meth:`assign_partitions`; not meant to be overridden."""
         topics = sorted({topic for subscription in group.values() for topic in subscription.topics})
         known = {t: cluster.partitions[t] for t in topics if cluster.partitions.get(t, 0) > 0}
         members = {member: group[member] for member in sorted(group)}
@@ -109,15 +171,12 @@ class ColumnarAssignor(Assignor):
         return stated_ownership(subscription)
 
     @abstractmethod
-    def solve(self, problem: Problem) -> Solution:
-        """Returns the owner of each partition."""
+    def solve(self, problem: Problem) -> Solution: ...
 
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
-        """Builds the problem and solves it."""
         return self.solve_to_assignment(self.build_problem(cluster, group))
 
     def build_problem(self, cluster: Cluster, group: Mapping[str, Subscription]) -> Problem:
-        """Returns the group as arrays."""
         return Problem.from_group(cluster, group, self.read_ownership)
 
     def solve_to_assignment(self, problem: Problem) -> GroupAssignment:
@@ -133,4 +192,222 @@ class ColumnarAssignor(Assignor):
             placed(solution.owners),
             target=None if solution.target is None else placed(solution.target),
             notes=problem.notes + solution.notes,
+        )
+
+
+@contextmanager
+def strategy_errors(assignor: Assignor, method: str) -> Iterator[None]:
+    """Raises StrategyFailed, with file and line, if the strategy's method raises an exception."""
+    try:
+        yield
+    except (RotaError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raised = traceback.format_exception_only(error)[-1].strip()
+        frames = traceback.extract_tb(error.__traceback__)
+        raise StrategyFailed(
+            f"strategy {assignor.name!r}: {method} raised {raised} "
+            f"({frames[-1].filename}:{frames[-1].lineno})"
+        ) from error
+
+
+class MemberAssignors:
+    """One instance of a strategy for each member, with its hooks called as in a real group."""
+
+    def __init__(self, create: Callable[[], Assignor]) -> None:
+        self._create = create
+        self._instances: dict[str, Assignor] = {}
+
+    def on_assignment(self, member: str, assignment: Assignment, generation: int) -> None:
+        """Calls the hook of this member's instance."""
+        assignor = self._instance(member)
+        with strategy_errors(assignor, "on_assignment"):
+            assignor.on_assignment(assignment, generation)
+
+    def subscription_user_data(self, member: str, topics: tuple[str, ...]) -> bytes | None:
+        """Returns the user data that this member would send now."""
+        assignor = self._instance(member)
+        with strategy_errors(assignor, "subscription_user_data"):
+            data: object = assignor.subscription_user_data(topics)
+        if not isinstance(data, bytes | None):
+            raise StrategyFailed(
+                f"strategy {assignor.name!r}: subscription_user_data returned "
+                f"{type(data).__name__}, not bytes or None"
+            )
+        return data
+
+    def _instance(self, member: str) -> Assignor:
+        if member not in self._instances:
+            self._instances[member] = self._create()
+        return self._instances[member]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedAssignment:
+    """A result that passed all rules, with the problem it solves.
+
+    Row i: member ``member[i]`` gets partition number ``partition[i]``. ``target`` has the owners
+    after the next rebalance, if a cooperative strategy states them.
+    """
+
+    problem: Problem
+    result: GroupAssignment
+    partition: IntArray
+    member: IntArray
+    target: IntArray | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Messages for the user about the group and the result."""
+        return tuple(dict.fromkeys(self.problem.notes + self.result.notes))
+
+
+def assign_checked(
+    assignor: Assignor,
+    cluster: Cluster,
+    group: Mapping[str, Subscription],
+    problem: Problem | None = None,
+) -> CheckedAssignment:
+    """Runs a strategy and checks its result.
+
+    ``problem`` is the problem of this cluster and group, if the caller has built it already.
+
+    :raises StrategyFailed: the strategy raised an exception
+    :raises BrokenRule: its result breaks a rule
+    """
+    result: object
+    with strategy_errors(assignor, "assign"):
+        if type(assignor).assign is ColumnarAssignor.assign:
+            assert isinstance(assignor, ColumnarAssignor)
+            problem = problem or assignor.build_problem(cluster, group)
+            result = assignor.solve_to_assignment(problem)
+        else:
+            problem = problem or Problem.from_group(cluster, group)
+            result = assignor.assign(cluster, group)
+        return _check_result(assignor, cluster, problem, result)
+
+
+def _check_result(
+    assignor: Assignor, cluster: Cluster, problem: Problem, result: object
+) -> CheckedAssignment:
+    if not isinstance(result, GroupAssignment):
+        raise BrokenRule(
+            assignor.name,
+            "a-result",
+            f"assign returned {type(result).__name__}, not a GroupAssignment",
+        )
+    partition, member = _to_rows(assignor, cluster, problem, result)
+    _check_rows(assignor, problem, partition, member)
+    target = result.target
+    return CheckedAssignment(
+        problem=problem,
+        result=result,
+        partition=partition,
+        member=member,
+        # a custom strategy may set anything as its target
+        target=target.owners
+        if isinstance(target, Placement) and target.layout is problem.layout
+        else None,
+    )
+
+
+def _to_rows(
+    assignor: Assignor, cluster: Cluster, problem: Problem, result: GroupAssignment
+) -> tuple[IntArray, IntArray]:
+    """Returns the result as rows (partition, member), after checking that it names exactly
+    this group's members.
+    """
+    placement = result.placement
+    if placement is not None and placement.layout is problem.layout:
+        owners = placement.owners
+        if len(owners) and not UNASSIGNED <= owners.min() <= owners.max() < len(problem.members):
+            raise BrokenRule(assignor.name, "only-members", "an owner that is not in the group")
+        partition = np.flatnonzero(owners != UNASSIGNED).astype(np.int32)
+        return partition, owners[partition]
+    missing = [member for member in problem.members if member not in result]
+    if missing:
+        raise BrokenRule(assignor.name, "all-members", f"no entry for {list_first_names(missing)}")
+    position = {member: index for index, member in enumerate(problem.members)}
+    strangers = sorted(str(member) for member in result if member not in position)
+    if strangers:
+        raise BrokenRule(
+            assignor.name, "only-members", f"not in the group: {list_first_names(strangers)}"
+        )
+    partitions: list[int] = []
+    members: list[int] = []
+    for member in problem.members:
+        given = _number_partitions(assignor, cluster, problem, member, result[member])
+        partitions += given
+        members += [position[member]] * len(given)
+    return np.array(partitions, dtype=np.int32), np.array(members, dtype=np.int32)
+
+
+def _number_partitions(
+    assignor: Assignor, cluster: Cluster, problem: Problem, member: str, assignment: object
+) -> list[int]:
+    if not isinstance(assignment, Assignment) or not isinstance(assignment.partitions, Partitions):
+        raise BrokenRule(
+            assignor.name, "a-result", f"the entry for {member!r} is not an Assignment"
+        )
+    if not isinstance(assignment.user_data, bytes | None):
+        raise BrokenRule(assignor.name, "a-result", f"the user data for {member!r} is not bytes")
+    layout = problem.layout
+    numbers = []
+    for given in assignment.partitions:
+        topic = layout.index.get(given.topic)
+        if topic is None and 0 <= given.partition < cluster.partitions.get(given.topic, 0):
+            raise BrokenRule(
+                assignor.name,
+                "subscribed",
+                f"{member!r} was given {given}, nobody subscribes to that topic",
+            )
+        if topic is None or not 0 <= given.partition < layout.counts[topic]:
+            raise BrokenRule(
+                assignor.name, "exists", f"{member!r} was given {given}, there is none"
+            )
+        numbers.append(int(layout.starts[topic]) + given.partition)
+    twice = [layout.partition_at(number) for number, times in Counter(numbers).items() if times > 1]
+    if twice:
+        names = list_first_names([str(partition) for partition in twice])
+        raise BrokenRule(assignor.name, "one-owner", f"{member!r} was given twice: {names}")
+    return numbers
+
+
+def _check_rows(
+    assignor: Assignor, problem: Problem, partition: IntArray, member: IntArray
+) -> None:
+    layout = problem.layout
+
+    def named(numbers: Iterable[int]) -> str:
+        return list_first_names([str(layout.partition_at(number)) for number in numbers])
+
+    allowed = problem.is_subscribed(member, partition)
+    if not allowed.all():
+        row = int(np.flatnonzero(~allowed)[0])
+        raise BrokenRule(
+            assignor.name,
+            "subscribed",
+            f"{problem.members[member[row]]!r} was given {named([int(partition[row])])}, "
+            "a topic it does not subscribe to",
+        )
+    owners_of = np.bincount(partition, minlength=layout.size)
+    shared = np.flatnonzero(owners_of > 1)
+    if len(shared) and not assignor.allow_shared:
+        raise BrokenRule(assignor.name, "one-owner", f"given more than once: {named(shared)}")
+    unowned = owners_of == 0
+    if RebalanceProtocol.COOPERATIVE in assignor.protocols and not assignor.allow_shared:
+        owners = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+        owners[partition] = member
+        held = find_owned_by_another(problem, owners)
+        handed = np.flatnonzero(held & ~unowned)
+        if len(handed):
+            raise BrokenRule(
+                assignor.name,
+                "no-hand-over",
+                f"given while another member still holds it: {named(handed)}",
+            )
+        unowned &= ~held
+    if unowned.any() and not assignor.allow_unassigned:
+        raise BrokenRule(
+            assignor.name, "all-owned", f"without an owner: {named(np.flatnonzero(unowned))}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,12 @@ from typing import TypeAlias
 
 from rota.engine.assignors import uniform
 from rota.engine.assignors.cooperative import CooperativeStickyAssignor
-from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.interface import (
+    Assignor,
+    ColumnarAssignor,
+    MemberAssignors,
+    strategy_errors,
+)
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.assignors.sticky import (
@@ -79,6 +85,36 @@ def resolve_strategy(
         raise
     except (Exception, SystemExit) as error:
         raise UnknownStrategy(f"strategy {strategy!r} cannot be created: {error!r}") from error
+
+
+#: Pairs of hooks whose user data repeats the fields of a subscription.
+BUILT_IN_HOOKS = tuple(
+    (strategy.subscription_user_data, strategy.on_assignment)
+    for strategy in (StickyAssignor, CooperativeStickyAssignor)
+)
+
+
+def create_member_assignors(
+    strategy: StrategySpec, assignor: Assignor, *, solver: str = "exact"
+) -> MemberAssignors | None:
+    """Returns an instance of the strategy for each member, or None if its hooks need no call:
+    there are none, or they are the built-in ones and the strategy reads the fields of a
+    subscription as well.
+
+    An instance is copied for each member; a class or name is created anew.
+    """
+    hooks = type(assignor).subscription_user_data, type(assignor).on_assignment
+    reads_fields = type(assignor).assign is ColumnarAssignor.assign and hooks in BUILT_IN_HOOKS
+    if reads_fields or hooks == (Assignor.subscription_user_data, Assignor.on_assignment):
+        return None
+    if not isinstance(strategy, Assignor):
+        return MemberAssignors(lambda: resolve_strategy(strategy, solver=solver))
+
+    def create() -> Assignor:
+        with strategy_errors(assignor, "__deepcopy__"):
+            return copy.deepcopy(assignor)
+
+    return MemberAssignors(create)
 
 
 def resolve_strategies(

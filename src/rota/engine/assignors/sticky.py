@@ -7,6 +7,7 @@ Two solvers compute the assignment: "exact" (`exact.solver`, provably best) and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rota.engine.assignors.exact import solver
@@ -16,15 +17,37 @@ from rota.engine.assignors.problem import Problem, stated_ownership
 from rota.engine.formats import consumer_protocol
 from rota.engine.model.member import NO_GENERATION, Assignment, OwnedPartitions, Subscription
 from rota.engine.model.topic import Cluster, Partitions
-from rota.errors import UnknownSolver
+from rota.errors import InputError, UnknownSolver
 
 #: Asked now and then during a long solve: is the time budget used up?
 Expired = Callable[[], bool]
+
+#: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
+DEFAULT_BUDGET_MS = 5_000
 
 
 def unlimited_budget() -> Expired:
     """Returns a budget that never expires."""
     return lambda: False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """A limit on the time of one assignment. Each call starts it and returns a function that says
+    whether it is used up.
+    """
+
+    milliseconds: int
+    #: Seconds on a clock that never goes back: ``time.monotonic``.
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
+            raise InputError(f"budget_ms: {self.milliseconds!r} is not a number of milliseconds")
+
+    def __call__(self) -> Expired:
+        deadline = self.clock() + self.milliseconds / 1000
+        return lambda: self.clock() > deadline
 
 
 Solver = Callable[[Problem, Expired], Solution]
@@ -56,7 +79,6 @@ class AbstractStickyAssignor(ColumnarAssignor):
         self.start_budget = budget
 
     def run_solver(self, problem: Problem) -> Solution:
-        """Runs the solver."""
         return SOLVERS[self.solver](problem, self.start_budget())
 
 
@@ -92,7 +114,6 @@ class StickyAssignor(AbstractStickyAssignor):
         return Problem.from_group(cluster, group, ownership)
 
     def solve(self, problem: Problem) -> Solution:
-        """Returns the solver's result unchanged."""
         return self.run_solver(problem)
 
     def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
@@ -102,10 +123,5 @@ class StickyAssignor(AbstractStickyAssignor):
         return consumer_protocol.encode_sticky_user_data(self._owned, self._generation)
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
-        """Remembers the assignment for the next subscription."""
         self._owned = assignment.partitions
         self._generation = generation
-
-
-#: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
-DEFAULT_BUDGET_MS = 5_000

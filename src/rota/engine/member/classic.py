@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rota.engine.assignors.interface import Assignor
-from rota.engine.assignors.rules import assign_checked
+from rota.engine.assignors.interface import Assignor, assign_checked
 from rota.engine.formats import consumer_protocol
 from rota.engine.member.commits import CommitManager, PendingCommit
 from rota.engine.member.events import (

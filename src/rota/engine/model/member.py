@@ -54,7 +54,11 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of a group, for callers of :func:`rota.assign`."""
+    """A member of a group, for callers of :func:`rota.assign`.
+
+    ``user_data`` is what the member's strategy sends to the leader. Without it, the plan asks the
+    strategy, after it has shown it the member's partitions.
+    """
 
     id: str
     topics: tuple[str, ...]
@@ -62,6 +66,7 @@ class Member:
     generation: int | None = None
     group_instance_id: str | None = None
     rack: str | None = None
+    user_data: bytes | None = None
 
     def __init__(  # noqa: PLR0913 (the fields of a member)
         self,
@@ -72,6 +77,7 @@ class Member:
         generation: int | None = None,
         group_instance_id: str | None = None,
         rack: str | None = None,
+        user_data: bytes | None = None,
     ) -> None:
         for name, text in (("id", id), ("group_instance_id", group_instance_id), ("rack", rack)):
             if not isinstance(text, str) and (name == "id" or text is not None):
@@ -79,7 +85,9 @@ class Member:
         if isinstance(topics, str) or not isinstance(topics, Iterable):
             raise InputError(f"member {id!r}: topics must be a list of names, not {topics!r}")
         if generation is not None and not _is_int32(generation):
-            raise InputError(f"member {id!r}: generation {generation!r} is no 32-bit number")
+            raise InputError(f"member {id!r}: generation {generation!r} is not a 32-bit number")
+        if not isinstance(user_data, bytes | None):
+            raise InputError(f"member {id!r}: user_data must be bytes, not {user_data!r}")
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "topics", tuple(topics))
         try:
@@ -92,11 +100,13 @@ class Member:
         object.__setattr__(self, "generation", generation)
         object.__setattr__(self, "group_instance_id", group_instance_id)
         object.__setattr__(self, "rack", rack)
+        object.__setattr__(self, "user_data", user_data)
 
     @property
     def subscription(self) -> Subscription:
         return Subscription(
             topics=self.topics,
+            user_data=self.user_data,
             owned=self.owned,
             generation=self.generation,
             rack=self.rack,

@@ -2,7 +2,9 @@
 moves were necessary.
 
 `assign` is the entry point (``rota.assign``). It resolves the strategy (assignors/registry.py),
-builds the `Problem`, runs and checks the strategy (assignors/rules.py) and returns a `Plan`.
+asks it for the members' user data, builds the `Problem`, runs and checks the strategy
+(assignors/interface.py) and returns a `Plan`. The solver's time budget needs a clock, so this
+module is not part of the engine.
 """
 
 from __future__ import annotations
@@ -15,27 +17,41 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rota.engine.assignors.certificate import Certificate, certify
 from rota.engine.assignors.exact import solver
 from rota.engine.assignors.exact.solver import FewestMoves
-from rota.engine.assignors.interface import Assignor
+from rota.engine.assignors.interface import (
+    Assignor,
+    CheckedAssignment,
+    ColumnarAssignor,
+    MemberAssignors,
+    assign_checked,
+)
 from rota.engine.assignors.problem import (
     BoolArray,
     Problem,
     find_owned_by_another,
     find_previous_owners,
 )
-from rota.engine.assignors.registry import StrategyList, common_protocol, resolve_strategies
-from rota.engine.assignors.rules import CheckedAssignment, assign_checked
+from rota.engine.assignors.registry import (
+    StrategyList,
+    common_protocol,
+    create_member_assignors,
+    resolve_strategies,
+    split_strategies,
+)
 from rota.engine.assignors.sticky import (
     DEFAULT_BUDGET_MS,
     AbstractStickyAssignor,
     Expired,
     StickyAssignor,
+    TimeBudget,
     unlimited_budget,
 )
 from rota.engine.model.member import (
     NO_GENERATION,
     UNASSIGNED,
+    Assignment,
     GroupAssignment,
     GroupSubscription,
     Member,
@@ -47,22 +63,6 @@ from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
 ReplicaRacks: TypeAlias = Mapping[str, Sequence[Iterable[str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class TimeBudget:
-    """A time budget: each call starts it and returns a function that says whether it is used up."""
-
-    milliseconds: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
-            raise InputError(f"budget_ms: {self.milliseconds!r} is not a number of milliseconds")
-
-    def __call__(self) -> Expired:
-        """Starts the clock."""
-        deadline = time.monotonic() + self.milliseconds / 1000
-        return lambda: time.monotonic() > deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,17 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     Everything is kept as arrays; names and tuples are created on request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 (only `assign` creates one)
         self,
         assignors: tuple[Assignor, ...],
+        member_assignors: MemberAssignors | None,
         checked: CheckedAssignment,
         before: Problem,
         left: Sequence[Member],
         budget: Callable[[], Expired],
     ) -> None:
         first = assignors[0]
+        self._member_assignors = member_assignors
         self._checked = checked
         self._problem = before
         self._left_members = left
@@ -127,15 +129,23 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         return _partitions_by_member_and_topic(self._checked.result)
 
     def target_dict(self) -> dict[str, dict[str, list[int]]]:
-        """Returns the same after the next rebalance has assigned what a cooperative one
-        withholds.
-        """
+        """`to_dict` after the next rebalance, which assigns the withheld partitions."""
         target = self._checked.target
         if target is None:
             return self.to_dict()
         return _partitions_by_member_and_topic(
             GroupAssignment(Placement(self._problem.layout, self.members, target))
         )
+
+    def next_user_data(self, member: Member, generation: int) -> bytes | None:
+        """Returns what this member's strategy sends to the leader after the plan was applied; None
+        if the strategy has no hooks of its own.
+        """
+        if self._member_assignors is None:
+            return None
+        given = self._checked.result[member.id]
+        self._member_assignors.on_assignment(member.id, given, generation)
+        return self._member_assignors.subscription_user_data(member.id, member.topics)
 
     def owners(self, topic: str) -> IntArray:
         """For each partition of a topic the position of its owner in ``members``, -1 for none.
@@ -169,6 +179,21 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
             return self.loads
         counted = np.bincount(target[target != UNASSIGNED], minlength=len(self.members))
         return dict(zip(self.members, counted.tolist(), strict=True))
+
+    @cached_property
+    def balance_score(self) -> int:
+        """Sum of the differences between the target loads of any two members: 0 is perfectly even.
+        Kafka's sticky assignors call it `getBalanceScore`.
+        """
+        loads = sorted(self.target_loads.values())
+        return sum(load * (2 * place - len(loads) + 1) for place, load in enumerate(loads))
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Proof that no assignment of this group is more even, then more local, then moves fewer
+        partitions; or the reason why one is. It shares no code with the solver.
+        """
+        return certify(self._problem, self._final_owners)
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -332,23 +357,48 @@ def assign(  # noqa: PLR0913 (all but two are options)
     :param left: members that have just left, for :attr:`Plan.orphaned`
     :param budget_ms: how long the exact solver may look for fewer moves; None for ever
     """
-    budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms)
-    assignors = resolve_strategies(strategy, solver=solver, budget=budget)
+    budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms, time.monotonic)
+    specs = split_strategies(strategy)
+    assignors = resolve_strategies(specs, solver=solver, budget=budget)
     first = assignors[0]
     cluster = Cluster(partitions, racks or {})
     group = GroupSubscription.of(members)
-    before = asked = Problem.from_group(cluster, group)
-    if common_protocol(assignors) is RebalanceProtocol.EAGER and not isinstance(
-        first, StickyAssignor
-    ):
-        # An eager member gives everything up before it joins, so the leader never sees it.
-        # Sticky alone remembers, in its user data: so does [cooperative-sticky, range] not.
+    before = Problem.from_group(cluster, group)
+    member_assignors = create_member_assignors(specs[0], first, solver=solver)
+    if member_assignors is not None:
+        group = _ask_for_user_data(group, member_assignors)
+    asked: Problem | None = before
+    if isinstance(first, ColumnarAssignor) and any(one.user_data for one in group.values()):
+        asked = None  # the strategy reads claims out of user data
+        if isinstance(first, StickyAssignor) and not len(before.claims.partition):
+            before = first.build_problem(cluster, group)
+    stands_for_user_data = isinstance(first, StickyAssignor) and member_assignors is None
+    if common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
+        # An eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
+        # Java), so the leader sees no owned partitions: only user data.
         group = GroupSubscription(
             {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
         )
-        asked = before.without_claims()
+        asked = asked and before.without_claims()
     checked = assign_checked(first, cluster, group, asked)
-    return Plan(assignors, checked, before, tuple(left), budget)
+    return Plan(assignors, member_assignors, checked, before, tuple(left), budget)
+
+
+def _ask_for_user_data(group: GroupSubscription, assignors: MemberAssignors) -> GroupSubscription:
+    """Shows each member's instance its current assignment, and asks it for the user data of the
+    next subscription, as a real member does.
+    """
+    found = {}
+    for member, subscription in group.items():
+        found[member] = subscription
+        if subscription.user_data is None:
+            generation, owned = subscription.generation, subscription.owned
+            if generation is not None or len(owned):
+                known = NO_GENERATION if generation is None else generation
+                assignors.on_assignment(member, Assignment(owned), known)
+            data = assignors.subscription_user_data(member, subscription.topics)
+            found[member] = replace(subscription, user_data=data)
+    return GroupSubscription(found)
 
 
 def _partitions_by_member_and_topic(assignment: GroupAssignment) -> dict[str, dict[str, list[int]]]:
@@ -357,8 +407,15 @@ def _partitions_by_member_and_topic(assignment: GroupAssignment) -> dict[str, di
 
 
 def apply_plan(plan: Plan, members: Iterable[Member], generation: int) -> list[Member]:
-    """Returns the members as they are after the plan was applied, with this generation."""
+    """Returns the members after the plan was applied, with this generation, and with the user data
+    that the plan's strategy would send next.
+    """
     return [
-        replace(member, owned=plan.partitions(member.id), generation=generation)
+        replace(
+            member,
+            owned=plan.partitions(member.id),
+            generation=generation,
+            user_data=plan.next_user_data(member, generation),
+        )
         for member in members
     ]
