@@ -116,6 +116,7 @@ _MODULES = {
         "rota.consumer.consumer": "Consumer",
         "rota.consumer.records": "ConsumerInterceptor ConsumerRecord GroupMetadata "
         "RebalanceListener Records",
+        "rota.engine.assignors.certificate": "Certificate",
         "rota.engine.assignors.interface": "Assignor PartitionAssignor",
         "rota.engine.model.member": "Assignment GroupAssignment GroupSubscription Member "
         "RebalanceProtocol Subscription",

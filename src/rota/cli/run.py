@@ -58,6 +58,8 @@ examples:
       two brokers; records of several replicas count once; logs may be gzipped
   rota run --segments kafka-logs --group 'billing-*' --since 6h --out billing
       some groups, and the last 6 hours of the input
+  rota run --segments kafka-logs --strategy mine:MyAssignor
+      what the groups would have done under your own strategy: rows of gold/whatif
   rota run --segments kafka-logs --redact --out for-support
       replaces hosts, client ids and member ids with hashes
   rota run --segments /mnt/kafka-logs --out /mnt/tables --master spark://host:7077
@@ -193,6 +195,13 @@ def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="NAME",
         help="only groups with this name; * and ? are wildcards; repeatable",
+    )
+    choice.add_argument(
+        "--strategy",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="replay the history of each group under your own strategy too; may be given again",
     )
     choice.add_argument(
         "--redact",

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from rota.cli import flags, report_summary
 from rota.cli.render import count_noun, print_notice, printable_text
 from rota.cli.report import DEMO_OUT, OUT
 from rota.client import config, missing
+from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
 from rota.engine.model.duration import format_duration
 from rota.engine.model.text import list_first_names
 from rota.errors import InputError, Unreachable
@@ -106,7 +107,14 @@ def _options_from_flags(args: argparse.Namespace) -> RunOptions:
         until=_time_bound(args.until),
         groups=tuple(args.group),
         redact=args.redact,
+        strategies=_strategies_from_flags(args.strategy),
     )
+
+
+def _strategies_from_flags(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the custom strategies of --strategy; raises UnknownStrategy if one is not found."""
+    flags.import_from_working_directory(names)
+    return tuple(name for name in names if resolve_strategy(name).name not in BUILT_IN)
 
 
 def _time_bound(flag: tuple[str, int] | None) -> int | BeforeEnd | None:

@@ -52,6 +52,8 @@ class RunOptions:
     until: TimeBound = None
     groups: tuple[str, ...] = ()
     redact: bool = False
+    #: Custom strategies to replay, as ``package.module:Class``.
+    strategies: tuple[str, ...] = ()
     #: Key of the hashes of ``redact``; polling for this run uses the same key.
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 

@@ -523,6 +523,8 @@ def check_followable(evidence: EvidenceSources, options: RunOptions) -> LiveClus
         raise InputError("--follow needs --bootstrap-servers: it reads a live cluster")
     if evidence.segments:
         raise InputError("--follow reads a live cluster: leave out --segments")
+    if options.strategies:
+        raise InputError("--follow cannot be combined with --strategy")
     if options.until is not None:
         raise InputError("--follow runs until you stop it: leave out --until")
     if isinstance(options.since, BeforeEnd):

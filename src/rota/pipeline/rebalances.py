@@ -6,7 +6,9 @@ The functions here process one group at a time; the analysis itself is in ``rota
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -224,23 +226,31 @@ def compute_whatif(
     *,
     topic_ids: Mapping[str, bytes],
     since: int | None,
+    strategies: Sequence[str] = (),
 ) -> DataFrame:
     """Replays every rebalance under every policy and advises every group.
 
     The columns are :data:`WHATIF_DDL`.
 
     :param since: the advice does not count earlier rebalances
+    :param strategies: custom strategies to replay, as ``package.module:Class``
     """
+    working_directory = str(Path.cwd())
 
     def read(_: str, parts: Iterable[TablePart]) -> Iterator[pa.RecordBatch]:
-        yield from group_whatif(parts, topic_ids, since)
+        if strategies and working_directory not in sys.path:
+            sys.path.insert(0, working_directory)  # in a worker of Spark
+        yield from group_whatif(parts, topic_ids, since, strategies)
 
     causes = rebalances.select("group", "life", "to_generation", "cause", "rollout")
     return apply_by_group(read, WHATIF_DDL, generations=generations, rebalances=causes)
 
 
 def group_whatif(
-    parts: Iterable[TablePart], topic_ids: Mapping[str, bytes], since: int | None
+    parts: Iterable[TablePart],
+    topic_ids: Mapping[str, bytes],
+    since: int | None,
+    strategies: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Computes the rows of one group; see :func:`compute_whatif`."""
     made: list[Generation] = []
@@ -258,7 +268,7 @@ def group_whatif(
                 rollouts[key] = row["rollout"]
     made.sort(key=lambda generation: generation.offset)
     history = taken = find_rebalances(made)
-    found = evaluate_policies(made, history, causes, topic_ids)
+    found = evaluate_policies(made, history, causes, topic_ids, strategies)
     if since is not None:
         taken = [step for step in history if step.after.at >= since]
         found = [row for row in found if row.at >= since]

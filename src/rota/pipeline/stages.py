@@ -146,6 +146,7 @@ class PipelineStages:
         self.summary.complete = found.segments.complete
         self.summary.unread += _unread_damaged_bytes(found.segments)
         self._begin, self._until = time_window(options, found.last)
+        self._strategies = options.strategies
         self.summary.since, self.summary.until = self._begin, self._until
         self._redaction = Redaction(options.key) if options.redact else None
         self._sampled = (
@@ -441,6 +442,7 @@ class PipelineStages:
                 tables.read(spark, REBALANCES) if self._begin is None else self._history,
                 topic_ids=ids,
                 since=self._begin,
+                strategies=self._strategies,
             )
             found = tables.materialize(spark, "whatif", found)
             made = (

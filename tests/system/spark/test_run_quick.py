@@ -14,7 +14,16 @@ import rota.spark
 from rota.engine.model.topic import TopicPartition
 from rota.pipeline.cluster import LiveCluster
 from rota.pipeline.evidence import RunOptions
-from rota.pipeline.tables import COMMITS, EVIDENCE, GENERATIONS, LAG, OWNERSHIP, REBALANCES, TABLES
+from rota.pipeline.tables import (
+    COMMITS,
+    EVIDENCE,
+    GENERATIONS,
+    LAG,
+    OWNERSHIP,
+    REBALANCES,
+    TABLES,
+    WHATIF,
+)
 from tests.support import journal_folder
 from tests.support.command import run_rota
 from tests.support.journal_folder import START, batch_of, commit, saved, write
@@ -57,6 +66,7 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         consumer.commit(dict.fromkeys(consumer.assignment, 1))
         words = ["--bootstrap-servers", broker.bootstrap_servers, "--out", str(out), "--json"]
         polled = ("--poll", "200ms", "--for", "1s")
+        words += ["--strategy", "examples.sticky_2x:Sticky2x"]
         told = rota_run("--segments", str(tmp_path / "logs"), *polled, *words)
     assert told["page"] == str(out / "report.html")
     assert (out / "report.html").exists()
@@ -66,6 +76,11 @@ def test_the_command_makes_tables_of_a_folder_and_a_cluster(
         (row["group"], row["from_generation"], row["to_generation"], row["members_after"])
         for row in rows(out, REBALANCES)
     ] == [("stored", 0, 1, 1), ("stored", 1, 2, 2)]
+    replayed = [row for row in rows(out, WHATIF) if row["policy"] == "sticky-2x"]
+    assert [(row["to_generation"], row["moved"], row["stopped"]) for row in replayed] == [
+        (1, 0, 0),
+        (2, 1, 2),
+    ]
     assert {(row["group"], row["partition"], row["offset"]) for row in rows(out, COMMITS)} == {
         ("live", 0, 1),
         ("live", 1, 1),

@@ -397,7 +397,8 @@ class _AdviceCase:
         possible = {
             name: total
             for name, total in self._totals.items()
-            if is_migration_possible(self._policy, parse_policy(name), self._able)
+            if parse_policy(name).known
+            and is_migration_possible(self._policy, parse_policy(name), self._able)
             and total.is_as_even_as(self.used)
             and not self._hides(parse_policy(name))
         }

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rota.engine.assignors.registry import BUILT_IN
+from rota.engine.assignors.registry import BUILT_IN, common_protocol, resolve_strategy
 from rota.engine.assignors.sticky import AbstractStickyAssignor
 from rota.engine.history.facts import (
     COOPERATIVE_STICKY,
@@ -68,6 +68,8 @@ class GroupPolicy:
     #: Who places in the sticky family: Java's consumers, or Rota's own solver, ``exact``. Of a
     #: policy that was used also ``other``: not as Rota would.
     solver: str = KAFKA_SOLVER
+    #: The ``package.module:Class`` or entry point of a custom strategy.
+    assignor: str | None = None
 
     @property
     def label(self) -> str:
@@ -228,8 +230,15 @@ def suggest_session_timeouts(
     )
 
 
+def make_custom_policy(strategy: str) -> GroupPolicy:
+    """Returns the policy of a custom strategy, by ``package.module:Class`` or entry point."""
+    assignor = resolve_strategy(strategy)
+    protocol = PolicyProtocol[common_protocol([assignor]).name]
+    return GroupPolicy(strategy=assignor.name, protocol=protocol, assignor=strategy)
+
+
 def list_alternatives(
-    used: Sequence[GroupPolicy], sessions: Sequence[int]
+    used: Sequence[GroupPolicy], sessions: Sequence[int], custom: Iterable[GroupPolicy] = ()
 ) -> tuple[GroupPolicy, ...]:
     """Returns every policy to evaluate: each strategy with dynamic and with static members. A group
     that used the exact solver keeps it under other sticky strategies.
@@ -244,6 +253,7 @@ def list_alternatives(
     strategies += [
         GroupPolicy(strategy=name, protocol=PolicyProtocol.CONSUMER) for name in SERVER_STRATEGIES
     ]
+    strategies += [policy for policy in custom if policy.strategy not in BUILT_IN]
     static = [_make_static(policy, session) for session in sessions for policy in strategies]
     own = sessions[0] if sessions else None
     taken = {label_used_policies(used)}

@@ -16,11 +16,16 @@ import numpy as np
 
 from rota.engine.assignors import uniform
 from rota.engine.assignors.exact.solver import solve_exactly
-from rota.engine.assignors.interface import ColumnarAssignor
+from rota.engine.assignors.interface import ColumnarAssignor, assign_checked
 from rota.engine.assignors.kafka import assignment_builders
 from rota.engine.assignors.problem import Problem, count_moves
 from rota.engine.assignors.range import RangeAssignor
-from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
+from rota.engine.assignors.registry import (
+    BUILT_IN,
+    common_protocol,
+    create_member_assignors,
+    resolve_strategy,
+)
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.history import policies, whatif_membership
 from rota.engine.history.advice import CHANGE
@@ -61,7 +66,13 @@ from rota.engine.history.snapshot import (
     update_counts,
 )
 from rota.engine.history.whatif_membership import WhatIfRebalance
-from rota.engine.model.member import UNASSIGNED, GroupAssignment, Placement, Subscription
+from rota.engine.model.member import (
+    UNASSIGNED,
+    GroupAssignment,
+    Placement,
+    RebalanceProtocol,
+    Subscription,
+)
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
 #: The placement in a scene, given the previous owner of each partition (-1: none).
@@ -73,6 +84,8 @@ SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 def make_placement_function(
     policy: GroupPolicy, topic_ids: Mapping[str, bytes]
 ) -> PlacementFunction:
+    if policy.assignor is not None:
+        return _place_with_hooks(policy.assignor)
     if policy.protocol is PolicyProtocol.CONSUMER:
         assignor = uniform.resolve_server_assignor(policy.strategy, topic_ids=topic_ids)
         if policy.strategy == uniform.ServerRangeAssignor.name:
@@ -118,6 +131,45 @@ def _place_with_owners(name: str, solve: SolveFunction) -> PlacementFunction:
             placed = solve(problem.with_claims(make_claims(problem, previous)))
             found = snapshot.placements[key] = SnapshotPlacement.from_positions(snapshot, placed)
         return found
+
+    return place
+
+
+def _place_with_hooks(strategy: str) -> PlacementFunction:
+    """A custom strategy: each member has its own instance, and the hooks are called as in a real
+    group. Under the eager protocol the leader sees no owned partitions, only user data.
+    """
+    leader = resolve_strategy(strategy)
+    cooperative = common_protocol([leader]) is RebalanceProtocol.COOPERATIVE
+    instances = create_member_assignors(strategy, leader)
+    generation = 0
+
+    def place(snapshot: GroupSnapshot, previous: IntArray) -> SnapshotPlacement:
+        nonlocal generation
+        layout, ids = snapshot.problem.layout, snapshot.problem.members
+        owned = GroupAssignment(Placement(layout, ids, previous))
+        group = {
+            member.member_id: Subscription(
+                topics=member.topics,
+                user_data=None
+                if instances is None
+                else instances.subscription_user_data(str(member.number), member.topics),
+                owned=owned[member.member_id].partitions if cooperative else NO_PARTITIONS,
+                generation=generation or None,
+                static_id=member.static_id,
+            )
+            for member in snapshot.members
+        }
+        counts = dict(zip(layout.topics, layout.counts.tolist(), strict=True))
+        checked = assign_checked(leader, Cluster(counts), group)
+        generation += 1
+        if instances is not None:
+            for member in snapshot.members:
+                given = checked.result[member.member_id]
+                instances.on_assignment(str(member.number), given, generation)
+        positions = np.full(layout.size, UNASSIGNED, dtype=np.int32)
+        positions[checked.partition] = checked.member
+        return SnapshotPlacement.from_positions(snapshot, positions)
 
     return place
 
@@ -302,6 +354,7 @@ def evaluate_policies(
     steps: Sequence[Rebalance],
     causes: CausesByGeneration | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
+    strategies: Iterable[str] = (),
 ) -> list[WhatIf]:
     """All rows of a group: the policy that was used, marked ``actual``, then all others; none where
     its members do not share partitions, or what they share cannot be read.
@@ -311,13 +364,15 @@ def evaluate_policies(
     :param causes: why they were, by life and generation, as far as known: a member that fell silent
         had been gone for its session timeout
     :param topic_ids: the order of ids decides which partitions KIP-848's uniform moves
+    :param strategies: custom strategies to replay, as ``package.module:Class``
     """
     if not steps or not policies.is_readable_consumer_group(generations):
         return []
     problems = ProblemCache()
     reproduction = reproduce_rebalances(steps, topic_ids or {}, problems)
     again = HistoryReplay(generations, steps, causes, topic_ids, problems)
-    others = again.rows_under(policies.list_alternatives(reproduction.used, again.sessions))
+    custom = map(policies.make_custom_policy, strategies)
+    others = again.rows_under(policies.list_alternatives(reproduction.used, again.sessions, custom))
     return [*_actual_rows(steps, reproduction), *others]
 
 
