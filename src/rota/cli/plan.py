@@ -1,4 +1,4 @@
-"""``rota plan``: who would get which partition, what would move, and whether it had to."""
+"""``rota plan``: the partitions of each member under a strategy, and the moves it takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,49 +39,51 @@ if TYPE_CHECKING:
     from rota.cli.plan_group import LiveGroup
 
 DESCRIPTION = """\
-Who would get which partition under a strategy, what would move and from whom, against the
-fewest that must. The group comes from a case file, from flags, or from a cluster where it
-runs; --add, --member, --remove and --partitions change it, and the plan shows the rebalance
+Shows which member would get which partition under a strategy, which partitions would move, and
+how many moves are necessary. The group comes from a case file, from flags, or from a cluster;
+--add, --member, --remove and --partitions change the group, and the plan shows the rebalance
 that follows.
 """
 
 EXAMPLES = """\
 examples:
   rota plan group.json --strategy cooperative-sticky
-      the rebalance that the group in the file is about to have
+      the next rebalance of the group in the file
   rota plan group.json --remove C2 --compare
-      every strategy side by side when C2 leaves
+      member C2 leaves: all strategies side by side
   rota plan --partitions orders=12,payments=6 --members 4 --add 1 --strategy sticky
-      a group of four that has settled, and a fifth member joins
+      a fifth member joins a group of four
   rota plan --partitions orders=12 --members 4 --from range --strategy cooperative-sticky
-      a group that has run under range changes its strategy
+      a group changes its strategy from range to cooperative-sticky
   rota plan group.json --add 2 --strategy cooperative-sticky --solver kafka --max-moves 10
-      for CI: exit code 1 if more than 10 partitions move, as Java consumers would do it
+      for CI: exit code 1 if Java consumers would move more than 10 partitions
   rota plan group.json --strategy mine:MyAssignor
-      a strategy of your own, class MyAssignor in mine.py
+      your own strategy: class MyAssignor in mine.py
+  rota plan group.json --strategy sticky --prove
+      with a proof that no assignment is better
   rota plan group.json --json | jq .moved
   rota plan --group billing --bootstrap-servers kafka:9092 --add 2
-      a group that runs: two more members join. Nothing is changed, it is only looked at
+      two members join a running group; the command only reads from the cluster
   rota plan --group billing --bootstrap-servers kafka:9092 --remove app-3 --compare
-      every strategy side by side when app-3 (an id, static id or client id) stops
+      member app-3 (member id, static id or client id) leaves a running group
 
 case file:
   {"partitions": {"t0": 3}, "racks": null,
    "members": [{"id": "C0", "topics": ["t0"], "owned": {"t0": [0]}, "generation": 3,
-                "group_instance_id": null, "rack": null}]}
-  partitions, members, id and topics are needed; racks: {"t0": [["r1", "r2"], ["r2"], []]}
+                "group_instance_id": null, "rack": null, "user_data": null}]}
+  required: partitions, members, id, topics. racks: {"t0": [["r1", "r2"], ["r2"], []]}.
+  user_data: base64; without it, the strategy's own hooks make it from owned and generation
 
-Where nobody owns anything, the state before a change is what the same strategy, or the one of
---from, would have given.
+If no member owns a partition, the group starts with the assignment of the same strategy, or of
+the one in --from.
 
 """
 
-#: Options that may end it with exit code 1.
+#: Options that can lead to exit code 1.
 LIMITS = ("--max-moves",)
 
 MAX_MEMBERS = 100_000
 
-#: Beyond these a number on the command line is a slip.
 MAX_INTEGER = 2**31 - 1
 
 COMPARED_STRATEGIES = tuple(
@@ -99,16 +101,15 @@ COMPARED_STRATEGIES = tuple(
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
 ) -> None:
-    """Adds this command to the command line."""
     parser = commands.add_parser(
         "plan",
-        help="who would get which partition, and what would move",
+        help="show which member would get which partition, and what would move",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_group_flags(parser.add_argument_group("the group"))
-    flags.add_admin_flags(parser.add_argument_group("the cluster where --group runs"))
+    flags.add_admin_flags(parser.add_argument_group("the cluster of --group"))
     _add_strategy_flags(parser.add_argument_group("the strategy"))
     _add_output_flags(parser.add_argument_group("the output"))
     parser.set_defaults(run=run, error=parser.error)
@@ -117,36 +118,35 @@ def add_command(
 def _add_group_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("case", nargs="?", metavar="CASE", help="a case file; - for standard input")
     group.add_argument(
-        "--group", metavar="NAME", help="a group that runs, in place of a file: see the cluster"
+        "--group", metavar="NAME", help="a group of a cluster, instead of a case file"
     )
     group.add_argument(
         "--partitions",
         action="append",
         default=[],
         metavar="TOPIC=N,...",
-        help="partition counts of topics; with a case file or --group, their counts after the "
-        "change",
+        help="partition counts of topics; with a case file or --group, the new counts",
     )
     group.add_argument(
         "--members",
         type=_integer_up_to(MAX_MEMBERS),
         metavar="N",
-        help="N members, subscribed to all topics",
+        help="a group of N members that subscribe to all topics",
     )
     group.add_argument(
         "--member",
         action="append",
         default=[],
         metavar="ID[=TOPIC,...]",
-        help="a member and its topics (all, if none are named); with a case file or --group, it "
-        "joins",
+        help="a member and its topics (default: all topics); with a case file or --group, this "
+        "member joins",
     )
     group.add_argument(
         "--add",
         type=_integer_up_to(MAX_MEMBERS),
         default=0,
         metavar="N",
-        help="N members join, subscribed as most of the others are, with ids behind all others",
+        help="N members join, with the most common subscription; their ids sort after all others",
     )
     group.add_argument(
         "--remove", action="append", default=[], metavar="ID", help="this member leaves"
@@ -158,38 +158,43 @@ def _add_strategy_flags(strategy: argparse._ArgumentGroup) -> None:
         "--strategy",
         action="append",
         metavar="NAME",
-        help="a wire name, a Java class name or package.module:Class; several, in order, as in "
-        "partition.assignment.strategy (default: Kafka's own, "
-        f"{','.join(DEFAULT_STRATEGIES)}, and with "
-        "--group the group's own)",
+        help="a strategy's name, Java class name or package.module:Class, or a list of them as in "
+        f"partition.assignment.strategy (default: {','.join(DEFAULT_STRATEGIES)} as in Kafka; with "
+        "--group, the group's strategy)",
     )
     strategy.add_argument(
         "--solver",
         default="exact",
         metavar="|".join(SOLVERS),
-        help="for the sticky strategies: exact, the best there is, with Rota on the group's leader "
-        "(default); kafka, what Java consumers do",
+        help="solver of the sticky strategies: exact (default) gives the best assignment, as Rota "
+        "consumers do; kafka gives the assignment of Java consumers",
     )
     strategy.add_argument(
         "--from",
         dest="origin",
         action="append",
         metavar="NAME",
-        help="the strategy under which the group has run so far, where the case does not say "
-        "who owns what (default: the same)",
+        help="the group's strategy so far, for a group whose owned partitions are not given "
+        "(default: the same)",
     )
-    strategy.add_argument("--compare", action="store_true", help="all strategies side by side")
+    strategy.add_argument("--compare", action="store_true", help="compare all strategies")
     strategy.add_argument(
         "--budget-ms",
         type=_integer_up_to(MAX_INTEGER),
         default=DEFAULT_BUDGET_MS,
         metavar="MS",
-        help=f"how long the exact solver may look for fewer moves (default {DEFAULT_BUDGET_MS})",
+        help="time limit of the exact solver's search for fewer moves "
+        f"(default {DEFAULT_BUDGET_MS})",
     )
 
 
 def _add_output_flags(output: argparse._ArgumentGroup) -> None:
     output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument(
+        "--prove",
+        action="store_true",
+        help="prove that no assignment is better, or say what could be better",
+    )
     output.add_argument("--all", action="store_true", help="list every member and every move")
     output.add_argument(
         "--max-moves",
@@ -201,8 +206,8 @@ def _add_output_flags(output: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> bool:
     """Prints the plan; true if the limit on moves is exceeded."""
-    if args.compare and args.max_moves is not None:
-        args.error("--max-moves needs one strategy: it does not go with --compare")
+    if args.compare and (args.max_moves is not None or args.prove):
+        args.error("--compare cannot be combined with --max-moves or --prove")
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
     check_solver(args.solver)
     live = _live_group_from_flags(args)
@@ -222,11 +227,15 @@ def run(args: argparse.Namespace) -> bool:
     plan = _make_plan(before, after, strategies, args.solver, args)
     if args.json:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
-        _print_json({**_plan_json(plan), **assignments, **_live_group_json(live, plan, args)})
+        proof = {"certificate": asdict(plan.certificate)} if args.prove else {}
+        live_json = _live_group_json(live, plan, args)
+        _print_json({**_plan_json(plan), **assignments, **proof, **live_json})
     else:
         names = {} if live is None else live.short_names
         print_plan(plan, strategies, everything=args.all, names=names)
         print_notes(() if live is None else live.notes(args.add, plan.strategy))
+        if args.prove:
+            make_console().print(_proof_text(plan))
         if plan.solver == "exact":
             print_java_difference(plan, _make_plan(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
@@ -252,7 +261,7 @@ def _split_strategies(strategies: Sequence[str] | None) -> list[str]:
 
 
 def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
-    """What --compare compares: every strategy there is, and those the user named beside them."""
+    """Returns all known strategies and the ones that the user named, with their solvers."""
     built_in = [([strategy], solver) for strategy, solver in COMPARED_STRATEGIES]
     others = [
         name
@@ -260,43 +269,39 @@ def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[
         if name not in BUILT_IN
     ]
     return built_in + [
-        ([name], "exact") for name in dict.fromkeys(others) if _is_custom_strategy(name)
+        ([name], "exact")
+        for name in dict.fromkeys(others)
+        if resolve_strategy(name).name not in BUILT_IN  # a Java class name is built in, too
     ]
 
 
-def _is_custom_strategy(strategy: str) -> bool:
-    """Returns whether a strategy is not built in, not even under another name."""
-    return resolve_strategy(strategy).name not in BUILT_IN
-
-
 def _live_group_from_flags(args: argparse.Namespace) -> LiveGroup | None:
-    """The group that runs, if that is what is asked for."""
+    """Returns the group of --group, if given."""
     if args.group is None:
         if args.bootstrap_servers is not None or args.command_config is not None or args.config:
-            args.error("--bootstrap-servers, --command-config and --config are for --group NAME")
+            args.error("--bootstrap-servers, --command-config and --config need --group NAME")
         return None
     if args.case is not None or args.members is not None:
-        args.error("--group is read from its cluster: it goes with no case file and no --members")
+        args.error("--group cannot be combined with a case file or --members")
     if args.origin:
-        args.error("--from is for groups of which it is not known who owns what: not for --group")
+        args.error("--from cannot be combined with --group: the cluster knows the owned partitions")
     from rota.cli import plan_group  # noqa: PLC0415 (a plan of a file needs no network)
 
     return plan_group.read_live_group(args)
 
 
 def _apply_changes(args: argparse.Namespace, before: Case, counts: Mapping[str, int]) -> Case:
-    """The group with the partitions and members that are given."""
     after = before.with_partitions(counts)
     joining = _members_from_flags(args, tuple(after.partitions))
     after = replace(after, members=after.members + joining)
     for topic in counts:
         if not any(topic in member.topics for member in after.members):
-            raise InputError(f"--partitions {topic!r}: nobody subscribes to that topic")
+            raise InputError(f"--partitions {topic!r}: no member subscribes to that topic")
     return after
 
 
 def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple[Case, Case]:
-    """The group as it is, and as it will be."""
+    """Returns the group before and after the change."""
     counts = _parse_partition_counts(args)
     leaving = args.remove
     if live is not None:
@@ -305,28 +310,21 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
         leaving = live.resolve_members(args.remove)
     elif args.case is not None:
         if "=" in args.case and not Path(args.case).exists():
-            args.error(f"{args.case!r} is not a case file: --partitions takes TOPIC=N,TOPIC=N")
+            args.error(f"{args.case!r} is not a case file; did you mean --partitions {args.case}?")
         if args.members is not None:
-            args.error("--members describes a group without a case file; --add lets members join")
+            args.error("--members cannot be combined with a case file; use --add for new members")
         text = sys.stdin.read() if args.case == "-" else _read_text_file(args.case)
         before = parse_case(text, "standard input" if args.case == "-" else args.case)
         after = _apply_changes(args, before, counts)
     else:
         if not counts or (args.members is None and not args.member):
-            args.error(
-                "a case file, or --group NAME, or --partitions with --members or --member, is "
-                "needed"
-            )
+            args.error("give a case file, --group NAME, or --partitions with --members or --member")
         before = Case(partitions=counts, racks={}, members=_members_from_flags(args, tuple(counts)))
         after = before
-    return before, after.without_members(leaving).with_members(
-        args.add, _topics_of_new_members(live)
-    )
-
-
-def _topics_of_new_members(live: LiveGroup | None) -> tuple[str, ...] | None:
-    """Topics of new members of an empty group: those that the group has committed."""
-    return None if live is None or live.case.members else tuple(live.case.partitions)
+    # new members of an empty group read the topics for which the group has committed offsets
+    is_empty = live is not None and not live.case.members
+    topics = tuple(before.partitions) if is_empty else None
+    return before, after.without_members(leaving).with_members(args.add, topics)
 
 
 def _read_text_file(path: str) -> str:
@@ -338,7 +336,7 @@ def _read_text_file(path: str) -> str:
 
 def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:
     counts = {}
-    for flag in (part for listed in args.partitions for part in listed.split(",")):
+    for flag in (item for listed in args.partitions for item in listed.split(",")):
         topic, _, count = flag.rpartition("=")
         if not topic or not count.removeprefix("-").isdecimal():
             args.error(f"--partitions {flag!r}: must be TOPIC=N")
@@ -355,7 +353,7 @@ def _members_from_flags(args: argparse.Namespace, topics: tuple[str, ...]) -> tu
         named = listed.split(",") if listed else topics
         for topic in named:
             if topic not in topics:
-                raise InputError(f"--member {flag!r}: there is no topic {topic!r}")
+                raise InputError(f"--member {flag!r}: topic {topic!r} is not in the group")
         members.append(Member(id=name, topics=named))
     return tuple(members)
 
@@ -377,16 +375,16 @@ def _make_plan(
     owns_nothing = not any(len(member.owned) for member in before.members)
     origin = _split_strategies(args.origin)
     if owns_nothing and (origin or after != before):
-        settled = apply_plan(plan(before, origin or strategies), before.members, generation=1)
-        after = _with_owned_partitions(after, {member.id: member for member in settled})
+        applied = apply_plan(plan(before, origin or strategies), before.members, generation=1)
+        if origin:  # user data of another strategy
+            applied = [replace(member, user_data=None) for member in applied]
+        settled = {member.id: member for member in applied}
+        members, left = (
+            tuple(settled.get(member.id, member) for member in listed)
+            for listed in (after.members, after.left)
+        )
+        after = replace(after, members=members, left=left)
     return plan(after, strategies)
-
-
-def _with_owned_partitions(after: Case, settled: Mapping[str, Member]) -> Case:
-    def update(members: tuple[Member, ...]) -> tuple[Member, ...]:
-        return tuple(settled.get(member.id, member) for member in members)
-
-    return replace(after, members=update(after.members), left=update(after.left))
 
 
 def _plan_json(plan: Plan) -> dict[str, object]:
@@ -401,6 +399,7 @@ def _plan_json(plan: Plan) -> dict[str, object]:
         "moved_min": plan.moved_min,
         "local": plan.local,
         "needless": plan.needless,
+        "balance_score": plan.balance_score,
         "orphaned": plan.orphaned,
         "withheld": plan.withheld,
         "stopped": plan.stopped,
@@ -416,7 +415,6 @@ def _plan_json(plan: Plan) -> dict[str, object]:
 def _live_group_json(
     live: LiveGroup | None, plan: Plan, args: argparse.Namespace
 ) -> dict[str, object]:
-    """Of a group that runs: its name and its members' short ones."""
     if live is None:
         return {}
     notes = plan.notes + live.notes(args.add, plan.strategy)
@@ -434,17 +432,18 @@ SHOWN_TOPICS = 10
 SHOWN_MOVES = 15
 
 COMPARISON_LEGEND = """\
-moved: changes hands though its owner still wants it; needed: what the best balance needs
-stopped: revoked during the rebalance (eager: all that is owned; cooperative: what moves)
-solver exact: with Rota on the group's leader; solver kafka: as Java consumers do it"""
+moved: partitions that leave a member that still subscribes to them
+needed: moves that the best balance needs
+stopped: partitions revoked during the rebalance (eager: all; cooperative: those that move)
+solver exact: as Rota consumers do it; solver kafka: as Java consumers do it"""
 
 
 def print_plan(
     plan: Plan, strategies: Sequence[str], *, everything: bool, names: Mapping[str, str]
 ) -> None:
-    """One plan: members with their partitions, then what moves.
+    """Prints members with their partitions, then the moves.
 
-    :param names: what members are called; whom it does not have is called by the id
+    :param names: short names by member id
     """
     screen = make_console()
     screen.print(_plan_title(plan))
@@ -459,14 +458,13 @@ def print_plan(
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """What a person should know."""
     screen = make_console()
     for note in notes:
         screen.print(f"note: {note}")
 
 
 def print_comparison(plans: Sequence[Plan]) -> None:
-    """Several plans of one group side by side, and the best of them."""
+    """Prints several plans of one group side by side, and the best of them."""
     screen = make_console()
     table = make_table(
         "strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped"
@@ -496,7 +494,8 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     name = _plan_name(best) if len(alike) == 1 else best.strategy
     screen.print()
     screen.print(
-        f"best here: {name}: loads {_load_range(best)}, {best.moved} moved, {best.stopped} stopped"
+        f"best for this group: {name}: loads {_load_range(best)}, {best.moved} moved, "
+        f"{best.stopped} stopped"
     )
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
         screen.print(f"note: {note}")
@@ -506,13 +505,13 @@ def print_java_difference(plan: Plan, javas: Plan) -> None:
     """Prints how the plan of Java's consumers differs, if it does."""
     if (javas.moved, _load_range(javas)) != (plan.moved, _load_range(plan)):
         make_console().print(
-            f"Java consumers would do otherwise (--solver kafka): loads {_load_range(javas)}, "
+            f"Java consumers give another result (--solver kafka): loads {_load_range(javas)}, "
             f"{javas.moved} moved"
         )
 
 
 def _plan_rank(plan: Plan) -> tuple[int, int, int]:
-    """Even loads first, then what stands still during the rebalance, then what moves."""
+    """Sort key: even loads first, then few stopped partitions, then few moves."""
     return sum(load * load for load in plan.target_loads.values()), plan.stopped, plan.moved
 
 
@@ -560,22 +559,22 @@ def _members_table(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
 
 
 def _plan_verdict(plan: Plan) -> str:
-    said = [
+    items = [
         f"loads {_load_range(plan)}",
         f"{plan.moved} moved (best balance needs {plan.moved_min})",
     ]
     if plan.local is not None:
-        said.append(f"{plan.local} in their member's own rack")
+        items.append(f"{plan.local} in the rack of their member")
     if plan.needless > 0:
-        said.append(f"{plan.needless} of them needless")
+        items.append(f"{plan.needless} of the moves unnecessary")
     if plan.orphaned:
-        said.append(f"{plan.orphaned} taken over from members that left")
+        items.append(f"{plan.orphaned} taken over from members that left")
     if plan.withheld:
-        said.append(f"{plan.withheld} given out in the next rebalance")
-    said.append(f"{plan.stopped} stopped during the rebalance")
+        items.append(f"{plan.withheld} assigned in the next rebalance")
+    items.append(f"{plan.stopped} stopped during the rebalance")
     if plan.idle:
-        said.append(f"{count_noun(len(plan.idle), 'member')} idle")
-    return "; ".join(said)
+        items.append(f"{count_noun(len(plan.idle), 'member')} idle")
+    return "; ".join(items)
 
 
 def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: int) -> None:
@@ -594,6 +593,17 @@ def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: i
     print_trimmed_table(table)
     if plan.moved > limit:
         screen.print(f"{plan.moved - limit} more moves: --all lists them")
+
+
+def _proof_text(plan: Plan) -> str:
+    flaw = plan.certificate.flaw
+    if flaw is not None:
+        return f"proof: a better assignment exists: {flaw}"
+    local = "is more local, and none of these " if plan.local is not None else ""
+    return (
+        f"proof: no assignment is more even, and none as even {local}moves fewer partitions "
+        "(the check shares no code with the solver; --json has its numbers)"
+    )
 
 
 def _load_range(plan: Plan) -> str:

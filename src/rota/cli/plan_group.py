@@ -1,8 +1,9 @@
-"""The group that ``rota plan`` plans: read from a case file, or from the cluster where it runs."""
+"""The group of ``rota plan``, from a case file or from a cluster."""
 
 from __future__ import annotations
 
 import argparse
+import base64
 import difflib
 import json
 from collections import Counter
@@ -15,7 +16,6 @@ from rota.client.group_description import (
     STABLE,
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
-    MemberDescription,
     short_member_names,
 )
 from rota.engine.assignors import registry
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CASE_KEYS = ("partitions", "racks", "members")
 
-MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack")
+MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack", "user_data")
 
 MAX_CASE_INTEGER = 2**31 - 1
 
@@ -45,7 +45,7 @@ class Case:
     left: tuple[Member, ...] = ()
 
     def with_partitions(self, counts: Mapping[str, int]) -> Case:
-        """The same case with other partition counts; where new replicas are is not known."""
+        """Returns the case with other partition counts. New partitions have no known racks."""
         racks = {
             topic: [*listed[: counts.get(topic, len(listed))]]
             + [()] * (counts.get(topic, len(listed)) - len(listed))
@@ -54,15 +54,15 @@ class Case:
         return replace(self, partitions={**self.partitions, **counts}, racks=racks)
 
     def with_members(self, count: int, topics: tuple[str, ...] | None = None) -> Case:
-        """The same case with new members, subscribed as most of the others are. Their names come
-        behind all others: some strategies go by that.
+        """Returns the case with new members that have the most common subscription. Their ids sort
+        after all others, because range and roundrobin go by the order of ids.
 
-        :param topics: what they read if there are no others
+        :param topics: the topics to subscribe to if the group has no other members
         """
         if count == 0:
             return self
         if not self.members and topics is None:
-            raise InputError("--add: the group has no member whose subscription could be taken")
+            raise InputError("--add: the group has no member whose subscription could be copied")
         taken = {member.id for member in self.members + self.left}
         name = _name_after("new", max(taken, default=""))
         free = (each for each in (f"{name}-{n}" for n in range(1, 2**31)) if each not in taken)
@@ -72,7 +72,6 @@ class Case:
         return replace(self, members=self.members + added)
 
     def without_members(self, ids: Iterable[str]) -> Case:
-        """The same case after these members have left."""
         gone = set(ids)
         unknown = gone.difference(member.id for member in self.members)
         if unknown:
@@ -125,7 +124,7 @@ def parse_case(text: str, source: str) -> Case:
 
 
 class _CaseReader:
-    """Checks JSON values, and names the path to what is wrong."""
+    """Checks JSON values; errors name the path to the wrong value."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -203,16 +202,23 @@ class _CaseReader:
                 fields.get("group_instance_id"), f"{path}.group_instance_id"
             ),
             rack=self.optional_string(fields.get("rack"), f"{path}.rack"),
+            user_data=self.user_data(fields.get("user_data"), f"{path}.user_data"),
         )
+
+    def user_data(self, value: object, path: str) -> bytes | None:
+        text = self.optional_string(value, path)
+        try:
+            return None if text is None else base64.b64decode(text, validate=True)
+        except ValueError:
+            raise self.error(path, f"is not base64: {text!r}") from None
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """JSON lets a key stand twice, and the first would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        raise ValueError(f"an object has the key {twice!r} twice")
     return found
 
 
@@ -221,39 +227,38 @@ def _json_type_name(value: object) -> str:
     return names.get(type(value), repr(value))
 
 
-#: Strategies by which a member's place among the others decides what it gets.
+#: Strategies that assign by the order of member ids.
 STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
 
-#: Seconds between looks at a group that is rebalancing.
+#: Seconds between two requests while the group is rebalancing.
 POLL_INTERVAL = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGroup:
-    """A group that runs in a cluster, as it is now."""
+    """A group of a cluster."""
 
     case: Case
     overview: GroupDescription
-    #: Short names of members.
     short_names: Mapping[str, str]
 
     @property
     def strategies(self) -> list[str]:
-        """The strategy that the group has chosen; for an empty group, the default list of
-        Kafka's consumers.
-        """
+        """The group's strategy; for an empty group, the default list of Kafka's consumers."""
         return [self.overview.strategy] if self.overview.members else [*registry.DEFAULT_STRATEGIES]
 
     def notes(self, joining: int, strategy: str) -> tuple[str, ...]:
-        """Returns notes about what a plan cannot know."""
         if not self.overview.members:
             topics = list_first_names(sorted(self.case.partitions))
-            return (f"the group is empty: new members are taken to read what it did, {topics}",)
+            return (
+                f"the group is empty; the plan assumes that new members subscribe to {topics}, "
+                "where the group has committed offsets",
+            )
         if not joining or strategy not in STRATEGIES_BY_MEMBER_ID:
             return ()
         return (
-            f"{strategy} goes by the order of member ids, and an id is chance: new members are "
-            "taken to come behind all others",
+            f"{strategy} assigns by the order of member ids, which are random; the plan assumes "
+            "that the ids of new members sort after all others",
         )
 
     def resolve_members(self, given: Sequence[str]) -> list[str]:
@@ -265,39 +270,34 @@ class LiveGroup:
         return [self._resolve_member(each) for each in given]
 
     def _resolve_member(self, given: str) -> str:
-        members = self.overview.members or ()
-        for fits in (_matches_exactly, _matches_prefix):
-            found = [
-                each.id for each in members if fits(given, _member_names(each, self.short_names))
-            ]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                names = list_first_names(sorted(self.short_names[each] for each in found))
-                raise InputError(f"--remove {given!r}: several members are called so: {names}")
+        names = {
+            each.id: (
+                each.id,
+                each.group_instance_id or each.id,
+                self.short_names[each.id],
+                each.client_id,
+            )
+            for each in self.overview.members or ()
+        }
+        exact = [each for each in names if given in names[each]]
+        prefix = [each for each in names if any(name.startswith(given) for name in names[each])]
+        found = exact or prefix
+        if len(found) == 1:
+            return found[0]
+        if found:
+            several = list_first_names(sorted(self.short_names[each] for each in found))
+            raise InputError(f"--remove {given!r}: several members match: {several}")
         known = ", ".join(sorted(self.short_names.values()))
         there = f"members are {known}" if known else "the group is empty"
         raise InputError(f"--remove {given!r}: no such member; {there}")
 
 
-def _member_names(member: MemberDescription, names: Mapping[str, str]) -> tuple[str, ...]:
-    return (member.id, member.group_instance_id or member.id, names[member.id], member.client_id)
-
-
-def _matches_exactly(given: str, names: tuple[str, ...]) -> bool:
-    return given in names
-
-
-def _matches_prefix(given: str, names: tuple[str, ...]) -> bool:
-    return any(name.startswith(given) for name in names)
-
-
 def read_live_group(args: argparse.Namespace) -> LiveGroup:
-    """The group that the flags name, once it is stable.
+    """Returns the group of --group, once it is stable.
 
-    :raises InputError: it does not exist, is empty and nobody joins, or is of a kind that members
-        do not assign
-    :raises TimedOut: it has not settled in time
+    :raises InputError: the group does not exist, is empty and no member joins, or has a type whose
+        members do not assign
+    :raises TimedOut: the group was not stable in time
     """
 
     async def ask(admin: Admin) -> LiveGroup:
@@ -311,8 +311,8 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
         cluster = (await admin.fetch_metadata(topics)).cluster()
         if not members and not cluster.partitions:
             raise InputError(
-                f"group {args.group!r} is empty, and there is none of the topics that it has "
-                "committed: there is nothing to plan"
+                f"group {args.group!r} is empty, and the topics of its committed offsets do not "
+                "exist: there is nothing to plan"
             )
         return _to_live_group(group, cluster)
 
@@ -320,7 +320,7 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
 
 
 async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupDescription:
-    """Waits until a rebalance is over: during it, brokers do not tell who owns what."""
+    """Waits until the rebalance is over: brokers do not describe assignments before."""
     import asyncio  # noqa: PLC0415 (a plan of a file needs no network)
 
     end = asyncio.get_running_loop().time() + patience
@@ -330,8 +330,8 @@ async def _wait_until_stable(admin: Admin, name: str, patience: float) -> GroupD
             return group
         if asyncio.get_running_loop().time() + POLL_INTERVAL >= end:
             raise TimedOut(
-                f"group {name!r} has been rebalancing for {patience:g} s ({group.state}): who has "
-                "what is not known before it is over; --timeout waits longer"
+                f"group {name!r} has been rebalancing for {patience:g} s ({group.state}): its "
+                "assignment is known when the rebalance is over; --timeout waits longer"
             )
         await asyncio.sleep(POLL_INTERVAL)
 
@@ -340,25 +340,25 @@ def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
     name = f"group {group.group!r}"
     if group.members is None:
         raise InputError(
-            f"{name} is of type {group.group_type}: its assignment cannot be looked at"
+            f"{name} has the type {group.group_type}: its assignment cannot be described"
         )
     if not group.is_consumer_group:
         raise InputError(
-            f"{name} is a group of {group.protocol_type} workers, not of consumers: nothing of its "
-            "assignment can be planned"
+            f"{name} is a group of {group.protocol_type} workers, not of consumers: its assignment "
+            "cannot be planned"
         )
     if not strategy_given and (group.members or not group.is_classic):
         _check_strategy(group)
     for each in group.members:
         if each.problem is not None:
-            raise InputError(f"{name}: what member {each.id} says cannot be read: {each.problem}")
+            raise InputError(f"{name}: member {each.id} cannot be decoded: {each.problem}")
 
 
 def _check_members_join(args: argparse.Namespace) -> None:
     if not args.add and not args.member:
         raise InputError(
-            f"group {args.group!r} is empty: there is nothing to plan; --add 3 tells what three "
-            "members would get of the topics that it has committed"
+            f"group {args.group!r} is empty: there is nothing to plan; --add 3 plans three members "
+            "that subscribe to the topics of its committed offsets"
         )
 
 
@@ -367,22 +367,19 @@ def _check_strategy(group: GroupDescription) -> None:
     if not group.is_classic:
         raise InputError(
             f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "
-            "members; --strategy or --compare tells what a strategy of members would do"
+            "members; --strategy or --compare plans it with a strategy of members"
         )
     try:
         registry.resolve_strategy(group.strategy)
     except UnknownStrategy:
         raise InputError(
-            f"{name} has the strategy {group.strategy!r}, which Rota does not know; --strategy "
-            "takes another, or yours as package.module:Class"
+            f"{name} has the strategy {group.strategy!r}, which Rota does not know; give another "
+            "one with --strategy, or your own as package.module:Class"
         ) from None
 
 
 def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
     members = group.members or ()
-    told = [each.generation for each in members if each.generation is not None]
-    # what members have now is of one generation, newer than any that they have joined with
-    generation = max(told) + 1 if told and group.is_classic else group.epoch
     matched = sorted({topic for each in members for topic in each.assigned.names})
     return LiveGroup(
         case=Case(
@@ -393,7 +390,7 @@ def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:
                     id=each.id,
                     topics=dict.fromkeys((*each.topics, *(matched if each.pattern else ()))),
                     owned=each.assigned,
-                    generation=generation,
+                    generation=group.generation,
                     group_instance_id=each.group_instance_id,
                     rack=each.rack,
                 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import time
@@ -65,8 +66,7 @@ def run_simulate(args: argparse.Namespace) -> bool:
     if args.compare and args.max_stopped is not None:
         args.error("--max-stopped needs one policy: it does not go with --compare")
     check_solver(args.solver)
-    import_from_working_directory(args.strategy or ())
-    scenario = _read_scenario_file(args.scenario)
+    scenario = _read_scenario_file(args.scenario, args.strategy or ())
     if args.compare:
         _compare_policies(scenario, args)
         return False
@@ -164,14 +164,14 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     return True
 
 
-def _read_scenario_file(path: str) -> Scenario:
-    if path == "-":
-        return read_scenario(sys.stdin.read(), "standard input")
+def _read_scenario_file(path: str, strategies: Sequence[str]) -> Scenario:
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file: {error.reason}") from None
-    return read_scenario(text, path)
+    classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
+    import_from_working_directory([*strategies, *classes])
+    return read_scenario(text, "standard input" if path == "-" else path)
 
 
 def _split_strategies(strategies: Sequence[str] | None) -> list[str]:

@@ -76,6 +76,18 @@ class GroupDescription:
         return self.group_type in {CLASSIC, ""}
 
     @property
+    def generation(self) -> int | None:
+        """The group's generation, or its epoch (KIP-848); None if it is not known.
+
+        DescribeGroups does not have it, but a member's subscription has the generation before the
+        join (version 2 and newer, KIP-792).
+        """
+        if not self.is_classic:
+            return self.epoch
+        joined = [each.generation for each in self.members or () if each.generation is not None]
+        return max(joined) + 1 if joined else None
+
+    @property
     def is_consumer_group(self) -> bool:
         """True if the members are consumers; Connect's workers and others use groups too."""
         return self.protocol_type in {CONSUMER_PROTOCOL_TYPE, ""}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rota.engine.formats.consumer_protocol import encode_sticky_user_data
+from rota.engine.model.topic import Partitions
 from tests.support.command import RotaCommand
 from tests.support.paths import ROOT
 
@@ -25,7 +28,7 @@ def planned(run: RotaCommand, *arguments: str) -> dict[str, Any]:
 def test_without_a_command_all_are_shown(rota_command: RotaCommand) -> None:
     code, out, err = rota_command()
     assert (code, out) == (2, "")
-    assert "who would get which partition" in err
+    assert "which member would get which partition" in err
     assert "exit codes:" in err
 
 
@@ -82,8 +85,8 @@ def test_the_table_says_what_moves_and_from_whom(rota_command: RotaCommand) -> N
     assert "cooperative-sticky (solver exact), cooperative protocol: 21 partitions" in out
     assert "new-1" in out
     assert "4 moved (best balance needs 4)" in out
-    assert "Java consumers would do otherwise (--solver kafka): loads 4 to 5, 5 moved" in out
-    assert "given out in the next rebalance" in out
+    assert "Java consumers give another result (--solver kafka): loads 4 to 5, 5 moved" in out
+    assert "assigned in the next rebalance" in out
 
 
 def test_compare_names_the_best(rota_command: RotaCommand) -> None:
@@ -91,7 +94,7 @@ def test_compare_names_the_best(rota_command: RotaCommand) -> None:
     assert code == 0
     for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
         assert strategy in out
-    assert "best here: cooperative-sticky: loads 7" in out
+    assert "best for this group: cooperative-sticky: loads 7" in out
 
 
 def test_compare_takes_a_strategy_of_the_users(
@@ -171,7 +174,11 @@ BAD_CASES = {
     ),
     "a key twice": (
         '{"partitions": {"t": 1, "t": 2}, "members": []}',
-        "the key 't' stands twice in one object",
+        "an object has the key 't' twice",
+    ),
+    "user data that is not base64": (
+        '{"partitions": {"t": 1}, "members": [{"id": "a", "topics": ["t"], "user_data": "?"}]}',
+        "members[0].user_data is not base64: '?'",
     ),
     "deeply nested": ("[" * 100_000, "nested too deeply"),
 }
@@ -189,18 +196,26 @@ def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, s
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        ((), 2, "a case file, or --group NAME, or --partitions"),
+        ((), 2, "give a case file, --group NAME, or --partitions"),
         (
             ("--partitions", "t=3"),
             2,
-            "a case file, or --group NAME, or --partitions",
+            "give a case file, --group NAME, or --partitions",
         ),
-        ((EXAMPLE, "--members", "3"), 2, "describes a group without a case file"),
+        ((EXAMPLE, "--members", "3"), 2, "--members cannot be combined with a case file"),
         (("--partitions", "a=1", "b=2", "--members", "3"), 2, "'b=2' is not a case file"),
-        (("--partitions", "a=1", "--member", "x=b"), 4, "--member 'x=b': there is no topic 'b'"),
+        (
+            ("--partitions", "a=1", "--member", "x=b"),
+            4,
+            "--member 'x=b': topic 'b' is not in the group",
+        ),
         ((EXAMPLE, "--max-moves", "-1"), 2, "'-1' is not a whole number from 0"),
         ((EXAMPLE, "--add", "100000000"), 2, "is not a whole number from 0 to 100000"),
-        ((EXAMPLE, "--compare", "--max-moves", "3"), 2, "--max-moves needs one strategy"),
+        (
+            (EXAMPLE, "--compare", "--max-moves", "3"),
+            2,
+            "--compare cannot be combined with --max-moves",
+        ),
         (
             (EXAMPLE, "--strategy", "rnage"),
             4,
@@ -208,7 +223,7 @@ def test_a_bad_case_file(rota_command: RotaCommand, tmp_path: Path, text: str, s
         ),
         ((EXAMPLE, "--solver", "fast"), 4, "unknown solver 'fast': known are exact, kafka"),
         ((EXAMPLE, "--remove", "C9"), 4, "--remove 'C9': no such member; members are billing-0"),
-        ((EXAMPLE, "--partitions", "ordrs=99"), 4, "'ordrs': nobody subscribes to that topic"),
+        ((EXAMPLE, "--partitions", "ordrs=99"), 4, "'ordrs': no member subscribes to that topic"),
         ((EXAMPLE, "--partitions", "t"), 2, "--partitions 't': must be TOPIC=N"),
         ((EXAMPLE, "--partitions", "orders=-3"), 4, "-3 is negative"),
         (("no-such-file.json",), 3, "no-such-file.json: No such file or directory"),
@@ -288,7 +303,7 @@ def test_racks_are_counted(rota_command: RotaCommand, tmp_path: Path) -> None:
     )
     assert planned(rota_command, case, "--strategy", "sticky")["local"] == 2
     assert planned(rota_command, case, "--strategy", "roundrobin")["local"] == 0
-    assert "2 in their member's own rack" in rota_command("plan", case, "--strategy", "range")[1]
+    assert "2 in the rack of their member" in rota_command("plan", case, "--strategy", "range")[1]
 
 
 def test_a_bug_is_told_from_a_limit(
@@ -326,3 +341,50 @@ def test_names_are_printed_as_they_are(rota_command: RotaCommand) -> None:
     assert code == 0
     assert "[red]:smile:" in out
     assert "[bold]t 0-1" in out
+
+
+def test_user_data_of_a_case_file_goes_to_the_strategy(
+    rota_command: RotaCommand, tmp_path: Path
+) -> None:
+    data = encode_sticky_user_data(Partitions.of({"t": [1, 2]}), 3)
+    members = [
+        {"id": "a", "topics": ["t"]},
+        {"id": "b", "topics": ["t"], "user_data": base64.b64encode(data).decode()},
+    ]
+    case = tmp_path / "case.json"
+    case.write_text(json.dumps({"partitions": {"t": 4}, "members": members}))
+    ran = rota_command("plan", str(case), "--strategy", "sticky", "--json").checked()
+    assert json.loads(ran.out)["assignment"] == {"a": {"t": [0, 3]}, "b": {"t": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "text"),
+    [
+        ("sticky", "proof: no assignment is more even, and none as even moves fewer partitions"),
+        ("range", "proof: a better assignment exists: loads could be more even"),
+    ],
+)
+def test_a_plan_is_proved(rota_command: RotaCommand, strategy: str, text: str) -> None:
+    case = str(ROOT / "examples" / "orders.json")
+    assert text in rota_command("plan", case, "--strategy", strategy, "--prove").checked().out
+    ran = rota_command("plan", case, "--strategy", strategy, "--prove", "--json").checked()
+    certificate = json.loads(ran.out)["certificate"]
+    assert (certificate["flaw"] is None) is (strategy == "sticky")
+    assert len(certificate["prices"]) == (4 if strategy == "sticky" else 0)
+
+
+def test_a_strategy_with_a_memory_keeps_it_from_the_first_plan_to_the_second(
+    rota_command: RotaCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    sizes = ("--partitions", "t0=2,t1=2,t2=2,t3=2", "--members", "3", "--remove", "C1", "--json")
+    strategy = ("--strategy", "examples.sticky_2x:Sticky2x")
+    plan = json.loads(rota_command("plan", *sizes, *strategy).checked().out)
+    assert (plan["moved"], plan["needless"], plan["orphaned"], plan["balance_score"]) == (
+        0,
+        0,
+        3,
+        0,
+    )
+    plan = json.loads(rota_command("plan", *sizes, *strategy, "--from", "range").checked().out)
+    assert plan["needless"] == 0

@@ -95,7 +95,7 @@ def test_a_static_member_goes_by_its_static_id(broker: rota.Broker, plan: Run) -
     assert [line.split()[0] for line in out.splitlines()[3:5]] == ["a", "b"]
     code, _, err = plan("--group", "billing", "--remove", "app")
     assert code == 4
-    assert "--remove 'app': several members are called so: a, b" in err
+    assert "--remove 'app': several members match: a, b" in err
     code, _, err = plan("--group", "billing", "--remove", "c")
     assert code == 4
     assert "no such member; members are a, b" in err
@@ -121,13 +121,13 @@ def test_strategies_side_by_side(broker: rota.Broker, plan: Run) -> None:
     two(broker, "range")
     code, out, _ = plan("--group", "billing", "--add", "1", "--compare")
     assert code == 0
-    assert "best here: cooperative-sticky" in out
+    assert "best for this group: cooperative-sticky" in out
 
 
 def test_where_a_new_member_comes_in_the_order_is_chance(broker: rota.Broker, plan: Run) -> None:
     two(broker, "range")
     (note,) = read(plan, "--group", "billing", "--add", "1")["notes"]
-    assert note.startswith("range goes by the order of member ids")
+    assert note.startswith("range assigns by the order of member ids")
     assert f"note: {note}" in plan("--group", "billing", "--add", "1")[1]
     assert read(plan, "--group", "billing")["notes"] == []
 
@@ -141,8 +141,13 @@ def test_a_topic_that_is_gone_is_left_out(broker: rota.Broker, plan: Run) -> Non
     ("seats", "kind", "strategy", "said"),
     [
         ([Seat(name="w")], "connect", "sessioned", "is a group of connect workers"),
-        ([Seat(name="w")], "consumer", "stream", "'stream', which Rota does not know; --strategy"),
-        ([Seat(name="w", told=b"\0")], "consumer", "range", "says cannot be read"),
+        (
+            [Seat(name="w")],
+            "consumer",
+            "stream",
+            "'stream', which Rota does not know; give another",
+        ),
+        ([Seat(name="w", told=b"\0")], "consumer", "range", "cannot be decoded"),
     ],
 )
 def test_groups_that_cannot_be_planned(
@@ -158,7 +163,7 @@ def test_an_empty_group(broker: rota.Broker, plan: Run) -> None:
     commit(broker, "idle", {("orders", 0): 0})
     code, out, err = plan("--group", "idle")
     assert (code, out) == (4, "")
-    assert "group 'idle' is empty: there is nothing to plan; --add 3 tells" in err
+    assert "group 'idle' is empty: there is nothing to plan; --add 3 plans" in err
 
 
 def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> None:
@@ -167,12 +172,13 @@ def test_members_join_a_group_that_is_empty(broker: rota.Broker, plan: Run) -> N
     assert (found["strategy"], found["moved"]) == ("range", 0)
     assert found["loads"] == {"new-1": 2, "new-2": 2, "new-3": 2}
     assert found["notes"] == [
-        "the group is empty: new members are taken to read what it did, orders"
+        "the group is empty; the plan assumes that new members subscribe to orders, where the "
+        "group has committed offsets"
     ]
     found = read(plan, "--group", "idle", "--member", "a=orders", "--strategy", "sticky")
     assert found["loads"] == {"a": 6}
     _, out, _ = plan("--group", "idle", "--add", "2", "--compare")
-    assert "best here" in out
+    assert "best for this group" in out
     code, _, err = plan("--group", "idle", "--add", "2", "--remove", "x")
     assert code == 4
     assert "--remove 'x': no such member; the group is empty" in err
@@ -183,7 +189,7 @@ def test_an_empty_group_whose_topics_are_gone(broker: rota.Broker, plan: Run) ->
     broker.expire("a")
     code, out, err = plan("--group", "old", "--add", "1")
     assert (code, out) == (4, "")
-    assert "is empty, and there is none of the topics that it has committed" in err
+    assert "is empty, and the topics of its committed offsets do not exist" in err
 
 
 def test_an_unknown_group(broker: rota.Broker, plan: Run) -> None:
@@ -203,10 +209,13 @@ def test_a_rebalance_is_waited_for_but_not_for_ever(broker: rota.Broker, plan: R
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--group", "g", "case.json"), "goes with no case file"),
-        (("--group", "g", "--members", "2"), "goes with no case file and no --members"),
-        (("--group", "g", "--from", "range"), "not for --group"),
-        (("--partitions", "t=1", "--members", "1"), "are for --group NAME"),
+        (("--group", "g", "case.json"), "--group cannot be combined with a case file"),
+        (
+            ("--group", "g", "--members", "2"),
+            "--group cannot be combined with a case file or --members",
+        ),
+        (("--group", "g", "--from", "range"), "--from cannot be combined with --group"),
+        (("--partitions", "t=1", "--members", "1"), "need --group NAME"),
     ],
 )
 def test_flags_that_do_not_go_together(plan: Run, flags: tuple[str, ...], said: str) -> None:

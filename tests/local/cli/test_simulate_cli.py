@@ -139,6 +139,12 @@ def test_compare_takes_a_strategy_of_the_users(
     rows = simulated(rota_command, *flags)["compare"]
     assert [row["policy"] for row in rows][-2:] == ["cooperative-sticky, static", "first, static"]
     assert rows[-1]["idle"] == 3
+    scenario = Path(CRASH).read_text(encoding="utf-8")
+    line = next(line for line in scenario.splitlines() if line.startswith("strategy"))
+    own = scenario.replace(line, 'strategy = "mine_to_simulate:First"')
+    (tmp_path / "mine.toml").write_text(own, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as in a new process
+    assert simulated(rota_command, "mine.toml")["strategy"] == "first"
 
 
 def test_max_stopped_is_an_exit_code(rota_command: RotaCommand) -> None:

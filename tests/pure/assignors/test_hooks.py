@@ -164,9 +164,7 @@ def test_a_hook_that_raises_is_named(hook: str) -> None:
         raise ValueError("by design")
 
     broken = type("Broken", (Recorder,), {"name": "broken", hook: fail})
-    with pytest.raises(
-        StrategyFailed, match=rf"{hook} raised ValueError: by design \(.*py:"
-    ):
+    with pytest.raises(StrategyFailed, match=rf"{hook} raised ValueError: by design \(.*py:"):
         rota.assign(broken, {"t": 2}, two_members())
 
 
@@ -181,7 +179,7 @@ def test_user_data_that_is_not_bytes_is_refused() -> None:
 
 def test_an_instance_that_cannot_be_copied_is_refused() -> None:
     mine = Recorder()
-    mine.calls.append(i for i in ())  # a generator
+    mine.calls.append(_ for _ in "x")  # a generator
     with pytest.raises(StrategyFailed, match="'recorder': __deepcopy__ raised TypeError"):
         rota.assign(mine, {"t": 2}, two_members())
 
@@ -190,7 +188,7 @@ def test_helpers_of_kafkas_abstract_partition_assignor() -> None:
     subscriptions = {
         "m3": rota.Subscription(topics=("t", "s")),
         "m1": rota.Subscription(topics=("t",)),
-        "m2": rota.Subscription(topics=("s",), static_id="z"),
+        "m2": rota.Subscription(topics=("s",), group_instance_id="z"),
     }
     helpers = rota.PartitionAssignor
     assert helpers.member_order(subscriptions) == ["m2", "m1", "m3"]

@@ -94,6 +94,9 @@ def test_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "unknown strategy ''"),
         ("StickyAssignor", r"did you mean 'org.apache.kafka.clients.consumer.StickyAssignor'\?"),
         ("cooperative_sticky", r"did you mean 'cooperative-sticky'\?"),
+        ("mine.Sticky", r"unknown strategy 'mine.Sticky': did you mean 'mine:Sticky'\?"),
+        ("my.module.StickyAssignor", r"did you mean 'my.module:StickyAssignor'\?"),
+        ("org.apache.kafka.StickyAsignor", r"did you mean 'org.apache.kafka.*StickyAssignor'\?"),
         ("no.such.module:Class", "'no.such.module:Class' cannot be loaded: ModuleNotFoundError"),
         ("tests.pure.assignors.test_registry:Missing", "cannot be loaded: AttributeError"),
         ("json:JSONDecoder", "is not a subclass of rota.Assignor"),
@@ -177,5 +180,5 @@ def test_an_empty_list_is_refused() -> None:
     "name", ["uniform", "org.apache.kafka.coordinator.group.assignor.UniformAssignor"]
 )
 def test_the_brokers_own_strategies_are_not_for_members(name: str) -> None:
-    with pytest.raises(UnknownStrategy, match=r"is the broker's own \(KIP-848\)"):
+    with pytest.raises(UnknownStrategy, match=r"runs on the broker \(KIP-848;"):
         resolve_strategy(name)

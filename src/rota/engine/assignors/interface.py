@@ -102,7 +102,7 @@ class PartitionAssignor(Assignor):
         members by static id, then the others by member id.
         """
         members = sort_like_java(subscriptions)
-        order = sort_members_static_first([subscriptions[one].static_id for one in members])
+        order = sort_members_static_first([subscriptions[one].group_instance_id for one in members])
         return [members[position] for position in order]
 
     @classmethod

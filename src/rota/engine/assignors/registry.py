@@ -182,16 +182,19 @@ def _load_strategy(strategy: str) -> object:
         return _load_or_raise(strategy, point.load)
     if strategy.startswith(uniform.SERVER_JAVA_PACKAGE) or strategy in uniform.SERVER_ASSIGNORS:
         raise UnknownStrategy(
-            f"strategy {strategy!r} is the broker's own (KIP-848), chosen by its "
-            "group.consumer.assignors or a consumer's group.remote.assignor: no member can run it; "
-            f"a member's strategies are {', '.join(known_strategies())}"
+            f"strategy {strategy!r} runs on the broker (KIP-848; group.consumer.assignors, "
+            "group.remote.assignor): no member can run it; strategies of members are "
+            f"{', '.join(known_strategies())}"
         )
     names = {name.rpartition(".")[2].lower(): name for name in (*JAVA_CLASSES, *known_strategies())}
-    near = difflib.get_close_matches(strategy.rpartition(".")[2].lower(), names, n=1)
+    module, _, name = strategy.rpartition(".")
+    near = [names[one] for one in difflib.get_close_matches(name.lower(), names, n=1)]
+    if module and not strategy.startswith("org.apache.kafka."):
+        near = [f"{module}:{name}"]
     raise UnknownStrategy(
-        f"unknown strategy {strategy!r}: {f'did you mean {names[near[0]]!r}? ' if near else ''}"
+        f"unknown strategy {strategy!r}: {f'did you mean {near[0]!r}? ' if near else ''}"
         f"known are {', '.join(known_strategies())}, Java's class names, "
-        "or a class of yours as package.module:Class"
+        "or your own class as package.module:Class"
     )
 
 

@@ -156,7 +156,7 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
                 else instances.subscription_user_data(str(member.number), member.topics),
                 owned=owned[member.member_id].partitions if cooperative else NO_PARTITIONS,
                 generation=generation or None,
-                static_id=member.static_id,
+                group_instance_id=member.group_instance_id,
             )
             for member in snapshot.members
         }
