@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.client import missing
@@ -178,6 +179,16 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
     for warning in settings.warnings:
         print_notice(warning)
     return asyncio.run(connect_and_run())
+
+
+def read_text_file(path: str) -> str:
+    """Reads a file, or standard input for ``-``; raises InputError if it is not text."""
+    if path == "-":
+        return sys.stdin.read()
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file: {error.reason}") from None
 
 
 def import_from_working_directory(names: Iterable[str]) -> None:

@@ -6,8 +6,10 @@ groups_change.py has the commands that change a group.
 from __future__ import annotations
 
 import argparse
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rota.cli import flags, groups_change
@@ -29,19 +31,22 @@ from rota.client.group_description import (
     PartitionLag,
     short_member_names,
 )
+from rota.engine.coordinator.coordinator import journal_partition
+from rota.engine.formats.journal_classic import GROUP_TYPE, decode_group
 from rota.engine.model import duration
 from rota.engine.model.duration import format_duration
-from rota.engine.model.text import list_first_names
+from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC, list_first_names
 from rota.engine.model.topic import Partitions, TopicPartition
-from rota.errors import Unreachable
+from rota.errors import TimedOut, Unreachable
 
 if TYPE_CHECKING:
     from rota.client.admin import Admin, GroupList
 
 DESCRIPTION = """\
-The consumer groups of a cluster: who is in them, who has which partition, how far they are
-behind in records and in time, and where they shall go on. What would change something is
-shown first, and done with --execute only.
+Shows the consumer groups of a cluster: members, assignments, committed offsets, and lag in records
+and in time. Resets and deletes committed offsets. Commands that change something are dry runs
+unless --execute is given.
 """
 
 EXAMPLES = """\
@@ -49,22 +54,25 @@ examples:
   rota groups list --bootstrap-servers kafka:9092 --state Stable
       groups with their state, strategy and members
   rota groups describe billing --bootstrap-servers kafka:9092
-      its members and their partitions; for each partition its lag and owner
+      members and their partitions; lag and owner of each partition
   rota groups lag --bootstrap-servers kafka:9092 --fail-on 100000
-      all groups by their lag, for CI: exit code 1 if one has more
+      all groups by lag; for CI: exit code 1 if a group has more
   rota groups reset billing --topic orders --to-earliest --bootstrap-servers kafka:9092
-      what would change; the same with --execute changes it
+      shows the changes; with --execute the command makes them
   rota groups delete-offsets billing --topic old-orders --bootstrap-servers kafka:9092
   rota groups delete billing --bootstrap-servers kafka:9092
 
-`rota groups COMMAND --help` has the options of each.
+`rota groups COMMAND --help` shows the options of a command.
 
 """
 
-#: Options that may end it with exit code 1.
+#: Options that can lead to exit code 1.
 LIMITS = ("--fail-on",)
 
-#: Of groups of any type, in Kafka's words; the second line only where the broker assigns.
+#: The first bytes of the keys of GroupMetadata records.
+GROUP_METADATA_KEY = GROUP_TYPE.to_bytes(2)
+
+#: The states in the second line occur only if the broker assigns.
 GROUP_STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
     *("Assigning", "Reconciling", "NotReady", "Unknown"),
@@ -76,8 +84,8 @@ examples:
   rota groups list --bootstrap-servers kafka:9092 --state PreparingRebalance,CompletingRebalance
   rota groups list --bootstrap-servers kafka:9092 --json | jq '.[] | select(.type == "consumer")'
 
-states: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead; and where the broker assigns
-(KIP-848) Assigning and Reconciling, with Kafka Streams also NotReady
+states: Stable, Empty, PreparingRebalance, CompletingRebalance, Dead; if the broker assigns
+(KIP-848) also Assigning and Reconciling, with Kafka Streams also NotReady
 """
 
 DESCRIBE_EXAMPLES = """\
@@ -86,28 +94,28 @@ examples:
   rota groups describe --all --bootstrap-servers kafka:9092 --command-config client.properties
   rota groups describe billing --bootstrap-servers kafka:9092 --json | jq '.[0].members'
 
-lag: records behind the committed offset; behind: how old the first of them is, or a little more.
-Members are shown by their static id or a short form of their id; --full shows ids. Their list of
-strategies is known to the group's leader alone: what is shown is the one that the group has chosen.
+lag: number of records after the committed offset. behind: age of the first of these records, or a
+little more. Members are shown by their static id or a short form of their member id; --full shows
+member ids. strategy: the one that the members agreed on. generation: known from the members'
+subscriptions, or with --leader from the journal.
 """
 
 LAG_EXAMPLES = """\
 examples:
   rota groups lag --bootstrap-servers kafka:9092
   rota groups lag billing invoices --bootstrap-servers kafka:9092 --fail-on 10000
-      exit code 1 if one of them has more than 10,000 records to read
+      exit code 1 if one of the two groups has a lag of more than 10,000 records
   rota groups lag --bootstrap-servers kafka:9092 --fail-on 5m
-      exit code 1 if the first unread record of one is older than five minutes
+      exit code 1 if the first unread record of a group is older than five minutes
 """
 
 
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
 ) -> None:
-    """Adds this command to the command line."""
     parser = commands.add_parser(
         "groups",
-        help="the groups of a cluster: members, lag, offsets",
+        help="show the groups of a cluster: members, lag, offsets",
         description=DESCRIPTION,
         epilog=EXAMPLES + epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -127,7 +135,13 @@ def add_command(
         actions, "describe", describe_groups, about, DESCRIBE_EXAMPLES
     )
     describing.add_argument("groups", nargs="*", metavar="GROUP", help="a group's name")
-    describing.add_argument("--all", action="store_true", help="every group that there is")
+    describing.add_argument("--all", action="store_true", help="describe every group")
+    describing.add_argument(
+        "--leader",
+        action="store_true",
+        help="show the leader of classic groups; reads each group's partition of "
+        "__consumer_offsets, because Kafka's DescribeGroups does not have the leader",
+    )
     _add_view_flags(describing)
     lagging = flags.add_admin_command(actions, "lag", show_lag, "groups by their lag", LAG_EXAMPLES)
     lagging.add_argument(
@@ -148,15 +162,13 @@ def _add_view_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-time",
         action="store_true",
-        help="do not look up how far behind a group is in time; without it, that is done for the "
-        "thousand partitions with the largest lag",
+        help="do not look up the lag in time (looked up for the 1,000 partitions with the largest "
+        "lag)",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LagLimit:
-    """How far behind a group may be."""
-
     records: int | None = None
     milliseconds: int | None = None
 
@@ -178,7 +190,7 @@ def list_groups(args: argparse.Namespace) -> bool:
     for each in states:
         if _normalize_state(each) not in {_normalize_state(one) for one in GROUP_STATES}:
             args.error(
-                f"--state {each!r}: no state of a group; there are {', '.join(GROUP_STATES)}"
+                f"--state {each!r}: not a state of a group; states are {', '.join(GROUP_STATES)}"
             )
 
     async def ask(admin: Admin) -> tuple[GroupList, list[GroupDescription]]:
@@ -193,7 +205,9 @@ def list_groups(args: argparse.Namespace) -> bool:
     else:
         print_group_list(shown)
     if states and not shown and found:
-        print_notice(f"no group is {' or '.join(states)}; there are {_count_states(found)}")
+        counts = Counter(each.state for each in found)
+        there = ", ".join(f"{counts[state]} {state}" for state in sorted(counts))
+        print_notice(f"no group is {' or '.join(states)}; there are {there}")
     _check_complete(listing)
     return False
 
@@ -202,48 +216,83 @@ def _normalize_state(state: str) -> str:
     return state.lower().replace("_", "").replace("-", "")
 
 
-def _count_states(groups: Sequence[GroupDescription]) -> str:
-    states = sorted({each.state for each in groups})
-    return ", ".join(f"{sum(each.state == one for each in groups)} {one}" for one in states)
-
-
 def _check_complete(listing: GroupList) -> None:
-    """Raises Unreachable if brokers did not answer: the groups found are printed first, and
-    the exit code says that some are missing.
-    """
+    """Raises Unreachable if a broker did not respond, after the other groups are printed."""
     if listing.unanswered:
         raise Unreachable(
-            f"the list is not complete, groups are missing: {'; '.join(listing.unanswered)}"
+            f"the list is incomplete, groups are missing: {'; '.join(listing.unanswered)}"
         )
 
 
 def describe_groups(args: argparse.Namespace) -> bool:
     """Prints groups with their members and offsets."""
     if bool(args.groups) == args.all:
-        args.error("name groups, or give --all")
+        args.error("give the names of groups, or --all")
     listing, rows = _read_groups(args)
+    if args.leader:
+        rows = _add_leaders(args, rows)
     if args.json:
         print_json(
             [
                 {
                     **group_json(group),
-                    "lag": total_lag(standings),
-                    "partitions": [partition_lag_json(each) for each in standings],
-                    "notes": group_notes(group, standings),
+                    "lag": total_lag(lags),
+                    "partitions": [partition_lag_json(each) for each in lags],
+                    "notes": group_notes(group, lags),
                 }
-                for group, standings, _ in rows
+                for group, lags, _ in rows
             ]
         )
     else:
         if not rows:
             make_console().print("no groups")
-        for number, (group, standings, _) in enumerate(rows):
+        for number, (group, lags, _) in enumerate(rows):
             if number:
                 print()  # noqa: T201
-            print_group(group, standings, full=args.full)
+            print_group(group, lags, full=args.full)
     if listing is not None:
         _check_complete(listing)
     return False
+
+
+def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRow]:
+    """Adds leader and generation of classic groups, from the newest record of each group in
+    ``__consumer_offsets``.
+
+    :raises TimedOut: the journal could not be read on
+    """
+    from rota.consumer.consumer import Consumer  # noqa: PLC0415 (for this flag only)
+
+    names = {group.group for group, _, _ in rows if group.is_classic and group.members}
+    newest: dict[str, GroupMetadataEntry | GroupMetadataTombstone] = {}
+    settings = {"auto.offset.reset": "earliest", **flags.read_connection_settings(args)}
+    with Consumer(settings) as consumer:
+        count = len(consumer.partitions_for_topic(CONSUMER_OFFSETS_TOPIC))
+        places = {
+            TopicPartition(CONSUMER_OFFSETS_TOPIC, journal_partition(name, count)) for name in names
+        }
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        deadline = time.monotonic() + args.timeout
+        while any(consumer.position(place) < ends[place] for place in places):
+            records = consumer.poll(1.0)
+            if records:
+                deadline = time.monotonic() + args.timeout
+            elif time.monotonic() > deadline:
+                raise TimedOut(f"no record of {CONSUMER_OFFSETS_TOPIC} for {args.timeout:g} s")
+            for record in records:
+                if record.key is not None and record.key[:2] == GROUP_METADATA_KEY:
+                    entry = decode_group(record.key, record.value)
+                    newest[entry.group] = entry
+    found: list[GroupRow] = []
+    for group, lags, old in rows:
+        match newest.get(group.group):
+            case GroupMetadataEntry(leader=leader, generation=generation):
+                known = replace(group, leader=leader, stored_generation=generation)
+                found.append((known, lags, old))
+            case _:
+                found.append((group, lags, old))
+    return found
 
 
 def show_lag(args: argparse.Namespace) -> bool:
@@ -252,9 +301,9 @@ def show_lag(args: argparse.Namespace) -> bool:
     rows = [row for row in found if row[1] or args.groups]
     rows.sort(key=_lag_sort_key)
     if args.json:
-        print_json([_lag_json(group, standings) for group, standings, _ in rows])
+        print_json([_lag_json(group, lags) for group, lags, _ in rows])
     else:
-        print_lag_table([(group, standings) for group, standings, _ in rows], full=args.full)
+        print_lag_table([(group, lags) for group, lags, _ in rows], full=args.full)
     over = [text for row in rows if (text := _exceeded_limit(*row, args.fail_on)) is not None]
     for text in over:
         print_notice(text)
@@ -264,16 +313,15 @@ def show_lag(args: argparse.Namespace) -> bool:
 
 
 def _lag_sort_key(row: GroupRow) -> tuple[int, str]:
-    group, standings, _ = row
-    return -(total_lag(standings) or 0) - uncommitted_records(standings), group.group
+    group, lags, _ = row
+    return -(total_lag(lags) or 0) - uncommitted_records(lags), group.group
 
 
-#: A group, how far it is in its partitions, and those in which it is too far behind in time.
+#: A group, its lag in each partition, and the partitions with too much lag in time.
 GroupRow: TypeAlias = "tuple[GroupDescription, Sequence[PartitionLag], Sequence[TopicPartition]]"
 
 
 def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[GroupRow]]:
-    """The groups that the flags name, or all, with their offsets."""
     limit: LagLimit | None = getattr(args, "fail_on", None)
 
     async def ask(admin: Admin) -> tuple[GroupList | None, list[GroupRow]]:
@@ -284,23 +332,23 @@ def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[Group
             listing = await admin.list_groups()
             groups = await admin.describe_groups(listing)
         readable = [each for each in groups if each.group_type != "share"]
-        standings = await admin.fetch_lags(readable)
+        lags = await admin.fetch_lags(readable)
         old: dict[str, list[TopicPartition]] = {}
         if limit is not None and limit.milliseconds is not None:
-            old = await admin.find_older(standings, limit.milliseconds)
+            old = await admin.find_older(lags, limit.milliseconds)
         if not args.no_time:
-            standings = await admin.add_ages(standings)
+            lags = await admin.add_ages(lags)
         return listing, [
-            (each, standings.get(each.group, []), old.get(each.group, [])) for each in groups
+            (each, lags.get(each.group, []), old.get(each.group, [])) for each in groups
         ]
 
     return run_with_admin(args, ask)
 
 
-def _lag_json(group: GroupDescription, standings: Sequence[PartitionLag]) -> dict[str, object]:
-    worst = worst_partition(standings)
-    ages = [each.age_ms for each in standings if each.age_ms is not None]
-    lag = total_lag(standings)
+def _lag_json(group: GroupDescription, lags: Sequence[PartitionLag]) -> dict[str, object]:
+    worst = worst_partition(lags)
+    ages = [each.age_ms for each in lags if each.age_ms is not None]
+    lag = total_lag(lags)
     return {
         "group": group.group,
         "state": group.state,
@@ -308,37 +356,37 @@ def _lag_json(group: GroupDescription, standings: Sequence[PartitionLag]) -> dic
         "members": None if group.members is None else len(group.members),
         "lag": lag,
         "lag_seconds": max(ages) / 1_000 if ages else 0 if lag == 0 else None,
-        "partitions": len(standings),
-        "lagging": sum(each.lag is not None and each.lag > 0 for each in standings),
-        "uncommitted": sum(each.committed is None for each in standings),
-        "uncommitted_records": uncommitted_records(standings),
+        "partitions": len(lags),
+        "lagging": sum(each.lag is not None and each.lag > 0 for each in lags),
+        "uncommitted": sum(each.committed is None for each in lags),
+        "uncommitted_records": uncommitted_records(lags),
         "worst": None if worst is None else partition_lag_json(worst),
-        "notes": lag_notes(group, standings),
+        "notes": lag_notes(group, lags),
     }
 
 
 def _exceeded_limit(
     group: GroupDescription,
-    standings: Sequence[PartitionLag],
+    lags: Sequence[PartitionLag],
     old: Sequence[TopicPartition],
     limit: LagLimit | None,
 ) -> str | None:
-    """Returns a message if the group exceeds the limit. Where nothing is committed, no record
-    counts as read: a group that never commits never reaches the end.
+    """Returns a message if the group exceeds the limit. Without a committed offset all records of a
+    partition count as lag.
     """
     name = f"group {group.group}"
     if limit is not None and limit.records is not None:
-        known, unknown = total_lag(standings) or 0, uncommitted_records(standings)
+        known, unknown = total_lag(lags) or 0, uncommitted_records(lags)
         if known > limit.records:
             return f"{name} has a lag of {known}, more than --fail-on {limit.records}"
         if known + unknown > limit.records:
             return (
                 f"{name} has a lag of up to {known + unknown}, more than --fail-on "
-                f"{limit.records}: nothing is committed for {uncommitted_partitions(standings)}"
+                f"{limit.records}: nothing is committed for {uncommitted_partitions(lags)}"
             )
     if limit is not None and limit.milliseconds is not None and old:
         time = duration.format_duration(limit.milliseconds)
-        never = {each.partition for each in standings if each.uncommitted}
+        never = {each.partition for each in lags if each.uncommitted}
         places = [f"{each}{' (nothing is committed)' * (each in never)}" for each in old]
         return f"{name} is more than {time} behind in {list_first_names(places)}"
     return None
@@ -354,7 +402,6 @@ GROUP_TYPES = {
 
 
 def print_group_list(groups: Sequence[GroupDescription]) -> None:
-    """Groups in a table."""
     if not groups:
         make_console().print("no groups")
         return
@@ -373,11 +420,14 @@ def print_group_list(groups: Sequence[GroupDescription]) -> None:
     print_table(titles, rows, {"members"})
 
 
-def print_group(group: GroupDescription, standings: Sequence[PartitionLag], *, full: bool) -> None:
-    """One group: who is in it, then how far it is."""
+def print_group(group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool) -> None:
+    """Prints the members of a group, then its lag."""
     screen = make_console()
     screen.print(printable_text(group_headline(group)))
     names = _member_names(group, full=full)
+    if group.is_classic and group.generation is not None:
+        leader = f", leader {names.get(group.leader, group.leader)}" if group.leader else ""
+        screen.print(printable_text(f"generation {group.generation}{leader}"))
     if group.members:
         screen.print()
         _print_members(group.members, names)
@@ -385,62 +435,59 @@ def print_group(group: GroupDescription, standings: Sequence[PartitionLag], *, f
             _subscription_lines(group.members, names) if _shows_subscriptions(group) else ()
         ):
             screen.print(printable_text(line))
-    if standings:
+    if lags:
         screen.print()
-        _print_partition_lags(standings, names)
-        screen.print(_total_lag_line(standings))
+        _print_partition_lags(lags, names)
+        screen.print(_total_lag_line(lags))
     else:
-        screen.print("nothing is committed, or nothing that may be seen")
-    for note in group_notes(group, standings):
+        screen.print("no committed offsets, or no permission to see them")
+    for note in group_notes(group, lags):
         screen.print(printable_text(f"note: {note}"))
 
 
 def _shows_subscriptions(group: GroupDescription) -> bool:
-    """Returns whether brokers tell the subscriptions: not while a classic group is gathering
-    its members.
-    """
+    """Returns whether brokers describe subscriptions: not while a classic group waits for joins."""
     return not group.is_classic or group.state != PREPARING_REBALANCE
 
 
 def group_headline(group: GroupDescription) -> str:
     """Describes a group in one line."""
-    said = [f"{group.group}: {group.state or 'state unknown'}"]
+    items = [f"{group.group}: {group.state or 'state unknown'}"]
     if not group.is_classic:
-        said.append(GROUP_TYPES.get(group.group_type, f"of type {group.group_type}"))
+        items.append(GROUP_TYPES.get(group.group_type, f"of type {group.group_type}"))
     if not group.is_consumer_group:
-        said.append(f"of {group.protocol_type} workers")
+        items.append(f"of {group.protocol_type} workers")
     if group.strategy:
-        said.append(f"strategy {group.strategy}")
+        items.append(f"strategy {group.strategy}")
     if group.epoch is not None:
-        said.append(f"epoch {group.epoch}")
+        items.append(f"epoch {group.epoch}")
     if group.members is not None:
-        said.append(count_noun(len(group.members), "member"))
+        items.append(count_noun(len(group.members), "member"))
     if group.coordinator:
-        said.append(f"coordinator {group.coordinator}")
-    return ", ".join(said)
+        items.append(f"coordinator {group.coordinator}")
+    return ", ".join(items)
 
 
-def group_notes(group: GroupDescription, standings: Iterable[PartitionLag]) -> list[str]:
-    """What a person should know."""
-    said = []
+def group_notes(group: GroupDescription, lags: Iterable[PartitionLag]) -> list[str]:
+    notes = []
     if group.members is None:
-        said.append("its members cannot be looked at: Kafka has calls of their own for its type")
+        notes.append("members of groups of this type cannot be described")
     if not _shows_subscriptions(group):
-        said.append("it is rebalancing: subscriptions are told when it is over, and owners change")
+        notes.append("the group is rebalancing: subscriptions and owners are known when it is over")
     for member in group.members or ():
         if member.problem:
-            said.append(f"what member {member.id} says cannot be read: {member.problem}")
+            notes.append(f"member {member.id} cannot be decoded: {member.problem}")
         if member.target is not None:
-            said.append(
-                f"member {member.id} is on its way from {_format_partitions(member.assigned)} "
+            notes.append(
+                f"member {member.id} moves from {_format_partitions(member.assigned)} "
                 f"to {_format_partitions(member.target)}"
             )
     by_problem: dict[str, list[str]] = {}
-    for each in standings:
+    for each in lags:
         if each.problem is not None:
             by_problem.setdefault(each.problem, []).append(str(each.partition))
-    said += [f"{list_first_names(places)}: {problem}" for problem, places in by_problem.items()]
-    return said
+    notes += [f"{list_first_names(places)}: {problem}" for problem, places in by_problem.items()]
+    return notes
 
 
 def _member_names(group: GroupDescription, *, full: bool) -> dict[str, str]:
@@ -449,7 +496,7 @@ def _member_names(group: GroupDescription, *, full: bool) -> dict[str, str]:
 
 
 def _print_members(members: Iterable[MemberDescription], names: Mapping[str, str]) -> None:
-    """Columns that say nothing are left out: a terminal is narrow."""
+    """Prints members; columns without information are left out."""
     listed = sorted(members, key=lambda each: names[each.id])
     clients = any(not names[each.id].startswith(each.client_id) for each in listed)
     racks = any(each.rack for each in listed)
@@ -471,10 +518,10 @@ def _print_members(members: Iterable[MemberDescription], names: Mapping[str, str
 def _subscription_lines(
     members: Sequence[MemberDescription], names: Mapping[str, str]
 ) -> list[str]:
-    """What they subscribe to: in one line where all do the same."""
+    """Returns the subscriptions: one line if all members have the same."""
     by_topics: dict[str, list[str]] = {}
     for each in members:
-        topics = ", ".join(sorted(each.topics)) or ("" if each.pattern else "nothing that is told")
+        topics = ", ".join(sorted(each.topics)) or ("" if each.pattern else "unknown")
         pattern = f"pattern {each.pattern}" if each.pattern else ""
         wanted = "; ".join(filter(None, (topics, pattern)))
         by_topics.setdefault(wanted, []).append(names[each.id])
@@ -486,7 +533,7 @@ def _subscription_lines(
     ]
 
 
-def _print_partition_lags(standings: Iterable[PartitionLag], names: Mapping[str, str]) -> None:
+def _print_partition_lags(lags: Iterable[PartitionLag], names: Mapping[str, str]) -> None:
     titles = ("topic", "partition", "committed", "end", "lag", "behind", "owner")
     rows = [
         (
@@ -498,38 +545,38 @@ def _print_partition_lags(standings: Iterable[PartitionLag], names: Mapping[str,
             UNKNOWN_CELL if each.lag is None else format_time_lag(each),
             names.get(each.owner or "", UNKNOWN_CELL),
         )
-        for each in standings
+        for each in lags
     ]
     print_table(titles, rows, titles[1:-1])
 
 
-def format_time_lag(standing: PartitionLag) -> str:
+def format_time_lag(partition_lag: PartitionLag) -> str:
     """Returns the age of the first unread record as text."""
-    if standing.lag is not None and standing.lag <= 0:
+    if partition_lag.lag is not None and partition_lag.lag <= 0:
         return "0s"
-    return UNKNOWN_CELL if standing.age_ms is None else format_age(standing.age_ms)
+    return UNKNOWN_CELL if partition_lag.age_ms is None else format_age(partition_lag.age_ms)
 
 
 def format_age(age: int) -> str:
-    """Two units are enough: ``3d4h``, ``1h5m``, ``12s``."""
+    """Formats an age with at most two units: ``3d4h``, ``1h5m``, ``12s``."""
     for coarse, fine in ((86_400_000, 3_600_000), (3_600_000, 60_000), (0, 1_000)):
         if age >= coarse:
             return format_duration(age // fine * fine)
     return "0s"
 
 
-def _total_lag_line(standings: Sequence[PartitionLag]) -> str:
-    lag = total_lag(standings)
-    said = ["lag not known" if lag is None else f"lag {lag:,} in all"]
-    ages = [each.age_ms for each in standings if each.age_ms is not None]
+def _total_lag_line(lags: Sequence[PartitionLag]) -> str:
+    lag = total_lag(lags)
+    items = ["lag unknown" if lag is None else f"total lag {lag:,}"]
+    ages = [each.age_ms for each in lags if each.age_ms is not None]
     if ages:
-        said.append(f"up to {format_age(max(ages))} behind")
-    without = sum(each.committed is None for each in standings)
+        items.append(f"up to {format_age(max(ages))} behind")
+    without = sum(each.committed is None for each in lags)
     if without:
-        records = uncommitted_records(standings)
+        records = uncommitted_records(lags)
         there = f" ({count_noun(records, 'record')})" if records else ""
-        said.append(f"{count_noun(without, 'partition')} without a committed offset{there}")
-    return "; ".join(said)
+        items.append(f"{count_noun(without, 'partition')} without a committed offset{there}")
+    return "; ".join(items)
 
 
 def _format_number(number: int | None) -> str:
@@ -546,34 +593,30 @@ def _format_partitions(partitions: Partitions) -> str:
 def print_lag_table(
     rows: Sequence[tuple[GroupDescription, Sequence[PartitionLag]]], *, full: bool
 ) -> None:
-    """Groups by their lag, each with its worst partition."""
     if not rows:
-        make_console().print("no group has committed anything")
+        make_console().print("no group has committed offsets")
         return
     titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
     print_table(titles, [_lag_row(*row, full=full) for row in rows], titles[2:5])
-    for group, standings in rows:
-        for note in lag_notes(group, standings):
+    for group, lags in rows:
+        for note in lag_notes(group, lags):
             make_console().print(printable_text(f"note: {group.group}: {note}"))
 
 
-def lag_notes(group: GroupDescription, standings: Sequence[PartitionLag]) -> list[str]:
-    """What a person should know who looks at the lag alone."""
-    said = group_notes(group, standings) if group.members is not None else []
-    if places := uncommitted_partitions(standings):
-        said.append(
-            f"nothing is committed for {places}: how many of the "
-            f"{count_noun(uncommitted_records(standings), 'record')} there are read, nobody knows"
-        )
-    return said
+def lag_notes(group: GroupDescription, lags: Sequence[PartitionLag]) -> list[str]:
+    notes = group_notes(group, lags) if group.members is not None else []
+    if places := uncommitted_partitions(lags):
+        records = count_noun(uncommitted_records(lags), "record")
+        notes.append(f"nothing is committed for {places}: {records} may be unread")
+    return notes
 
 
 def _lag_row(
-    group: GroupDescription, standings: Sequence[PartitionLag], *, full: bool
+    group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool
 ) -> tuple[str, ...]:
-    worst = worst_partition(standings)
-    ages = [each.age_ms for each in standings if each.age_ms is not None]
-    lag = total_lag(standings)
+    worst = worst_partition(lags)
+    ages = [each.age_ms for each in lags if each.age_ms is not None]
+    lag = total_lag(lags)
     return (
         group.group,
         group.state or UNKNOWN_CELL,
@@ -587,33 +630,31 @@ def _lag_row(
     )
 
 
-def total_lag(standings: Iterable[PartitionLag]) -> int | None:
+def total_lag(lags: Iterable[PartitionLag]) -> int | None:
     """Returns the number of records that a group has still to read; None if no partition's
     lag is known. A committed offset beyond the end of one partition does not make up for lag
     in another.
     """
-    lags = [max(each.lag, 0) for each in standings if each.lag is not None]
-    return sum(lags) if lags else None
+    known = [max(each.lag, 0) for each in lags if each.lag is not None]
+    return sum(known) if known else None
 
 
-def uncommitted_records(standings: Iterable[PartitionLag]) -> int:
-    """Records in partitions for which nothing is committed."""
-    return sum(each.uncommitted for each in standings)
+def uncommitted_records(lags: Iterable[PartitionLag]) -> int:
+    """Returns the number of records in partitions without a committed offset."""
+    return sum(each.uncommitted for each in lags)
 
 
-def uncommitted_partitions(standings: Iterable[PartitionLag]) -> str:
-    """The partitions where these are."""
-    return list_first_names([str(each.partition) for each in standings if each.uncommitted])
+def uncommitted_partitions(lags: Iterable[PartitionLag]) -> str:
+    return list_first_names([str(each.partition) for each in lags if each.uncommitted])
 
 
-def worst_partition(standings: Iterable[PartitionLag]) -> PartitionLag | None:
+def worst_partition(lags: Iterable[PartitionLag]) -> PartitionLag | None:
     """The partition with the largest lag; None if there is no lag."""
-    behind = [(each.lag, each) for each in standings if each.lag is not None and each.lag > 0]
+    behind = [(each.lag, each) for each in lags if each.lag is not None and each.lag > 0]
     return max(behind, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def group_json(group: GroupDescription) -> dict[str, object]:
-    """A group without its offsets."""
     return {
         "group": group.group,
         "state": group.state,
@@ -621,6 +662,8 @@ def group_json(group: GroupDescription) -> dict[str, object]:
         "protocol_type": group.protocol_type,
         "strategy": group.strategy,
         "epoch": group.epoch,
+        "generation": group.generation,
+        "leader": group.leader,
         "coordinator": group.coordinator,
         "members": None if group.members is None else list(map(_member_json, group.members)),
     }
@@ -648,23 +691,22 @@ def _partitions_json(partitions: Partitions) -> dict[str, list[int]]:
     return {topic: sorted(by_topic[topic]) for topic in sorted(by_topic)}
 
 
-def partition_lag_json(standing: PartitionLag) -> dict[str, object]:
+def partition_lag_json(partition_lag: PartitionLag) -> dict[str, object]:
     """Returns the committed offset, end and lag of one partition."""
-    committed = standing.committed
+    committed = partition_lag.committed
     return {
-        **partition_json(standing.partition),
+        **partition_json(partition_lag.partition),
         "committed": None if committed is None else committed.offset,
         "metadata": None if committed is None else committed.metadata,
         "leader_epoch": None if committed is None else committed.leader_epoch,
-        "start": standing.log_start,
-        "end": standing.log_end,
-        "lag": standing.lag,
-        "lag_seconds": None if standing.age_ms is None else standing.age_ms / 1_000,
-        "owner": standing.owner,
-        "problem": standing.problem,
+        "start": partition_lag.log_start,
+        "end": partition_lag.log_end,
+        "lag": partition_lag.lag,
+        "lag_seconds": None if partition_lag.age_ms is None else partition_lag.age_ms / 1_000,
+        "owner": partition_lag.owner,
+        "problem": partition_lag.problem,
     }
 
 
 def partition_json(partition: TopicPartition) -> dict[str, object]:
-    """A partition."""
     return {"topic": partition.topic, "partition": partition.partition}

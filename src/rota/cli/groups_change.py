@@ -1,9 +1,7 @@
-"""``rota groups reset``, ``delete`` and ``delete-offsets``: a dry run, unless ``--execute`` is
-given.
+"""``rota groups reset``, ``delete`` and ``delete-offsets``: dry runs unless ``--execute`` is given.
 
-The rules of reset are those of Kafka's own tool: an offset out of range becomes the nearest in
-range; a time after the last record means the end, and so does the current offset where nothing is
-committed.
+Reset follows the rules of Kafka's tool: an offset out of range becomes the nearest one in range; a
+time after the last record means the end, and so does the current offset if nothing is committed.
 """
 
 from __future__ import annotations
@@ -13,12 +11,10 @@ import csv
 import datetime
 import io
 import re
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
@@ -43,67 +39,64 @@ from rota.errors import GroupError, InputError, Unreachable
 if TYPE_CHECKING:
     from rota.client.admin import Admin
 
-DRY_RUN = "nothing was changed: this was a dry run"
+DRY_RUN = "dry run: nothing was changed"
 
-DRY_RUN_HINT = f"{DRY_RUN}, --execute does it"
-
-NEW_GROUP_HINT = "--new gives offsets to a group that does not exist yet"
+NEW_GROUP_HINT = "--new commits offsets for a group that does not exist yet"
 
 RESET_EXAMPLES = """\
 examples:
   rota groups reset billing --all-topics --to-earliest --bootstrap-servers kafka:9092
-      what would change; --execute changes it
+      shows the changes; with --execute the command makes them
   rota groups reset billing --topic orders:0,1,5-8 --shift-by -100 --bootstrap-servers kafka:9092
   rota groups reset billing --topic orders --to-datetime 2025-06-30T13:00:00Z --execute ...
   rota groups reset billing --topic orders --by-duration PT1H30M ...
-      where the records of an hour and a half ago begin; 1h30m is the same
+      the first record of the last hour and a half; 1h30m means the same
   rota groups reset billing --topic orders --to-latest --new --execute ...
-      a group that does not exist yet: it begins there
+      a group that does not exist yet starts at the end
   rota groups reset billing --all-topics --to-current --export > offsets.csv
   rota groups reset billing --from-file offsets.csv --execute ...
-      lines topic,partition,offset: keeps a group's offsets, and puts them back
+      save a group's offsets as lines topic,partition,offset, and restore them
 
-The group must have no members, else they would go on from where they are and commit that. An
-offset out of range becomes the nearest in range, and is said. Times without a zone are UTC.
+The group must have no members, because members would commit their own positions again. An offset
+out of range becomes the nearest one in range, with a note. Times without a zone are UTC.
 """
 
 DELETE_EXAMPLES = """\
 examples:
   rota groups delete billing old-billing --bootstrap-servers kafka:9092
-      what would be deleted; --execute deletes it
+      shows what would be deleted; with --execute the command deletes it
 """
 
 DELETE_OFFSETS_EXAMPLES = """\
 examples:
   rota groups delete-offsets billing --topic old-orders --bootstrap-servers kafka:9092
-      what would be deleted; --execute deletes it
+      shows what would be deleted; with --execute the command deletes it
 
-No member may subscribe to the topics. For offsets of topics that are not read any more: their lag
+No member may subscribe to the topics. Use it for topics that the group no longer reads: their lag
 would grow for ever.
 """
 
 
 def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds these commands."""
-    about = "set where a group goes on reading"
+    about = "set the committed offsets of a group"
     resetting = flags.add_admin_command(actions, "reset", reset_offsets, about, RESET_EXAMPLES)
     resetting.add_argument("group", metavar="GROUP", help="a group's name")
     _add_target_flags(resetting)
     _add_topic_flags(resetting)
     resetting.add_argument(
-        "--new", action="store_true", help="the group may be one that does not exist yet"
+        "--new", action="store_true", help="allow a group that does not exist yet"
     )
     resetting.add_argument(
         "--export",
         action="store_true",
-        help="print lines for --from-file, and change nothing",
+        help="print lines for --from-file; changes nothing",
     )
     _add_execute_flag(resetting)
     about = "delete groups and their offsets"
     deleting = flags.add_admin_command(actions, "delete", delete_groups, about, DELETE_EXAMPLES)
     deleting.add_argument("groups", nargs="+", metavar="GROUP", help="a group's name")
     _add_execute_flag(deleting)
-    about = "delete a group's offsets of topics"
+    about = "delete committed offsets of a group"
     forgetting = flags.add_admin_command(
         actions, "delete-offsets", delete_offsets, about, DELETE_OFFSETS_EXAMPLES
     )
@@ -114,7 +107,9 @@ def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentPar
 
 def _add_execute_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--execute", action="store_true", help="do it; without this it is only shown"
+        "--execute",
+        action="store_true",
+        help="make the change; without it, a dry run",
     )
 
 
@@ -124,26 +119,30 @@ def _add_topic_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TOPIC[:0,1,5-8]",
-        help="a topic, or some of its partitions; may be given again",
+        help="a topic or some of its partitions; can be repeated",
     )
     parser.add_argument(
-        "--all-topics", action="store_true", help="every partition that the group has committed"
+        "--all-topics",
+        action="store_true",
+        help="every partition with a committed offset",
     )
 
 
 def _add_target_flags(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("where to").add_mutually_exclusive_group(required=True)
+    where = parser.add_argument_group("new offset").add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the first record")
-    where.add_argument("--to-latest", action="store_true", help="behind the last record")
+    where.add_argument("--to-latest", action="store_true", help="the end, after the last record")
     where.add_argument(
-        "--to-current", action="store_true", help="where it is; the end, where nothing is committed"
+        "--to-current", action="store_true", help="the committed offset, or else the end"
     )
     where.add_argument("--to-offset", type=_parse_offset, metavar="N", help="an offset")
     where.add_argument(
-        "--shift-by", type=_parse_integer, metavar="N", help="so many offsets on, or back (-N)"
+        "--shift-by", type=_parse_integer, metavar="N", help="N offsets forward, or back (-N)"
     )
-    where.add_argument("--to-datetime", metavar="TIME", help="the first record of a time or later")
-    where.add_argument("--by-duration", metavar="TIME", help="the same, so long ago")
+    where.add_argument(
+        "--to-datetime", metavar="TIME", help="the first record at this time or later"
+    )
+    where.add_argument("--by-duration", metavar="TIME", help="the first record since this long ago")
     where.add_argument(
         "--from-file", metavar="FILE", help="CSV: topic,partition,offset; - for stdin"
     )
@@ -193,18 +192,21 @@ def reset_offsets(args: argparse.Namespace) -> bool:
         )
     else:
         _print_changes(args.group, changes)
-        _print_outcome("the new offsets are stored", group, done=done)
+        if done:
+            print_notice("the new offsets are committed")
+        else:
+            _print_dry_run(_why_not_empty(group))
     return False
 
 
 def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
     if args.from_file is not None:
         if args.topic or args.all_topics:
-            args.error("--from-file names the partitions: it does not go with --topic")
+            args.error("--from-file cannot be combined with --topic or --all-topics")
         source = "standard input" if args.from_file == "-" else args.from_file
-        return parse_offsets_file(_read_text_file(args.from_file), source, args.group)
+        return parse_offsets_file(flags.read_text_file(args.from_file), source, args.group)
     if bool(args.topic) == args.all_topics:
-        args.error("--topic TOPIC, or --all-topics, is needed")
+        args.error("give --topic TOPIC or --all-topics")
     if args.to_datetime is not None:
         return ToDatetime(parse_datetime(args.to_datetime))
     if args.by_duration is not None:
@@ -214,22 +216,9 @@ def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
         return ShiftBy(args.shift_by)
     if args.to_offset is not None:
         return ToOffset(args.to_offset)
-    return _target_without_value(args)
-
-
-def _target_without_value(args: argparse.Namespace) -> ResetTarget:
-    if args.to_earliest:
-        return ToEarliest()
-    return ToLatest() if args.to_latest else ToCurrent()
-
-
-def _read_text_file(path: str) -> str:
-    if path == "-":
-        return sys.stdin.read()
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file: {error.reason}") from None
+    if args.to_current:
+        return NamedOffset("current")
+    return NamedOffset("earliest" if args.to_earliest else "latest")
 
 
 async def _find_changes(
@@ -245,7 +234,7 @@ async def _find_changes(
     silent = [str(each) for each in wanted if each not in starts or each not in ends]
     if silent:
         raise Unreachable(
-            f"{list_first_names(silent)}: no leader that could be asked for its offsets"
+            f"{list_first_names(silent)}: the partition has no leader to ask for its offsets"
         )
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
@@ -272,14 +261,13 @@ async def _partitions_from_flags(
     if args.all_topics:
         if not committed:
             raise InputError(
-                f"--all-topics: group {args.group!r} has committed nothing; --topic names topics"
+                f"--all-topics: group {args.group!r} has no committed offsets; use --topic"
             )
         counts = (await admin.fetch_metadata(each.topic for each in committed)).cluster().partitions
         gone = [each for each in sorted(committed) if each.partition >= counts.get(each.topic, 0)]
         if gone:
             print_notice(
-                f"left as they are: {list_first_names([str(each) for each in gone])}: no such "
-                "partition"
+                f"not changed: {list_first_names([str(each) for each in gone])}: no such partition"
             )
         return sorted({*committed} - {*gone})
     wanted = parse_topics(args.topic)
@@ -290,15 +278,14 @@ async def _partitions_from_flags(
 def _check_has_offsets(group: GroupDescription | None) -> None:
     if group is not None and group.group_type == "share":
         raise InputError(
-            f"group {group.group!r} is a share group (KIP-932): it has no committed offsets; "
-            "Kafka's own tool is kafka-share-groups"
+            f"group {group.group!r} is a share group (KIP-932): it has no committed offsets; use "
+            "kafka-share-groups"
         )
 
 
 def _check_empty(group: GroupDescription | None, doing: str) -> None:
-    living = _why_not_empty(group)
-    if living is not None:
-        raise GroupError(f"no {doing}: {living}")
+    if (problem := _why_not_empty(group)) is not None:
+        raise GroupError(f"no {doing}: {problem}")
 
 
 def _why_not_empty(group: GroupDescription | None) -> str | None:
@@ -312,17 +299,9 @@ def _why_not_empty(group: GroupDescription | None) -> str | None:
     return f"group {group.group!r} is {group.state or 'in use'}{who}; stop them first"
 
 
-def _print_outcome(what: str, group: GroupDescription | None, *, done: bool) -> None:
-    if done:
-        print_notice(what)
-        return
-    _print_dry_run(_why_not_empty(group))
-
-
 def _print_dry_run(refused: str | None) -> None:
-    print_notice(
-        DRY_RUN_HINT if refused is None else f"{DRY_RUN}; --execute would be refused: {refused}"
-    )
+    hint = "--execute makes the change"
+    print_notice(f"{DRY_RUN}; {hint if refused is None else f'--execute would fail: {refused}'}")
 
 
 def _change_json(change: OffsetChange) -> dict[str, object]:
@@ -353,12 +332,12 @@ def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
     back = sum(-each.difference for each in changes if each.difference and each.difference < 0)
     on = sum(each.difference for each in changes if each.difference and each.difference > 0)
     first = sum(each.old is None for each in changes)
-    said = [
+    totals = [
         *[f"{count_noun(back, 'offset')} back"] * bool(back),
-        *[f"{count_noun(on, 'offset')} on"] * bool(on),
-        *[f"{count_noun(first, 'partition')} without an offset so far"] * bool(first),
+        *[f"{count_noun(on, 'offset')} forward"] * bool(on),
+        *[f"{count_noun(first, 'partition')} without a committed offset"] * bool(first),
     ]
-    make_console().print(printable_text(f"group {group}: {', '.join(said) or 'nothing moves'}"))
+    make_console().print(printable_text(f"group {group}: {', '.join(totals) or 'no change'}"))
 
 
 def delete_groups(args: argparse.Namespace) -> bool:
@@ -402,7 +381,7 @@ def delete_groups(args: argparse.Namespace) -> bool:
 def delete_offsets(args: argparse.Namespace) -> bool:
     """Prints the offsets that would be deleted; with ``--execute`` it deletes them."""
     if bool(args.topic) == args.all_topics:
-        args.error("--topic TOPIC, or --all-topics, is needed")
+        args.error("give --topic TOPIC or --all-topics")
     wanted = parse_topics(args.topic)
 
     async def ask(admin: Admin) -> tuple[GroupDescription, dict[TopicPartition, int]]:
@@ -417,7 +396,7 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
             raise InputError(
-                f"group {args.group!r} has committed nothing there; it has committed {topics}"
+                f"group {args.group!r} has no committed offsets there; it has offsets of {topics}"
             )
         if args.execute:
             await admin.delete_offsets(args.group, chosen)
@@ -460,18 +439,10 @@ MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class ToEarliest:
-    """The first record of the log."""
+class NamedOffset:
+    """The start or end of the log, or the committed offset (the end if nothing is committed)."""
 
-
-@dataclass(frozen=True, slots=True)
-class ToLatest:
-    """The end of the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToCurrent:
-    """The committed offset; the end of the log where nothing is committed."""
+    name: Literal["earliest", "latest", "current"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,9 +473,7 @@ class FromFile:
     offsets: Mapping[TopicPartition, int]
 
 
-ResetTarget: TypeAlias = (
-    ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToDatetime | FromFile
-)
+ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,7 +482,7 @@ class LogBounds:
 
     start: int
     end: int
-    #: The first offset of the time that is wanted, or later; None: there is none.
+    #: The first offset at the requested time or later; None if there is no such record.
     at_time: int | None = None
 
 
@@ -528,7 +497,7 @@ class OffsetChange:
 
     @property
     def difference(self) -> int | None:
-        """Below zero: records that are read again; above: records that are left out."""
+        """Negative: records that are read again; positive: records that are skipped."""
         return None if self.old is None else self.new - self.old
 
 
@@ -537,7 +506,7 @@ def compute_changes(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     logs: Mapping[TopicPartition, LogBounds],
 ) -> list[OffsetChange]:
-    """The new offset of each partition of ``logs``, by topic and number.
+    """Returns the new offset of each partition of ``logs``, by topic and number.
 
     :raises InputError: a partition without a committed offset cannot be shifted
     """
@@ -546,7 +515,7 @@ def compute_changes(
         if without:
             raise InputError(
                 f"--shift-by: nothing is committed for {list_first_names(without)}; "
-                "another target, such as --to-earliest, gives an offset to start from"
+                "use another target, such as --to-earliest"
             )
     found = []
     for partition in sorted(logs):
@@ -563,11 +532,11 @@ def _new_offset(
     found: int
     note = ""
     match target:
-        case ToEarliest():
+        case NamedOffset("earliest"):
             found = log.start
-        case ToLatest():
+        case NamedOffset("latest"):
             found = log.end
-        case ToCurrent():
+        case NamedOffset():
             found, note = (log.end, "nothing was committed: the end") if old is None else (old, "")
         case ToOffset(offset):
             found, note = _clamp_offset(offset, log)
@@ -575,7 +544,7 @@ def _new_offset(
             assert old is not None
             found, note = _clamp_offset(old + by, log)
         case ToDatetime():
-            late = "no record is as new as that: the end"
+            late = "no record at this time or later: the end"
             found, note = (log.end, late) if log.at_time is None else (log.at_time, "")
         case FromFile(offsets):
             found, note = _clamp_offset(offsets[partition], log)
@@ -586,7 +555,7 @@ def _new_offset(
 
 def _clamp_offset(offset: int, log: LogBounds) -> tuple[int, str]:
     if offset > log.end:
-        return log.end, f"{offset} is behind the end, {log.end}"
+        return log.end, f"{offset} is after the end, {log.end}"
     if offset < log.start:
         return log.start, f"{offset} is before the first record, {log.start}"
     return offset, ""
@@ -612,10 +581,10 @@ def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
 
 def _parse_partition_numbers(listed: str, text: str) -> list[int]:
     found: list[int] = []
-    for part in listed.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part.strip(), re.ASCII)
+    for item in listed.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", item.strip(), re.ASCII)
         if match is None:
-            raise InputError(f"--topic {text!r}: {part!r} is no partition; write TOPIC:0,1,5-8")
+            raise InputError(f"--topic {text!r}: {item!r} is not a partition; write TOPIC:0,1,5-8")
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return found
 
@@ -633,7 +602,7 @@ def select_partitions(
         for number in range(count) if numbers is None else numbers:
             if number >= count:
                 raise InputError(
-                    f"--topic {topic}: there is no partition {number}; it has {count}, from 0"
+                    f"--topic {topic}: no partition {number}; partitions are 0 to {count - 1}"
                 )
             found.append(TopicPartition(topic, number))
     return found
@@ -652,7 +621,7 @@ def parse_datetime(text: str) -> int:
         found = found.replace(tzinfo=datetime.UTC)
     epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
     if found < epoch:
-        raise InputError(f"--to-datetime {text!r}: before 1970 there are no records")
+        raise InputError(f"--to-datetime {text!r}: is before 1970")
     return (found - epoch) // datetime.timedelta(milliseconds=1)
 
 
@@ -669,8 +638,8 @@ def parse_duration(text: str) -> int:
 
 
 def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
-    """Lines ``topic,partition,offset``, or ``group,topic,partition,offset`` of several groups:
-    what Kafka's tool exports and takes.
+    """Parses lines ``topic,partition,offset``, or ``group,topic,partition,offset`` for several
+    groups: the formats of Kafka's tool.
     """
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
@@ -689,15 +658,15 @@ def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
                 raise InputError(f"{source}, line {number}: {what} {each!r} is not a number from 0")
         place = TopicPartition(named[-1], int(partition))
         if place in found:
-            raise InputError(f"{source}, line {number}: {place} stands there twice")
+            raise InputError(f"{source}, line {number}: {place} is there twice")
         found[place] = int(offset)
     if not found:
-        raise InputError(f"{source}: there is no offset of group {group!r} in it")
+        raise InputError(f"{source}: no offset of group {group!r}")
     return FromFile(found)
 
 
 def export_offsets(wanted: Iterable[OffsetChange]) -> str:
-    """The new offsets as lines that ``--from-file`` takes, here and in Kafka's tool."""
+    """Returns the new offsets as lines for ``--from-file``, also of Kafka's tool."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerows((*each.partition, each.new) for each in wanted)

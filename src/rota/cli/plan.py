@@ -313,7 +313,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
             args.error(f"{args.case!r} is not a case file; did you mean --partitions {args.case}?")
         if args.members is not None:
             args.error("--members cannot be combined with a case file; use --add for new members")
-        text = sys.stdin.read() if args.case == "-" else _read_text_file(args.case)
+        text = flags.read_text_file(args.case)
         before = parse_case(text, "standard input" if args.case == "-" else args.case)
         after = _apply_changes(args, before, counts)
     else:
@@ -325,13 +325,6 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
     is_empty = live is not None and not live.case.members
     topics = tuple(before.partitions) if is_empty else None
     return before, after.without_members(leaving).with_members(args.add, topics)
-
-
-def _read_text_file(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file: {error.reason}") from None
 
 
 def _parse_partition_counts(args: argparse.Namespace) -> dict[str, int]:

@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import assert_never
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from rota.cli.flags import import_from_working_directory
+from rota.cli.flags import import_from_working_directory, read_text_file
 from rota.cli.render import count_noun, make_console, make_table, printable_text
 from rota.engine.assignors.registry import (
     BUILT_IN,
@@ -55,7 +54,6 @@ from rota.engine.simulator.timeline import (
     ProcessStateChange,
     build_process_timelines,
 )
-from rota.errors import InputError
 
 #: Seconds after which a terminal shows a progress bar.
 PROGRESS_AFTER = 1.0
@@ -165,10 +163,7 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
 
 
 def _read_scenario_file(path: str, strategies: Sequence[str]) -> Scenario:
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file: {error.reason}") from None
+    text = read_text_file(path)
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
     import_from_working_directory([*strategies, *classes])
     return read_scenario(text, "standard input" if path == "-" else path)

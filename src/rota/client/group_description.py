@@ -65,6 +65,8 @@ class GroupDescription:
     protocol_type: str = ""
     strategy: str = ""
     epoch: int | None = None
+    #: Member id of a classic group's leader; None: not read from the journal.
+    leader: str | None = None
     #: ``id (host:port)``.
     coordinator: str = ""
     #: None: unknown.
@@ -75,6 +77,9 @@ class GroupDescription:
         """True if a leader among the members computes the assignment."""
         return self.group_type in {CLASSIC, ""}
 
+    #: The generation of a classic group, if it was read from the journal.
+    stored_generation: int | None = None
+
     @property
     def generation(self) -> int | None:
         """The group's generation, or its epoch (KIP-848); None if it is not known.
@@ -82,8 +87,8 @@ class GroupDescription:
         DescribeGroups does not have it, but a member's subscription has the generation before the
         join (version 2 and newer, KIP-792).
         """
-        if not self.is_classic:
-            return self.epoch
+        if not self.is_classic or self.stored_generation is not None:
+            return self.epoch if self.stored_generation is None else self.stored_generation
         joined = [each.generation for each in self.members or () if each.generation is not None]
         return max(joined) + 1 if joined else None
 

@@ -35,7 +35,7 @@ def new(target: ToOffset | ShiftBy | FromFile, old: int | None = 10) -> tuple[in
     [
         (ToOffset(5), 5, ""),
         (ToOffset(20), 20, ""),
-        (ToOffset(21), 20, "21 is behind the end, 20"),
+        (ToOffset(21), 20, "21 is after the end, 20"),
         (ToOffset(4), 5, "4 is before the first record, 5"),
         (ShiftBy(-6), 5, "4 is before the first record, 5"),
         (ShiftBy(10), 20, ""),
@@ -95,10 +95,10 @@ def test_offsets_in_files() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "there is no offset of group 'g'"),
-        ("other,t,0,5\n", "there is no offset of group 'g'"),
+        ("", "no offset of group 'g'"),
+        ("other,t,0,5\n", "no offset of group 'g'"),
         ("t,0\n", "line 1: not topic,partition,offset"),
-        ("t,0,5\nt,0,6\n", "line 2: t-0 stands there twice"),
+        ("t,0,5\nt,0,6\n", "line 2: t-0 is there twice"),
         ("t,x,5\n", "line 1: partition 'x' is not a number from 0"),
         ("t,0,-5\n", "line 1: offset '-5' is not a number from 0"),
         ("t,0,99999999999999999999\n", "line 1: offset"),
