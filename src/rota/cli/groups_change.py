@@ -216,9 +216,9 @@ def _target_from_flags(args: argparse.Namespace) -> ResetTarget:
         return ShiftBy(args.shift_by)
     if args.to_offset is not None:
         return ToOffset(args.to_offset)
-    if args.to_current:
-        return NamedOffset("current")
-    return NamedOffset("earliest" if args.to_earliest else "latest")
+    return NamedOffset(
+        "earliest" if args.to_earliest else "latest" if args.to_latest else "current"
+    )
 
 
 async def _find_changes(
