@@ -174,6 +174,32 @@ def test_a_module_or_file_that_exists_is_not_reported(right: str) -> None:
     assert stale_paths(f"See `{right}`, and the rest.", ARCHITECTURE) == []
 
 
+#: Names that articles and Kafka's sources use.
+KAFKA_NAMES = """
+ConsumerPartitionAssignor AbstractPartitionAssignor MemberInfo consumersPerTopic
+allPartitionsSorted CircularIterator assignRanges AbstractStickyAssignor
+ConstrainedAssignmentBuilder GeneralAssignmentBuilder prepopulateCurrentAssignments
+sortPartitions isBalanced balance performReassignments reassignPartition
+processPartitionMovement canParticipateInReassignment getBalanceScore areSubscriptionsIdentical
+allSubscriptionsEqual SubscriptionComparator TopicComparator PartitionComparator
+PartitionMovements ConsumerPair getTheActualPartitionToBeMoved adjustAssignment
+subscriptionUserData onAssignment AbstractCoordinator ConsumerCoordinator sendJoinGroupRequest
+JoinGroupResponseHandler onLeaderElected performAssignment onJoinPrepare onJoinComplete
+rejoinNeededOrPending HeartbeatThread handlePollTimeoutExpiry commitOffsetsSync
+commitOffsetsAsync doCommitOffsetsAsync sendOffsetCommitRequest OffsetCommitResponseHandler
+defaultOffsetCommitCallback completedOffsetCommits invokeCompletedOffsetCommitCallbacks
+maybeAutoCommitOffsetsAsync GroupCoordinatorService GroupMetadataManager classicGroupJoin
+classicGroupSync classicGroupHeartbeat classicGroupLeave ClassicGroup ClassicGroupState
+selectProtocol DelayedJoin OffsetMetadataManager SubscriptionState Fetcher NetworkClient
+"""
+
+
+def test_the_page_of_kafkas_names_has_the_names_that_people_look_for() -> None:
+    text = (ROOT / "docs" / "kafka-names.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\w+", " ".join(re.findall(r"^\| ([^|]+)", text, re.MULTILINE))))
+    assert [name for name in KAFKA_NAMES.split() if name not in listed] == []
+
+
 def test_the_walks_name_what_their_files_define() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
     walks = text.partition("\n## Five walks\n")[2].partition("\n## ")[0]
