@@ -11,8 +11,8 @@ from bench.case import Case
 from bench.measure import Taken, best, peak_memory
 from bench.peer import FRANZ_GO, JAVA
 from bench.run import BUDGET, OURS, Row, Run, rows
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.problem import Problem
+from rota.engine.assignors.sticky import CooperativeStickyAssignor
 from rota.engine.formats import consumer_protocol
 from rota.engine.member.classic import EncodedAssignments, assign_members
 from rota.engine.model.response import JoinedMember

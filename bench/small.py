@@ -13,11 +13,15 @@ from bench.limit import LIMITS
 from bench.measure import Taken, per_call
 from bench.peer import KAFKA_PYTHON
 from bench.run import Row, Run
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.interface import ColumnarAssignor
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
-from rota.engine.assignors.sticky import SOLVERS, AbstractStickyAssignor, StickyAssignor
+from rota.engine.assignors.sticky import (
+    SOLVERS,
+    AbstractStickyAssignor,
+    CooperativeStickyAssignor,
+    StickyAssignor,
+)
 
 
 def _ours(work: Case, step: Step, strategy: ColumnarAssignor, owned: ours.Owned) -> Taken:

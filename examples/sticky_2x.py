@@ -107,13 +107,8 @@ class _Rebalance:
     ) -> None:
         #: For each partition the members that subscribe to its topic.
         self.candidates = {
-            TopicPartition(topic, number): [
-                member
-                for member, subscription in subscriptions.items()
-                if topic in subscription.topics
-            ]
-            for topic, count in partitions.items()
-            for number in range(count)
+            tp: [member for member in subscriptions if tp.topic in subscriptions[member].topics]
+            for tp in Sticky2x.all_partitions_sorted(partitions)
         }
         #: For each member the partitions that it may get.
         self.reachable: dict[str, set[TopicPartition]] = {

@@ -108,7 +108,6 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         self.skipped_topics = before.skipped_topics
 
     def partitions(self, member: str) -> Partitions:
-        """Returns a member's partitions, as columns."""
         return self._checked.result[member].partitions
 
     def __getitem__(self, member: str) -> dict[str, tuple[int, ...]]:
@@ -168,8 +167,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def loads(self) -> dict[str, int]:
         """Number of partitions of each member."""
-        counted = np.bincount(self._checked.member, minlength=len(self.members))
-        return dict(zip(self.members, counted.tolist(), strict=True))
+        return self._count_loads(self._checked.member)
 
     @cached_property
     def target_loads(self) -> dict[str, int]:
@@ -177,7 +175,10 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         target = self._checked.target
         if target is None:
             return self.loads
-        counted = np.bincount(target[target != UNASSIGNED], minlength=len(self.members))
+        return self._count_loads(target[target != UNASSIGNED])
+
+    def _count_loads(self, owners: IntArray) -> dict[str, int]:
+        counted = np.bincount(owners, minlength=len(self.members))
         return dict(zip(self.members, counted.tolist(), strict=True))
 
     @cached_property
@@ -260,14 +261,10 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def withheld(self) -> int:
         """Number of partitions that a cooperative rebalance revokes and the next one assigns."""
-        if not self._cooperative:
+        if self.protocol is RebalanceProtocol.EAGER:
             return 0
         held = find_owned_by_another(self._checked.problem, self._owners)
         return int((held & (self._owners == UNASSIGNED)).sum())
-
-    @property
-    def _cooperative(self) -> bool:
-        return self.protocol is RebalanceProtocol.COOPERATIVE
 
     @property
     def stopped(self) -> int:
@@ -275,7 +272,9 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         cooperative one only those that move.
         """
         owned = self._previous != UNASSIGNED
-        return int((owned & ~self._kept if self._cooperative else owned).sum())
+        if self.protocol is RebalanceProtocol.COOPERATIVE:
+            owned &= ~self._kept
+        return int(owned.sum())
 
     @cached_property
     def orphaned(self) -> int:
@@ -320,7 +319,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Messages for the user: ignored claims, skipped topics, limits reached."""
-        said = [*self._problem.notes, *self._checked.notes]
+        notes = [*self._problem.notes, *self._checked.notes]
         claims = self._problem.claims
         disputed = claims.subscribed & (self._previous[claims.partition] == UNASSIGNED)
         if disputed.any():
@@ -328,11 +327,11 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
             names = list_first_names(
                 [str(partition) for partition in self._problem.layout.partitions_at(numbers)]
             )
-            said.append(f"owned by several in one generation, so nobody's claim counts: {names}")
+            notes.append(f"claimed by several in one generation, so no claim counts: {names}")
         if not self.members:
-            said.append("the group has no members")
-        said += [f"the fewest moves: {note}" for note in self._fewest[1]]
-        return tuple(dict.fromkeys(said))
+            notes.append("the group has no members")
+        notes += [f"the fewest moves: {note}" for note in self._fewest[1]]
+        return tuple(dict.fromkeys(notes))
 
 
 def assign(  # noqa: PLR0913 (all but two are options)

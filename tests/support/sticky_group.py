@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.interface import Solution
 from rota.engine.assignors.problem import BoolArray, Problem
-from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.engine.model.member import UNASSIGNED, GroupSubscription, Member
 from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
 

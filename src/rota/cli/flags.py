@@ -181,6 +181,11 @@ def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]
     return asyncio.run(connect_and_run())
 
 
+def split_names(given: Iterable[str] | None) -> list[str]:
+    """Splits the values of a repeated flag at commas."""
+    return [name.strip() for listed in given or () for name in listed.split(",")]
+
+
 def read_text_file(path: str) -> str:
     """Reads a file, or standard input for ``-``; raises InputError if it is not text."""
     if path == "-":

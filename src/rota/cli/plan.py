@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,6 +20,7 @@ from rota.cli.render import (
     format_ranges,
     make_console,
     make_table,
+    print_json,
     print_trimmed_table,
     printable_text,
 )
@@ -218,18 +218,18 @@ def run(args: argparse.Namespace) -> bool:
             for choice in _strategies_to_compare(args.strategy)
         ]
         if args.json:
-            _print_json({"compare": [_plan_json(plan) for plan in plans]})
+            print_json({"compare": [_plan_json(plan) for plan in plans]})
         else:
             print_comparison(plans)
         return False
     own = list(DEFAULT_STRATEGIES) if live is None else live.strategies
-    strategies = _split_strategies(args.strategy) or own
+    strategies = flags.split_names(args.strategy) or own
     plan = _make_plan(before, after, strategies, args.solver, args)
     if args.json:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
         proof = {"certificate": asdict(plan.certificate)} if args.prove else {}
         live_json = _live_group_json(live, plan, args)
-        _print_json({**_plan_json(plan), **assignments, **proof, **live_json})
+        print_json({**_plan_json(plan), **assignments, **proof, **live_json})
     else:
         names = {} if live is None else live.short_names
         print_plan(plan, strategies, everything=args.all, names=names)
@@ -256,16 +256,12 @@ def _integer_up_to(most: int) -> Callable[[str], int]:
     return number
 
 
-def _split_strategies(strategies: Sequence[str] | None) -> list[str]:
-    return [name.strip() for listed in strategies or () for name in listed.split(",")]
-
-
 def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
     """Returns all known strategies and the ones that the user named, with their solvers."""
     built_in = [([strategy], solver) for strategy, solver in COMPARED_STRATEGIES]
     others = [
         name
-        for name in (*known_strategies(), *_split_strategies(strategies))
+        for name in (*known_strategies(), *flags.split_names(strategies))
         if name not in BUILT_IN
     ]
     return built_in + [
@@ -366,7 +362,7 @@ def _make_plan(
         )
 
     owns_nothing = not any(len(member.owned) for member in before.members)
-    origin = _split_strategies(args.origin)
+    origin = flags.split_names(args.origin)
     if owns_nothing and (origin or after != before):
         applied = apply_plan(plan(before, origin or strategies), before.members, generation=1)
         if origin:  # user data of another strategy
@@ -412,10 +408,6 @@ def _live_group_json(
         return {}
     notes = plan.notes + live.notes(args.add, plan.strategy)
     return {"group": live.overview.group, "names": live.short_names, "notes": notes}
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
 
 
 SHOWN_MEMBERS = 40

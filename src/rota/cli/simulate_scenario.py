@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from rota.cli.flags import import_from_working_directory, read_text_file
+from rota.cli.flags import import_from_working_directory, read_text_file, split_names
 from rota.cli.render import count_noun, make_console, make_table, printable_text
 from rota.engine.assignors.registry import (
     BUILT_IN,
@@ -68,7 +68,7 @@ def run_simulate(args: argparse.Namespace) -> bool:
     if args.compare:
         _compare_policies(scenario, args)
         return False
-    strategy = _split_strategies(args.strategy) or None
+    strategy = split_names(args.strategy) or None
     (simulation,) = _run_simulations(scenario, args, [(strategy, args.static)])
     if args.json:
         _print_json(simulation.to_dict())
@@ -136,9 +136,7 @@ def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
     the user named.
     """
     named = [
-        name
-        for name in _split_strategies(args.strategy)
-        if resolve_strategy(name).name not in BUILT_IN
+        name for name in split_names(args.strategy) if resolve_strategy(name).name not in BUILT_IN
     ]
     memberships = (False, True) if args.static is None else (args.static,)
     return [(name, static) for name in (*BUILT_IN, *named) for static in memberships]
@@ -167,10 +165,6 @@ def _read_scenario_file(path: str, strategies: Sequence[str]) -> Scenario:
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
     import_from_working_directory([*strategies, *classes])
     return read_scenario(text, "standard input" if path == "-" else path)
-
-
-def _split_strategies(strategies: Sequence[str] | None) -> list[str]:
-    return [name.strip() for listed in strategies or () for name in listed.split(",")]
 
 
 def _print_json(value: object) -> None:

@@ -96,7 +96,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     }
     problem = Problem.from_group(cluster, group)
     owners = solver.solve_exactly(problem, never).owners
-    assert certificate.check_optimality(problem, owners) is None
+    assert certificate.certify(problem, owners).flaw is None
     group = {
         member: Subscription(topics=group[member].topics, owned=owned)
         for member, owned in held_by(problem, owners).items()
@@ -104,9 +104,7 @@ def check_large(topics: int, partitions: int, members: int, least: int, most: in
     del group["m7"]
     group["newcomer"] = Subscription(topics=tuple(names[:most]))
     problem = Problem.from_group(cluster, group)
-    assert (
-        certificate.check_optimality(problem, solver.solve_exactly(problem, never).owners) is None
-    )
+    assert certificate.certify(problem, solver.solve_exactly(problem, never).owners).flaw is None
 
 
 def held_by(problem: Problem, owners: IntArray) -> dict[str, Partitions]:
@@ -146,7 +144,7 @@ def check_certificate(seed: int) -> tuple[int, int]:
     """
     problem = random_problem(seed, racks=seed % 2 == 1)
     owners = solved(problem)
-    assert certificate.check_optimality(problem, np.array(owners, dtype=np.int32)) is None, (
+    assert certificate.certify(problem, np.array(owners, dtype=np.int32)).flaw is None, (
         f"seed {seed}"
     )
     if not owners:
@@ -157,7 +155,7 @@ def check_certificate(seed: int) -> tuple[int, int]:
     for _ in range(4):
         other = mutated(problem, owners, dice)
         as_good = flow_oracle.goal_of(problem, other) == best
-        verdict = certificate.check_optimality(problem, np.array(other, dtype=np.int32))
+        verdict = certificate.certify(problem, np.array(other, dtype=np.int32)).flaw
         assert (verdict is None) == as_good, f"seed {seed}: {verdict}"
         good, bad = good + as_good, bad + (not as_good)
     return good, bad
@@ -183,7 +181,7 @@ def test_certificate_accepts_only_the_best_of_any_assignment() -> None:
         dice = random.Random(seed)
         for _ in range(10):
             owners = [dice.choice(members) for members in may]
-            verdict = certificate.check_optimality(problem, np.array(owners, dtype=np.int32))
+            verdict = certificate.certify(problem, np.array(owners, dtype=np.int32)).flaw
             assert (verdict is None) == (flow_oracle.goal_of(problem, owners) == best), seed
 
 
@@ -200,7 +198,7 @@ def test_certificate_names_what_is_wrong() -> None:
         (0, 0, 0, 1, 2): "loads could be more even",
     }
     for owners, verdict in verdicts.items():
-        assert certificate.check_optimality(problem, np.array(owners, dtype=np.int32)) == verdict
+        assert certificate.certify(problem, np.array(owners, dtype=np.int32)).flaw == verdict
 
 
 def reordered(

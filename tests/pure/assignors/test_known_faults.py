@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 import rota
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
-from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.engine.model.member import NO_GENERATION, Assignment
 
 pytestmark = pytest.mark.parametrize("solver", ["exact", "kafka"])

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.interface import Assignor, PartitionAssignor
 from rota.engine.assignors.range import RangeAssignor
-from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.engine.formats import consumer_protocol
 from rota.engine.member.classic import EncodedAssignments, assign_members
 from rota.engine.model.member import Subscription

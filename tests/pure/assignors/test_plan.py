@@ -150,7 +150,7 @@ def test_a_newer_claim_of_a_live_member_is_no_orphan() -> None:
 def test_claims_in_conflict_are_said() -> None:
     group = [member("a", "t", t=(0, 1)), member("b", "t", t=(1, 2))]
     plan = rota.assign("sticky", {"t": 3}, group)
-    assert "owned by several in one generation, so nobody's claim counts: t-1" in plan.notes
+    assert "claimed by several in one generation, so no claim counts: t-1" in plan.notes
 
 
 def test_many_members_with_dropped_claims_make_few_notes() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 
 import rota
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.registry import (
     DEFAULT_STRATEGIES,
@@ -17,7 +16,7 @@ from rota.engine.assignors.registry import (
     resolve_strategy,
 )
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
-from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.errors import InputError, UnknownSolver, UnknownStrategy
 
 

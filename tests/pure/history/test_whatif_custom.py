@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 import rota
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
-from rota.engine.assignors.sticky import StickyAssignor
+from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from rota.engine.history.advice import advise_group
 from rota.engine.history.policies import make_custom_policy
 from rota.engine.history.rebalances import find_rebalances

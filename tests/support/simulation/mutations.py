@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from rota.engine.assignors import cooperative, interface
+from rota.engine.assignors import interface, sticky
 from rota.engine.coordinator import classic, offsets
 from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import (
@@ -318,7 +318,7 @@ def cooperative_members_are_given_at_once_what_others_hold() -> Any:
         return np.zeros(len(owners), dtype=np.bool_)
 
     return (
-        (cooperative, "find_owned_by_another", nothing),
+        (sticky, "find_owned_by_another", nothing),
         (interface, "find_owned_by_another", nothing),
     )
 

@@ -17,7 +17,6 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.interface import Solution
 from rota.engine.assignors.kafka import assignment_builders
 from rota.engine.assignors.kafka.assignment_builders import (
@@ -25,7 +24,11 @@ from rota.engine.assignors.kafka.assignment_builders import (
     member_hash_map_order,
 )
 from rota.engine.assignors.problem import Problem, find_owned_by_another
-from rota.engine.assignors.sticky import AbstractStickyAssignor, StickyAssignor
+from rota.engine.assignors.sticky import (
+    AbstractStickyAssignor,
+    CooperativeStickyAssignor,
+    StickyAssignor,
+)
 from rota.engine.model.member import UNASSIGNED, Member
 from rota.engine.model.topic import IntArray
 from tests.support.java import launcher

@@ -48,11 +48,6 @@ class Certificate:
         return self.flaw is None
 
 
-def check_optimality(problem: Problem, owners: IntArray) -> str | None:
-    """Returns what is wrong with the result, or None if it is proved best."""
-    return certify(problem, owners).flaw
-
-
 def certify(problem: Problem, owners: IntArray) -> Certificate:
     """Proves that the result is best, or finds what could be better.
 

@@ -32,10 +32,13 @@ from rota.engine.model.topic import (
     TopicPartition,
 )
 
-#: Up to so many pairs of subscription and topic are looked up in a table, more by search.
+#: Largest table of subscriptions and topics; larger ones are searched instead.
 LARGEST_TABLE = 2**24
 
 BoolArray = npt.NDArray[np.bool_]
+
+#: The rack of a member without one.
+NO_RACK = -1
 
 
 def stated_ownership(subscription: Subscription) -> OwnedPartitions:
@@ -119,23 +122,28 @@ class Problem:
         """Returns, row by row, whether the member subscribes to the topic of the partition."""
         classes, topic = self.class_of[member], self.layout.topic_of[partition]
         topics = len(self.layout.topics)
-        if 1 < len(self.classes) <= LARGEST_TABLE // max(topics, 1):
+        if len(self.classes) == 1:  # every topic of a layout has a subscriber
+            return np.ones(len(classes), dtype=np.bool_)
+        if len(self.classes) * topics <= LARGEST_TABLE:
             return self.subscribes[classes, topic]
-        return _is_subscribed(self.classes, topics, classes, topic)
+        position = np.repeat(np.arange(len(self.classes)), [len(each) for each in self.classes])
+        pairs = position * topics + np.concatenate(self.classes)
+        wanted = classes * np.int64(topics) + topic
+        found: BoolArray = pairs[np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)] == wanted
+        return found
 
     def without_claims(self) -> Problem:
-        """Returns the same problem without any claims."""
-        none = np.empty(0, dtype=np.int32)
-        claims = replace(self.claims, partition=none, member=none, subscribed=none.astype(np.bool_))
-        return replace(self, claims=claims, notes=())
+        """Returns the same problem without any claims, and without the notes about them."""
+        return replace(self, claims=_empty_claims(self.claims.generation), notes=())
 
-    def with_claims(self, claims: Claims) -> Problem:
+    def with_claims(self, claims: Claims, notes: tuple[str, ...] | None = None) -> Problem:
         """Returns the same problem with other claims.
 
         Cached properties are kept, because none of them depends on claims.
         """
         made = object.__new__(Problem)
-        made.__dict__.update(self.__dict__, claims=claims)
+        notes = self.notes if notes is None else notes
+        made.__dict__.update(self.__dict__, claims=claims, notes=notes)
         return made
 
     @classmethod
@@ -162,8 +170,8 @@ class Problem:
         layout = PartitionNumbering(topics, [cluster.partitions[topic] for topic in topics])
         class_of, classes = _group_members_by_topics(listings, listing_of, layout)
         skipped = tuple(sorted(named.difference(topics), key=java_sort_key))
-        claims, notes = _read_claims(members, subscriptions, layout, class_of, classes, ownership)
-        return cls(
+        generation = [stated_ownership(one).generation for one in subscriptions]
+        problem = cls(
             layout=layout,
             members=members,
             group_instance_ids=tuple(
@@ -172,11 +180,15 @@ class Problem:
             class_of=class_of,
             classes=classes,
             subscriptions_identical=len(asked) <= 1,
-            claims=claims,
+            claims=_empty_claims(np.array(generation, dtype=np.int32)),
             racks=_read_racks(cluster, layout, subscriptions),
             skipped_topics=skipped,
-            notes=notes + tuple(f"topic {name!r} has no metadata: skipped" for name in skipped),
+            notes=tuple(f"topic {name!r} has no metadata: skipped" for name in skipped),
         )
+        if ownership is stated_ownership and not any(len(one.owned) for one in subscriptions):
+            return problem
+        claims, notes = _read_claims(problem, [ownership(each) for each in subscriptions])
+        return problem.with_claims(claims, notes + problem.notes)
 
 
 def _group_members_by_topics(
@@ -197,74 +209,41 @@ def _group_members_by_topics(
     return class_of, tuple(np.array(topics, dtype=np.int32) for topics in index)
 
 
-def _is_subscribed(
-    classes: tuple[IntArray, ...], topics: int, class_column: IntArray, topic_column: IntArray
-) -> BoolArray:
-    """Row by row: do members of this class subscribe to this topic?"""
-    if len(classes) == 1:  # every topic of a layout has a subscriber
-        return np.ones(len(class_column), dtype=np.bool_)
-    if len(classes) * topics <= LARGEST_TABLE:
-        table = np.zeros((len(classes), topics), dtype=np.bool_)
-        for row, listed in enumerate(classes):
-            table[row, listed] = True
-        return table[class_column, topic_column]
-    position = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
-    pairs = position * topics + np.concatenate(classes)
-    wanted = class_column * np.int64(topics) + topic_column
-    found: BoolArray = pairs[np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)] == wanted
-    return found
-
-
-def _read_claims(  # noqa: PLR0913, PLR0917 (columns of one table)
-    members: tuple[str, ...],
-    subscriptions: list[Subscription],
-    layout: PartitionNumbering,
-    class_of: IntArray,
-    classes: tuple[IntArray, ...],
-    ownership: Callable[[Subscription], OwnedPartitions],
-) -> tuple[Claims, tuple[str, ...]]:
-    if ownership is stated_ownership and not any(len(one.owned) for one in subscriptions):
-        return _empty_claims(subscriptions), ()
-    owned = [ownership(subscription) for subscription in subscriptions]
+def _read_claims(problem: Problem, owned: list[OwnedPartitions]) -> tuple[Claims, tuple[str, ...]]:
+    """Returns the members' claims, and notes about claims that do not count."""
+    members, layout = problem.members, problem.layout
     generation = np.array([held.generation for held in owned], dtype=np.int32)
     unreadable = {at: [held.note] for at, held in enumerate(owned) if held.note is not None}
     notes = _describe_by_member(members, "user data", unreadable)
-    partition, member_column, dropped = _number_claimed_partitions(
+    partition, member, dropped = _number_claimed_partitions(
         [held.partitions for held in owned], layout
     )
     notes += _describe_by_member(members, "claims on partitions that do not exist dropped", dropped)
     subscribed = np.ones(len(partition), dtype=np.bool_)
     if len(partition):
-        partition, member_column = _unique_rows(partition, member_column)
+        partition, member = _unique_rows(partition, member)
+        subscribed = problem.is_subscribed(member, partition)
         topic = layout.topic_of[partition]
-        subscribed = _is_subscribed(classes, len(layout.topics), class_of[member_column], topic)
-        foreign = _group_names_by_member(
-            member_column[~subscribed], topic[~subscribed], layout.topics
-        )
+        foreign = _group_names_by_member(member[~subscribed], topic[~subscribed], layout.topics)
         notes += _describe_by_member(
             members, "claims on topics it no longer subscribes to dropped", foreign
         )
     claims = Claims(
-        partition=partition, member=member_column, subscribed=subscribed, generation=generation
+        partition=partition, member=member, subscribed=subscribed, generation=generation
     )
     return claims, tuple(notes)
 
 
-def _empty_claims(subscriptions: list[Subscription]) -> Claims:
+def _empty_claims(generation: IntArray) -> Claims:
     none = np.empty(0, dtype=np.int32)
-    told = [NO_GENERATION if one.generation is None else one.generation for one in subscriptions]
-    return Claims(
-        partition=none,
-        member=none,
-        subscribed=np.empty(0, dtype=np.bool_),
-        generation=np.array(told, dtype=np.int32),
-    )
+    flags = np.empty(0, dtype=np.bool_)
+    return Claims(partition=none, member=none, subscribed=flags, generation=generation)
 
 
 def _describe_by_member(
     members: tuple[str, ...], what: str, found: Mapping[int, Sequence[str]]
 ) -> list[str]:
-    """What was found with each member: a few members by name, the others counted."""
+    """Returns a note for each of the first members, and one with the number of the others."""
     positions = sorted(found)
     shown = positions[:MAX_LISTED_NAMES]
     notes = [f"member {members[at]!r}: {what}: {list_first_names(found[at])}" for at in shown]
@@ -276,7 +255,6 @@ def _describe_by_member(
 def _group_names_by_member(
     member: IntArray, place: IntArray, names: Sequence[str]
 ) -> dict[int, list[str]]:
-    """The distinct names at these places, by member, in the order of the names."""
     pairs = np.unique(member * np.int64(max(len(names), 1)) + place).tolist()
     found: dict[int, list[str]] = {}
     for at, name in (divmod(pair, len(names)) for pair in pairs):
@@ -287,8 +265,8 @@ def _group_names_by_member(
 def _number_claimed_partitions(
     owned: list[Partitions], layout: PartitionNumbering
 ) -> tuple[IntArray, IntArray, dict[int, list[str]]]:
-    """Claimed partitions as numbers, with their members; those that do not exist are left out and
-    named, by member.
+    """Returns the claimed partitions as numbers, their members, and the names of claimed
+    partitions that do not exist, by member.
     """
     listings: dict[tuple[str, ...], int] = {}
     places: list[int] = []
@@ -323,9 +301,7 @@ def _number_claimed_partitions(
 
 
 def _unique_rows(partition: IntArray, member: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows sorted by (member, partition), each once: a member that lists a partition twice has
-    one claim on it.
-    """
+    """Returns the rows sorted by (member, partition), without duplicates."""
     same_member = member[1:] == member[:-1]
     if not (same_member & (partition[1:] <= partition[:-1])).any():
         return partition, member
@@ -356,7 +332,7 @@ def _read_racks(
     return Racks(
         names=tuple(names),
         rack_of_member=np.array(
-            [number[s.rack] if s.rack else -1 for s in subscriptions], dtype=np.int32
+            [number[s.rack] if s.rack else NO_RACK for s in subscriptions], dtype=np.int32
         ),
         sets=tuple(frozenset(number[rack] for rack in racks) for racks in sets),
         set_of_partition=set_of,
@@ -473,7 +449,7 @@ class ConsumersPerTopic:
             kinds: dict[bytes, int] = {}
             self.kind_of_topic = [
                 kinds.setdefault(classes.tobytes(), len(kinds))
-                for classes in _find_classes_per_topic(problem)
+                for classes in find_classes_per_topic(problem)
             ]
             self._classes = [np.frombuffer(kind, dtype=np.int32) for kind in kinds]
 
@@ -482,9 +458,7 @@ class ConsumersPerTopic:
         return self._problem.class_of[self.member_order]
 
     def find_subscribers(self, kind: int) -> IntArray:
-        """Returns the places, in member order, of the subscribers to topics of this kind,
-        ascending.
-        """
+        """Returns the places in member order of the subscribers to topics of this kind."""
         found = self._subscribers.get(kind)
         if found is None:
             wants = np.zeros(len(self._problem.classes), dtype=np.bool_)
@@ -494,20 +468,14 @@ class ConsumersPerTopic:
         return found
 
 
-def _find_classes_per_topic(problem: Problem) -> list[IntArray]:
-    """For each topic the classes of members that subscribe to it, ascending."""
+def find_classes_per_topic(problem: Problem) -> list[IntArray]:
+    """Returns for each topic the classes of members that subscribe to it, ascending."""
     sizes = [len(topics) for topics in problem.classes]
     position = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     topic = np.concatenate(problem.classes)
     order = np.argsort(topic, kind="stable")
     bounds = np.searchsorted(topic[order], np.arange(1, len(problem.layout.topics)))
     return np.split(position[order], bounds)
-
-
-# What moves: counted, and the fewest that had to.
-#
-# Everywhere ``previous`` has the owner of each partition before, -1 where there was none, where it
-# is gone, or where it no longer subscribes: what nobody wanted to keep did not move.
 
 
 def count_moves(previous: IntArray, owners: IntArray) -> int:

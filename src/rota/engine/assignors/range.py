@@ -17,7 +17,13 @@ from typing import ClassVar
 import numpy as np
 
 from rota.engine.assignors.interface import ColumnarAssignor, Solution
-from rota.engine.assignors.problem import BoolArray, ConsumersPerTopic, Problem, Racks
+from rota.engine.assignors.problem import (
+    NO_RACK,
+    BoolArray,
+    ConsumersPerTopic,
+    Problem,
+    Racks,
+)
 from rota.engine.model.member import UNASSIGNED
 from rota.engine.model.topic import IntArray
 
@@ -73,10 +79,6 @@ def _assign_remaining_ranges(taken: IntArray, places: IntArray) -> IntArray:
     subscriber = taken.copy()
     subscriber[left] = np.repeat(np.arange(len(places), dtype=np.int32), sizes)
     return places[subscriber]
-
-
-#: The rack of a member that names none: it is near every partition.
-NO_RACK = -1
 
 
 def assign_with_rack_matching(problem: Problem, line: ConsumersPerTopic) -> dict[int, IntArray]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from rota.engine.assignors import uniform
-from rota.engine.assignors.cooperative import CooperativeStickyAssignor
 from rota.engine.assignors.interface import (
     Assignor,
     ColumnarAssignor,
@@ -20,6 +19,7 @@ from rota.engine.assignors.range import RangeAssignor
 from rota.engine.assignors.roundrobin import RoundRobinAssignor
 from rota.engine.assignors.sticky import (
     AbstractStickyAssignor,
+    CooperativeStickyAssignor,
     Expired,
     StickyAssignor,
     check_solver,
@@ -38,17 +38,9 @@ BUILT_IN: Mapping[str, type[Assignor]] = {
 }
 
 JAVA_CLASSES: Mapping[str, type[Assignor]] = {
-    f"org.apache.kafka.clients.consumer.{name}": strategy
-    for name, strategy in (
-        ("RangeAssignor", RangeAssignor),
-        ("RoundRobinAssignor", RoundRobinAssignor),
-        ("StickyAssignor", StickyAssignor),
-        ("CooperativeStickyAssignor", CooperativeStickyAssignor),
-    )
+    f"org.apache.kafka.clients.consumer.{strategy.__name__}": strategy
+    for strategy in BUILT_IN.values()
 }
-
-#: Constructors that take a solver and a budget.
-CONSTRUCTORS_WITH_SOLVER = (StickyAssignor.__init__, CooperativeStickyAssignor.__init__)
 
 #: Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it.
 DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
@@ -78,7 +70,10 @@ def resolve_strategy(
     if not (isinstance(found, type) and issubclass(found, Assignor)):
         raise UnknownStrategy(f"strategy {strategy!r} is not a subclass of rota.Assignor")
     try:
-        if issubclass(found, AbstractStickyAssignor) and found.__init__ in CONSTRUCTORS_WITH_SOLVER:
+        # a subclass with a constructor of its own chooses its solver by itself
+        if issubclass(found, AbstractStickyAssignor) and (
+            found.__init__ is AbstractStickyAssignor.__init__
+        ):
             return _check_assignor(found(solver=solver, budget=budget))
         return _check_assignor(found())
     except RotaError:

@@ -1,7 +1,8 @@
-"""StickyAssignor (eager): loads as even as the subscriptions allow, and as few moves as possible.
+"""StickyAssignor and CooperativeStickyAssignor: loads as even as the subscriptions allow, and as
+few moves as possible. The cooperative one takes two rebalances, without stopping the group.
 
 Two solvers compute the assignment: "exact" (`exact.solver`, provably best) and "kafka"
-(`kafka.assignment_builders`, what Kafka 4.3 gives). CooperativeStickyAssignor uses the same ones.
+(`kafka.assignment_builders`, what Kafka 4.3 gives).
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from rota.engine.assignors.exact import solver
 from rota.engine.assignors.interface import ColumnarAssignor, Solution
 from rota.engine.assignors.kafka import assignment_builders
-from rota.engine.assignors.problem import Problem, stated_ownership
+from rota.engine.assignors.problem import Problem, find_owned_by_another, stated_ownership
 from rota.engine.formats import consumer_protocol
-from rota.engine.model.member import NO_GENERATION, Assignment, OwnedPartitions, Subscription
+from rota.engine.model.member import (
+    NO_GENERATION,
+    UNASSIGNED,
+    Assignment,
+    OwnedPartitions,
+    RebalanceProtocol,
+    Subscription,
+)
 from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import InputError, UnknownSolver
 
@@ -77,6 +87,13 @@ class AbstractStickyAssignor(ColumnarAssignor):
         check_solver(solver)
         self.solver = solver
         self.start_budget = budget
+        self._owned: Partitions | None = None
+        self._generation = NO_GENERATION
+
+    def on_assignment(self, assignment: Assignment, generation: int) -> None:
+        """Remembers the assignment for the next subscription."""
+        self._owned = assignment.partitions
+        self._generation = generation
 
     def run_solver(self, problem: Problem) -> Solution:
         return SOLVERS[self.solver](problem, self.start_budget())
@@ -86,13 +103,6 @@ class StickyAssignor(AbstractStickyAssignor):
     """Sends owned partitions in user data, because an eager member owns nothing when it joins."""
 
     name: ClassVar[str] = "sticky"
-
-    def __init__(
-        self, *, solver: str = "exact", budget: Callable[[], Expired] = unlimited_budget
-    ) -> None:
-        super().__init__(solver=solver, budget=budget)
-        self._owned: Partitions | None = None
-        self._generation = NO_GENERATION
 
     def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
         """Reads ownership from user data if present, else from the subscription's fields."""
@@ -122,6 +132,37 @@ class StickyAssignor(AbstractStickyAssignor):
             return None
         return consumer_protocol.encode_sticky_user_data(self._owned, self._generation)
 
-    def on_assignment(self, assignment: Assignment, generation: int) -> None:
-        self._owned = assignment.partitions
-        self._generation = generation
+
+class CooperativeStickyAssignor(AbstractStickyAssignor):
+    """Revokes moving partitions in one rebalance and assigns them in the next."""
+
+    name: ClassVar[str] = "cooperative-sticky"
+    protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (
+        RebalanceProtocol.COOPERATIVE,
+        RebalanceProtocol.EAGER,
+    )
+
+    def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
+        """Reads ownership from the subscription's fields.
+
+        Subscriptions older than version 2 have no field for the generation; it is then read from
+        user data.
+        """
+        # kafka-python sends empty user data for none
+        if subscription.generation is not None or not subscription.user_data:
+            return stated_ownership(subscription)
+        generation, note = consumer_protocol.decode_cooperative_user_data(subscription.user_data)
+        return OwnedPartitions(partitions=subscription.owned, generation=generation, note=note)
+
+    def solve(self, problem: Problem) -> Solution:
+        """Returns the sticky assignment without the partitions that another live member still
+        owns.
+        """
+        placed = self.run_solver(problem)
+        withheld = find_owned_by_another(problem, placed.owners)
+        owners = np.where(withheld, np.int32(UNASSIGNED), placed.owners)
+        return Solution(owners=owners, target=placed.owners, notes=placed.notes)
+
+    def subscription_user_data(self, topics: Iterable[str]) -> bytes | None:
+        """The generation, for leaders that read subscriptions older than version 2."""
+        return consumer_protocol.encode_cooperative_user_data(self._generation)

@@ -172,13 +172,6 @@ def find_target_owners(problem: Problem, turn: IntArray) -> IntArray:
     return owners
 
 
-# Uniform where all members name the same topics.
-#
-# Each member gets the floor or the ceiling of the average and keeps what it has up to that. The
-# rest goes in runs to those with room, in the order of the walk; a ceiling that a member does not
-# fill by itself is passed on, as long as enough members are left to take it.
-
-
 def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
     """UniformHomogeneousAssignmentBuilder: returns an owner for each partition.
 
@@ -265,7 +258,7 @@ def _revoke_over_quota(
     return np.array(given_up, dtype=np.int32)
 
 
-#: Loads that differ by no more are even: nothing is gained by a move.
+#: Loads that differ by at most this number are balanced.
 BALANCED_DIFFERENCE = 1
 
 
@@ -279,28 +272,14 @@ class MemberAssignmentBalancer:
     calls.
     """
 
-    __slots__ = (
-        "_least_loaded_range_end",
-        "_least_loaded_range_partition_count",
-        "_loads",
-        "_most_loaded_range_end",
-        "_most_loaded_range_partition_count",
-        "_most_loaded_range_start",
-        "_next_least_loaded_member",
-        "_next_most_loaded_member",
-        "_sorted_members",
-    )
-
     def __init__(self, members: list[int], loads: list[int]) -> None:
         self._loads = loads
         self._sorted_members = sorted(members, key=loads.__getitem__)
-        #: The load at which the taking range is filled up.
+        #: The load to which the least loaded range is filled.
         self._least_loaded_range_partition_count = loads[self._sorted_members[0]] - 1
-        #: Next to take, and where the taking range ends.
         self._next_least_loaded_member = self._least_loaded_range_end = 0
-        #: The load from which the giving range is brought down.
+        #: The load from which the most loaded range gives partitions up.
         self._most_loaded_range_partition_count = loads[self._sorted_members[-1]] + 1
-        #: The giving range.
         self._most_loaded_range_start = self._most_loaded_range_end = len(members)
         self._next_most_loaded_member = len(members) - 1
 
@@ -358,13 +337,6 @@ class MemberAssignmentBalancer:
         line[at], line[self._most_loaded_range_end] = line[self._most_loaded_range_end], line[at]
 
 
-# Uniform where members name different topics.
-#
-# What members have of topics they subscribe to stays at first. What is free goes to the lightest
-# subscribers, topics with the most partitions a subscriber first. Then topic by topic partitions
-# move from the heaviest subscribers to the lightest, round after round, until a whole round moves
-# nothing or the rounds are used up.
-
 MAX_ITERATION_COUNT = 16
 
 
@@ -410,7 +382,6 @@ class UniformHeterogeneousAssignmentBuilder:
         return sorted(range(len(self._partitions_of_topic)), key=key)
 
     def build(self) -> list[int]:
-        """Gives out what is free, then evens out."""
         for topic in self._topics:
             self._assign_remaining_partitions(topic)
         self._balance([topic for topic in self._topics if len(self._topic_subscribers[topic]) > 1])
@@ -422,9 +393,9 @@ class UniformHeterogeneousAssignmentBuilder:
         ]
         if not free:
             return
-        scale = MemberAssignmentBalancer(self._topic_subscribers[topic], self._loads)
+        balancer = MemberAssignmentBalancer(self._topic_subscribers[topic], self._loads)
         for spot in free:
-            member = scale.next_least_loaded_member()
+            member = balancer.next_least_loaded_member()
             self._owners[spot] = member
             self._loads[member] += 1
 
@@ -438,7 +409,7 @@ class UniformHeterogeneousAssignmentBuilder:
                     last = topic
 
     def _balance_topic(self, topic: int) -> bool:
-        """Moves partitions of a topic to its lightest subscribers; says whether any moved."""
+        """Moves partitions to the least loaded subscribers; returns whether any moved."""
         subscribers, loads = self._topic_subscribers[topic], self._loads
         among = [loads[member] for member in subscribers]
         if max(among) - min(among) <= BALANCED_DIFFERENCE:
@@ -446,17 +417,17 @@ class UniformHeterogeneousAssignmentBuilder:
         held: dict[int, list[int]] = {}
         for spot in self._partitions_of_topic[topic]:
             held.setdefault(self._owners[spot], []).append(spot)
-        scale = MemberAssignmentBalancer(subscribers, loads)
+        balancer = MemberAssignmentBalancer(subscribers, loads)
         moved = False
-        while not scale.is_balanced():
-            giver = scale.next_most_loaded_member()
+        while not balancer.is_balanced():
+            giver = balancer.next_most_loaded_member()
             while giver is not None and not held.get(giver):
-                scale.exclude_most_loaded_member()
-                giver = scale.next_most_loaded_member()
+                balancer.exclude_most_loaded_member()
+                giver = balancer.next_most_loaded_member()
             if giver is None:
                 break
-            taker = scale.next_least_loaded_member()
-            if scale.is_balanced():
+            taker = balancer.next_least_loaded_member()
+            if balancer.is_balanced():
                 break
             self._owners[held[giver].pop()] = taker
             loads[giver] -= 1
@@ -508,7 +479,7 @@ class UniformAssignor(ColumnarAssignor):
 
 SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
 
-#: The first of the broker's ``group.consumer.assignors``, which holds where members name none.
+#: The first of the broker's ``group.consumer.assignors``: the default for members.
 DEFAULT_SERVER_ASSIGNOR = "uniform"
 
 
@@ -518,7 +489,6 @@ class ServerRangeAssignor(ColumnarAssignor):
     name: ClassVar[str] = "range"
 
     def solve(self, problem: Problem) -> Solution:
-        """Runs of each topic."""
         return RangeAssignor().solve(replace(problem, racks=None) if problem.racks else problem)
 
 

@@ -129,20 +129,14 @@ class MinCostFlow:
         self.new: Shares = [{} for _ in range(members)]
         self.keep_bits = [0] * members
         self.new_bits = [0] * members
-        self.lacking_members = [0] * len(
-            reach
-        )  # members that have less of the pool than they may keep
+        # for each pool the members that have less of it than they may keep
+        self.lacking_members = [0] * len(reach)
         self.target = [0] * members
         self.excess = [0] * members
-        self.members_with_excess = 0  # members with excess
-        self.members_with_room = 0  # members with room
+        self.members_with_excess = self.members_with_room = 0
         self.can_rise = 0  # members whose target is low and may be high
         self.can_fall = 0  # the reverse
-        self.member_price = [0] * members
-        self.pool_price = [0] * len(reach)
-        self.exchange_price = 0
-        self.members_at = {0: (1 << members) - 1}  # by price
-        self.pools_at = {0: (1 << len(reach)) - 1}
+        self.set_prices([0] * len(reach))
 
     def add_new(self, pool: int, members: list[int], amounts: list[int]) -> None:
         """Gives partitions of a pool to members, new to them; once for each pool."""
@@ -187,9 +181,9 @@ class MinCostFlow:
         members = len(self.new)
         self.member_price = [0] * members
         self.exchange_price = 0
-        self.members_at = {0: (1 << members) - 1}
+        self.members_at = {0: (1 << members) - 1}  # by price
         self.pool_price = pool_price
-        self.pools_at = {}
+        self.pools_at: dict[int, int] = {}
         for pool, price in enumerate(pool_price):
             self.pools_at[price] = self.pools_at.get(price, 0) | 1 << pool
 
@@ -226,8 +220,6 @@ class MinCostFlow:
         self.lacking_members = [0] * len(self.reach)
         self.set_prices([0] * len(self.reach))
         self.move_excess_at_current_prices(self.members_with_excess)
-
-    # -- blocking flow on arcs at zero -------------------------------------------------------------
 
     def _pools_from(self, member: int) -> int:
         price = self.member_price[member]
@@ -368,8 +360,6 @@ class MinCostFlow:
             return False
         self.lacking_members[pool] ^= 1 << member
         return True
-
-    # -- prices ------------------------------------------------------------------------------------
 
     def _adjust_prices(self) -> None:
         """Finds how far the nearest member with room is, and lowers the price of every node that

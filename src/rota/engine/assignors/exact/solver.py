@@ -31,14 +31,19 @@ import numpy.typing as npt
 from rota.engine.assignors.exact import min_cost_flow
 from rota.engine.assignors.exact.min_cost_flow import MinCostFlow, Shares, spread_proportionally
 from rota.engine.assignors.interface import Solution
-from rota.engine.assignors.problem import Problem, Racks, find_previous_owners
+from rota.engine.assignors.problem import (
+    Problem,
+    Racks,
+    find_classes_per_topic,
+    find_previous_owners,
+)
 from rota.engine.model.member import UNASSIGNED
 from rota.engine.model.topic import IntArray
 
 
 def merge_pools(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Distinct sets in order of appearance, how many partitions each has, and which of them each
-    of the given ones is.
+    """Returns the distinct sets in order of appearance, the number of partitions of each, and the
+    position of each given set among them.
     """
     index: dict[int, int] = {}
     which = [index.setdefault(members, len(index)) for members in reach]
@@ -49,7 +54,7 @@ def merge_pools(reach: list[int], sizes: list[int]) -> tuple[list[int], list[int
 
 
 def find_subscribed_classes(problem: Problem) -> list[int]:
-    """For each topic the set of member classes that subscribe to it."""
+    """Returns for each topic the set of member classes that subscribe to it."""
     classes = problem.classes
     topics = len(problem.layout.topics)
     if len(classes) <= min_cost_flow.FEW_ELEMENTS:
@@ -58,20 +63,16 @@ def find_subscribed_classes(problem: Problem) -> list[int]:
             for topic in listed.tolist():
                 found[topic] |= 1 << position
         return found
-    topic_column = np.concatenate(classes)
-    class_column = np.repeat(np.arange(len(classes)), [len(listed) for listed in classes])
-    order = np.argsort(topic_column, kind="stable")
-    bounds = np.searchsorted(topic_column[order], np.arange(1, topics))
     return [
         min_cost_flow.bitset_from_positions(column, len(classes))
-        for column in np.split(class_column[order], bounds)
+        for column in find_classes_per_topic(problem)
     ]
 
 
 def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
-    """The same sets as sets of members, where they are sets of classes."""
+    """Turns sets of classes into sets of members."""
     if classes == len(class_of):
-        return reach  # each its own class, and they stand in the members' order
+        return reach  # each member is its own class, in the order of members
     found = []
     for listed in reach:
         flags = np.zeros(classes, dtype=np.bool_)
@@ -81,7 +82,7 @@ def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> li
 
 
 def find_local_members(racks: Racks) -> list[int]:
-    """For each rack set the members in one of its racks."""
+    """Returns for each rack set the members in one of its racks."""
     known = racks.rack_of_member >= 0
     return [
         min_cost_flow.bitset_from_flags(row[racks.rack_of_member] & known)
@@ -92,7 +93,7 @@ def find_local_members(racks: Racks) -> list[int]:
 def split_pools_by_rack(
     network: FlowNetwork, pool_of: IntArray | None, set_of: IntArray, near: list[int]
 ) -> tuple[FlowNetwork, IntArray, list[int]]:
-    """Pools split by which of their members are local; the local ones of each new pool."""
+    """Splits pools by their local members; returns also the local members of each new pool."""
     key = set_of if pool_of is None else pool_of * np.int64(len(near)) + set_of
     counts = np.bincount(key)
     present = np.flatnonzero(counts)
@@ -157,8 +158,8 @@ def find_levels(reach: list[int], sizes: list[int], class_sizes: list[int]) -> l
 def _fill_to_level(
     flow: MinCostFlow, classes: int, listed: list[int], class_sizes: list[int], level: int
 ) -> tuple[int, int]:
-    """Lets every class take ``level`` for each of its members. Gives the classes and pools with
-    which something stays that fits nowhere.
+    """Lets every class take ``level`` for each of its members. Returns the classes and pools whose
+    excess fits nowhere.
     """
     for position in listed:
         flow.set_target(position, class_sizes[position] * level)
@@ -168,7 +169,7 @@ def _fill_to_level(
 def _set_isolated_levels(
     reach: list[int], sizes: list[int], class_sizes: list[int], found: list[int]
 ) -> list[int]:
-    """Sets the level of classes that own one pool and nothing else; gives the pools left over."""
+    """Sets the level of classes that own only one pool; returns the other pools."""
     shared = []
     for pool, alone in enumerate(find_isolated_pools(reach)):
         if not alone:
@@ -205,8 +206,8 @@ class FlowNetwork:
 def keep_most_owned(
     network: FlowNetwork, owned: Shares, expired: Callable[[], bool]
 ) -> tuple[Shares, bool]:
-    """How much each member gets of each pool so that most stays where it is owned; and whether
-    time sufficed for that.
+    """Returns how much each member gets of each pool so that most partitions stay with their
+    owners, and whether there was enough time.
 
     ``owned[m][p]`` partitions of pool p belong to member m, none outside ``reach[p]``.
     """
@@ -230,8 +231,8 @@ def _keep_most_by_flow(
     owned: Shares,
     expired: Callable[[], bool],
 ) -> tuple[Shares, bool]:
-    """:func:`keep_most` for pools that share members: start from what is owned, all of it kept,
-    which is the cheapest; then move what is too much, as cheaply as that can be done.
+    """`keep_most_owned` for pools that share members: keeps all owned partitions, which is the
+    cheapest, and then moves the excess at the lowest cost.
     """
     flow = MinCostFlow(reach, len(network.low))
     taking = min_cost_flow.bitset_elements(min_cost_flow.bitset_union(reach))
@@ -250,8 +251,8 @@ def _keep_most_by_flow(
 
 
 def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares: Shares) -> None:
-    """A pool whose members own nothing else needs no flow: who gets one more than the low mark is
-    free to choose, first those that own it already, then in order of ids.
+    """A pool whose members own nothing else needs no flow. Members that own more than ``low``
+    already get one more first, then the others in order of ids.
     """
     low, high = network.low, network.high
     members = min_cost_flow.bitset_elements(network.reach[pool])
@@ -266,8 +267,8 @@ def _assign_isolated_pool(network: FlowNetwork, pool: int, owned: Shares, shares
 
 
 def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> None:
-    """Targets as near to the loads as can be that sum up to all partitions. As long as members and
-    exchange have one price any choice is as cheap as another: the exchange mends it.
+    """Sets targets close to the loads whose sum is the number of partitions. While members and
+    exchange have the same price, every choice costs the same.
     """
     targets = [
         min(max(flow.excess[member], network.low[member]), network.high[member])
@@ -289,7 +290,7 @@ def _set_targets(flow: MinCostFlow, network: FlowNetwork, taking: list[int]) -> 
 def restrict_to_most_local(
     network: FlowNetwork, local: list[int], expired: Callable[[], bool]
 ) -> FlowNetwork | None:
-    """The network of all assignments that are as local as can be; None if time ran out.
+    """Returns the network of all most local assignments; None if time ran out.
 
     ``local[p]`` are the members near to pool p: what is there counts as kept, without limit.
     """
@@ -316,8 +317,8 @@ def restrict_to_most_local(
 def _restrict_to_zero_cost(
     flow: MinCostFlow, network: FlowNetwork, local: list[int]
 ) -> FlowNetwork:
-    """What the prices leave at zero. An arc above it is used by no best assignment, and a member
-    with another price than the exchange has no choice of its load.
+    """Keeps the arcs of reduced cost zero: no best assignment uses others. A member with another
+    price than the exchange has a fixed load.
     """
     reach = [
         members & ~near & flow.members_at.get(price, 0) | near & flow.members_at.get(price - 1, 0)
@@ -334,14 +335,14 @@ def _restrict_to_zero_cost(
 
 Column = npt.NDArray[np.int64]
 
-#: From so many keys on the look at the largest one pays.
+#: Smallest number of keys for which narrowing is faster.
 NARROW_FROM = 1_000
 
 
 @dataclass(slots=True)
 class OwnedCounts:
-    """What each member owned of each pool, one row for each such pair, by (pool, member);
-    ``slot[i]`` leads from partition i to its row by way of ``row_slot``.
+    """What each member owned of each pool: one row for each pair, sorted by (pool, member).
+    ``row_slot`` has the slot of each row, ``slot[i]`` the slot of partition i.
     """
 
     slot: npt.NDArray[np.intp]
@@ -355,7 +356,7 @@ class OwnedCounts:
     def count_owned(
         cls, previous: IntArray, pool_of: IntArray | None, pools: int, members: int
     ) -> OwnedCounts:
-        """Counts; ``pool_of`` is the pool of each partition, None if there is but one."""
+        """``pool_of`` is the pool of each partition; None if there is only one pool."""
         if previous.max() == UNASSIGNED:
             nothing = np.empty(0, dtype=np.intp)
             return cls(nothing, 0, nothing, nothing, nothing, nothing)
@@ -382,7 +383,7 @@ class OwnedCounts:
 
 @dataclass(slots=True)
 class AllottedCounts:
-    """What each member is to have of each pool, one row for each such pair, by (pool, member)."""
+    """What each member shall have of each pool: one row for each pair, by (pool, member)."""
 
     pool: Column
     member: Column
@@ -390,7 +391,6 @@ class AllottedCounts:
 
     @classmethod
     def from_shares(cls, shares: Shares) -> AllottedCounts:
-        """From counts by member and pool."""
         sizes = [len(share) for share in shares]
         total = sum(sizes)
         member = np.repeat(np.arange(len(shares)), sizes)
@@ -423,7 +423,7 @@ def counts_to_owners(
 def _keep_owned(
     owners: IntArray, held: OwnedCounts, allotted: AllottedCounts, members: int
 ) -> None:
-    """Takes away what a member owned beyond its share, and takes what it keeps off its share."""
+    """Releases owned partitions beyond a member's share, and subtracts the kept ones from it."""
     keys = allotted.pool * members + allotted.member
     wanted = held.pool * members + held.member
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -458,7 +458,7 @@ def _release_excess(owners: IntArray, held: OwnedCounts, excess: Column) -> None
 
 
 def _assign_by_rounds(allotted: AllottedCounts) -> IntArray:
-    """The receivers of each pool in turn, round after round, each as often as its amount."""
+    """Returns the receivers of each pool in turn, each as often as its amount."""
     rows = allotted.amount.nonzero()[0]
     if not len(rows):
         return np.empty(0, dtype=np.int32)
@@ -486,7 +486,7 @@ def _assign_one_pool_by_rounds(member: IntArray, amount: Column) -> IntArray:
 
 
 def _find_runs(column: Column) -> tuple[Column, Column]:
-    """Where each run of equal values starts, and how long it is."""
+    """Returns start and length of each run of equal values."""
     edge = np.ones(len(column) + 1, dtype=np.bool_)
     np.not_equal(column[1:], column[:-1], out=edge[1:-1])
     bounds = edge.nonzero()[0]
@@ -530,41 +530,10 @@ def solve_exactly(problem: Problem, expired: Callable[[], bool]) -> Solution:
     return Solution(owners=owners, notes=(f"{OUT_OF_TIME} {NOT_MOST_LOCAL}",))
 
 
-@dataclass(frozen=True, slots=True)
-class BalancedAssignments:
-    """All most even assignments of a problem, as a network."""
-
-    network: FlowNetwork
-    #: The pool of each partition; None: there is but one.
-    pool_of: IntArray | None
-
-    @classmethod
-    def from_problem(cls, problem: Problem) -> BalancedAssignments:
-        """Returns the most even assignments that the subscriptions allow."""
-        return cls(*_find_most_even(problem))
-
-    def count_most_kept(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
-        """Returns how many partitions can stay with their previous owners (-1: none) in a most even
-        assignment.
-
-        The flag is False if time ran out before that was certain.
-        """
-        if not len(previous):
-            return 0, True
-        network = self.network
-        held = OwnedCounts.count_owned(previous, self.pool_of, len(network.sizes), len(network.low))
-        owned = _find_keepable(network, held)
-        shares, in_time = keep_most_owned(network, owned, expired)
-        kept = sum(
-            min(amount, share.get(pool, 0))
-            for mine, share in zip(owned, shares, strict=True)
-            for pool, amount in mine.items()
-        )
-        return kept, in_time
-
-
 def _find_most_even(problem: Problem) -> tuple[FlowNetwork, IntArray | None]:
-    """The network of all most even assignments, and the pool of each partition (None: one)."""
+    """Returns the network of all most even assignments, and the pool of each partition (None: all
+    partitions are in one pool).
+    """
     counts, class_of = problem.layout.counts, problem.class_of
     class_sizes = np.bincount(class_of, minlength=len(problem.classes)).tolist()
     reach, sizes, which = merge_pools(find_subscribed_classes(problem), counts.tolist())
@@ -585,7 +554,7 @@ def _find_most_even(problem: Problem) -> tuple[FlowNetwork, IntArray | None]:
 
 
 def _keep_lowest_level(reach: list[int], level: list[int]) -> list[int]:
-    """For each pool those of its classes that have the smallest level."""
+    """Returns the classes of each pool that have the smallest level."""
     at: dict[int, int] = {}
     for position, mark in enumerate(level):
         at[mark] = at.get(mark, 0) | 1 << position
@@ -605,7 +574,7 @@ def _keep_lowest_level(reach: list[int], level: list[int]) -> list[int]:
 def _find_most_local(
     racks: Racks, network: FlowNetwork, pool_of: IntArray | None, expired: Callable[[], bool]
 ) -> tuple[FlowNetwork, IntArray, bool]:
-    """The same for the most local of them; if time runs out the most even ones, and False."""
+    """Restricts the network to the most local assignments; False if time ran out before."""
     near = find_local_members(racks)
     split, pool_of, local = split_pools_by_rack(network, pool_of, racks.set_of_partition, near)
     if all(members in {0, reach} for members, reach in zip(local, split.reach, strict=True)):
@@ -619,7 +588,6 @@ def _find_most_local(
 
 
 def _find_keepable(network: FlowNetwork, held: OwnedCounts) -> Shares:
-    """What each member owns and may keep."""
     owned: Shares = [{} for _ in network.low]
     for pool, member, count in zip(
         held.pool.tolist(), held.member.tolist(), held.count.tolist(), strict=True
@@ -639,18 +607,26 @@ class FewestMoves:
     def __init__(self, problem: Problem) -> None:
         self._members = len(problem.members)
         self._floor, self._extra = divmod(problem.layout.size, max(self._members, 1))
-        self._balance = (
-            None if len(problem.classes) <= 1 else BalancedAssignments.from_problem(problem)
-        )
+        self._most_even = None if len(problem.classes) <= 1 else _find_most_even(problem)
 
     def count(self, previous: IntArray, expired: Callable[[], bool]) -> tuple[int, bool]:
         """Returns the number of moves, and whether there was time to prove that it is the
         smallest.
         """
         held = np.bincount(previous[previous != UNASSIGNED], minlength=self._members)
-        if self._balance is None:
+        if self._most_even is None:
             return self._count_when_identical(held.tolist()), True
-        kept, in_time = self._balance.count_most_kept(previous, expired)
+        if not len(previous):
+            return 0, True
+        network, pool_of = self._most_even
+        counts = OwnedCounts.count_owned(previous, pool_of, len(network.sizes), self._members)
+        owned = _find_keepable(network, counts)
+        shares, in_time = keep_most_owned(network, owned, expired)
+        kept = sum(
+            min(amount, share.get(pool, 0))
+            for mine, share in zip(owned, shares, strict=True)
+            for pool, amount in mine.items()
+        )
         return int(held.sum()) - kept, in_time
 
     def _count_when_identical(self, held: list[int]) -> int:

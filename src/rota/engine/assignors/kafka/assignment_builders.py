@@ -33,7 +33,7 @@ from itertools import islice
 import numpy as np
 
 from rota.engine.assignors.interface import Solution
-from rota.engine.assignors.problem import BoolArray, Problem, Racks
+from rota.engine.assignors.problem import NO_RACK, BoolArray, Problem, Racks
 from rota.engine.formats.hashing import (
     DEFAULT_INITIAL_CAPACITY,
     LOAD_FACTOR,
@@ -79,13 +79,12 @@ class PartitionHashSet:
         return len(self._spread)
 
     def add(self, number: int) -> None:
-        """Puts a partition in; a table that has grown never shrinks."""
+        """Adds a partition; a table that has grown never shrinks."""
         self._spread[number] = topic_partition_hash(self._hash, number)
         while len(self._spread) > LOAD_FACTOR * self._buckets:
             self._buckets *= 2
 
     def remove(self, number: int) -> None:
-        """Takes a partition out."""
         del self._spread[number]
 
     def first(self) -> int:
@@ -130,9 +129,6 @@ def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, B
         holder[spot] = np.where(new > old, claimant, np.where(new < old, holder[spot], UNASSIGNED))
         last[spot] = np.where(new >= old, claimant, last[spot])
     return holder, doubled
-
-
-NO_RACK = -1
 
 
 def use_rack_aware_assignment(racks: Racks | None) -> bool:
@@ -194,7 +190,7 @@ class MemberQuotas:
         """
         floor, extra = divmod(size, len(held))
         ceiling = floor + (extra > 0)
-        deal = cls(
+        quotas = cls(
             min_quota=floor,
             expected_over_min_quota=extra,
             loads=held.copy(),
@@ -205,18 +201,18 @@ class MemberQuotas:
         counts = held.tolist()
         for member in order.tolist():
             if counts[member] < floor:
-                deal.under_min_quota.append(member)
-            elif counts[member] >= ceiling and deal.current_over_min_quota < extra:
-                deal.loads[member] = ceiling
-                deal.current_over_min_quota += 1
+                quotas.under_min_quota.append(member)
+            elif counts[member] >= ceiling and quotas.current_over_min_quota < extra:
+                quotas.loads[member] = ceiling
+                quotas.current_over_min_quota += 1
             else:
-                deal.loads[member] = floor
-                deal.exactly_min_quota.append(member)
-        deal.under_min_quota.sort()
-        deal.exactly_min_quota = (
-            sorted(deal.exactly_min_quota) if deal.current_over_min_quota < extra else []
+                quotas.loads[member] = floor
+                quotas.exactly_min_quota.append(member)
+        quotas.under_min_quota.sort()
+        quotas.exactly_min_quota = (
+            sorted(quotas.exactly_min_quota) if quotas.current_over_min_quota < extra else []
         )
-        return deal
+        return quotas
 
     def assign_round_robin(self, count: int) -> IntArray:
         """Returns the members that get the next partitions, one each in turn."""
@@ -231,20 +227,20 @@ class MemberQuotas:
 class RackAwareRoundRobin:
     """The first round: partitions go only to members in a rack that holds a replica."""
 
-    def __init__(self, deal: MemberQuotas, racks: Racks) -> None:
-        self._quotas = deal
+    def __init__(self, quotas: MemberQuotas, racks: Racks) -> None:
+        self._quotas = quotas
         self._rack_of = racks.rack_of_member.tolist()
         self._set_of = racks.set_of_partition
         self._sets = [sorted(found) for found in racks.sets]
-        self._loads: list[int] = deal.loads.tolist()
+        self._loads: list[int] = quotas.loads.tolist()
         self._under_min_quota: list[list[int]] = [[] for _ in racks.names]
         self._exactly_min_quota: list[deque[tuple[int, int]]] = [deque() for _ in racks.names]
-        self._next_place = len(deal.exactly_min_quota)
+        self._next_place = len(quotas.exactly_min_quota)
         self._next_member = 0
-        for member in deal.under_min_quota:
+        for member in quotas.under_min_quota:
             if self._rack_of[member] != NO_RACK:
                 self._under_min_quota[self._rack_of[member]].append(member)
-        for turn, member in enumerate(deal.exactly_min_quota):
+        for turn, member in enumerate(quotas.exactly_min_quota):
             if self._rack_of[member] != NO_RACK:
                 self._exactly_min_quota[self._rack_of[member]].append((turn, member))
 
@@ -308,17 +304,19 @@ class RackAwareRoundRobin:
         return member
 
     def _write_back_quotas(self) -> None:
-        """Hands what is left over to the deal without racks."""
-        deal = self._quotas
-        deal.loads = np.array(self._loads, dtype=deal.loads.dtype)
-        deal.under_min_quota = [
-            member for member in deal.under_min_quota if self._loads[member] < deal.min_quota
+        """Passes the remaining quotas on to the round without racks."""
+        quotas = self._quotas
+        quotas.loads = np.array(self._loads, dtype=quotas.loads.dtype)
+        quotas.under_min_quota = [
+            member for member in quotas.under_min_quota if self._loads[member] < quotas.min_quota
         ]
-        far = [(t, m) for t, m in enumerate(deal.exactly_min_quota) if self._rack_of[m] == NO_RACK]
+        far = [
+            (t, m) for t, m in enumerate(quotas.exactly_min_quota) if self._rack_of[m] == NO_RACK
+        ]
         level = sorted(far + [entry for waiting in self._exactly_min_quota for entry in waiting])
-        deal.exactly_min_quota = (
+        quotas.exactly_min_quota = (
             [member for _, member in level]
-            if deal.current_over_min_quota < deal.expected_over_min_quota
+            if quotas.current_over_min_quota < quotas.expected_over_min_quota
             else []
         )
 
@@ -335,16 +333,16 @@ def constrained_assign(problem: Problem) -> IntArray:
     owners[doubled] = UNASSIGNED
     members = len(problem.members)
     held = np.bincount(owners[owners >= 0], minlength=members).astype(np.int32)
-    deal = MemberQuotas.assign_owned_partitions(held, order, problem.layout.size)
-    _revoke_over_quota(problem, owners, held, deal.loads)
+    quotas = MemberQuotas.assign_owned_partitions(held, order, problem.layout.size)
+    _revoke_over_quota(problem, owners, held, quotas.loads)
     free = np.flatnonzero(owners == UNASSIGNED).astype(np.int32)
     if problem.racks is not None:
         free = sort_partitions_by_rack_consumers(problem.racks, free)
         if near:
-            free = RackAwareRoundRobin(deal, problem.racks).assign_rack_aware_round_robin(
+            free = RackAwareRoundRobin(quotas, problem.racks).assign_rack_aware_round_robin(
                 free, owners
             )
-    owners[free] = deal.assign_round_robin(len(free))
+    owners[free] = quotas.assign_round_robin(len(free))
     return owners
 
 
