@@ -28,7 +28,6 @@ from rota.engine.assignors.interface import (
     assign_checked,
 )
 from rota.engine.assignors.problem import (
-    BoolArray,
     Problem,
     find_owned_by_another,
     find_previous_owners,
@@ -48,6 +47,7 @@ from rota.engine.assignors.sticky import (
     TimeBudget,
     unlimited_budget,
 )
+from rota.engine.formats.buffer import BoolArray
 from rota.engine.model.member import (
     NO_GENERATION,
     UNASSIGNED,
@@ -108,6 +108,7 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         self.skipped_topics = before.skipped_topics
 
     def partitions(self, member: str) -> Partitions:
+        """Returns a member's partitions, as columns."""
         return self._checked.result[member].partitions
 
     def __getitem__(self, member: str) -> dict[str, tuple[int, ...]]:

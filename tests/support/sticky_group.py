@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rota.engine.assignors.interface import Solution
-from rota.engine.assignors.problem import BoolArray, Problem
+from rota.engine.assignors.problem import Problem
 from rota.engine.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from rota.engine.formats.buffer import BoolArray
 from rota.engine.model.member import UNASSIGNED, GroupSubscription, Member
 from rota.engine.model.topic import Cluster, IntArray, PartitionNumbering
 

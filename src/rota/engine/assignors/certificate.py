@@ -23,12 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from rota.engine.assignors.problem import BoolArray, Problem, find_previous_owners
+from rota.engine.assignors.problem import Problem, find_previous_owners
+from rota.engine.formats.buffer import BoolArray, Int64Array
 from rota.engine.model.topic import IntArray
-
-Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,7 @@ class Certificate:
 
     @property
     def is_best(self) -> bool:
+        """True if the proof holds."""
         return self.flaw is None
 
 
@@ -84,9 +83,9 @@ def _find_improvement(problem: Problem, owners: IntArray, edges: _Subscriptions)
 class _Subscriptions:
     """Pairs of member class and topic, sorted."""
 
-    topic: Column
-    member_class: Column
-    key: Column
+    topic: Int64Array
+    member_class: Int64Array
+    key: Int64Array
     topics: int
 
     @classmethod
@@ -105,7 +104,7 @@ class _Subscriptions:
         return found
 
 
-def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Column | None:
+def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Int64Array | None:
     """The least levels; None as soon as they cannot fit."""
     members = len(problem.members)
     loads = np.bincount(owners, minlength=members)
@@ -134,7 +133,7 @@ class _Exchanges:
     """
 
     def __init__(
-        self, problem: Problem, owners: IntArray, edges: _Subscriptions, level: Column
+        self, problem: Problem, owners: IntArray, edges: _Subscriptions, level: Int64Array
     ) -> None:
         members = len(problem.members)
         racks = problem.racks
@@ -181,7 +180,7 @@ class _Exchanges:
         )
         self.kind_level = least
 
-    def _local(self, problem: Problem, kind: Column, rack: Column) -> Column:
+    def _local(self, problem: Problem, kind: Int64Array, rack: Int64Array) -> Int64Array:
         if problem.racks is None:
             return np.zeros(len(kind), dtype=np.int64)
         table = np.zeros((len(problem.racks.sets), len(problem.racks.names) + 1), dtype=np.int64)
@@ -189,7 +188,7 @@ class _Exchanges:
             table[row, list(names)] = 1
         return table[self.kind_set[kind], rack]  # rack -1 is the last column, which is zero
 
-    def _add_releasing_edges(self, problem: Problem, owners: IntArray, kind_of: Column) -> None:
+    def _add_releasing_edges(self, problem: Problem, owners: IntArray, kind_of: Int64Array) -> None:
         """Adds the edges for partitions that members have, and for those they owned and lack."""
         members = len(problem.members)
         previous = find_previous_owners(problem).astype(np.int64)
@@ -213,7 +212,7 @@ class _Exchanges:
         self.lack_member, self.lack_kind = member[lacks], kind[lacks]
         self.lack_cost = -local[lacks] - 1
 
-    def find_distances(self) -> Column | None:
+    def find_distances(self) -> Int64Array | None:
         """Returns the shortest distance of each member; None if a cycle of exchanges gains."""
         members, kinds = len(self.loads), len(self.kind_topic)
         may_rise = np.flatnonzero((self.loads == self.level - 1) & (self.level > 0))
@@ -236,7 +235,9 @@ class _Exchanges:
         return None
 
 
-def _join_ranges(key: Column, start: Column, values: Column) -> tuple[Column, Column]:
+def _join_ranges(
+    key: Int64Array, start: Int64Array, values: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """For each row i the values ``values[start[key[i]]:start[key[i] + 1]]``, with i beside them."""
     size = start[key + 1] - start[key]
     row = np.repeat(np.arange(len(key)), size)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from rota.engine.formats.buffer import BoolArray
 from rota.engine.formats.hashing import java_sort_key, sort_like_java
 from rota.engine.model.member import NO_GENERATION, UNASSIGNED, OwnedPartitions, Subscription
 from rota.engine.model.text import MAX_LISTED_NAMES, list_first_names
@@ -34,8 +34,6 @@ from rota.engine.model.topic import (
 
 #: Largest table of subscriptions and topics; larger ones are searched instead.
 LARGEST_TABLE = 2**24
-
-BoolArray = npt.NDArray[np.bool_]
 
 #: The rack of a member without one.
 NO_RACK = -1

@@ -19,11 +19,11 @@ import numpy as np
 from rota.engine.assignors.interface import ColumnarAssignor, Solution
 from rota.engine.assignors.problem import (
     NO_RACK,
-    BoolArray,
     ConsumersPerTopic,
     Problem,
     Racks,
 )
+from rota.engine.formats.buffer import BoolArray
 from rota.engine.model.member import UNASSIGNED
 from rota.engine.model.topic import IntArray
 

@@ -37,6 +37,7 @@ from rota.engine.assignors.problem import (
     find_classes_per_topic,
     find_previous_owners,
 )
+from rota.engine.formats.buffer import Int64Array
 from rota.engine.model.member import UNASSIGNED
 from rota.engine.model.topic import IntArray
 
@@ -333,8 +334,6 @@ def _restrict_to_zero_cost(
     return FlowNetwork(network.sizes, reach, low, high)
 
 
-Column = npt.NDArray[np.int64]
-
 #: Smallest number of keys for which narrowing is faster.
 NARROW_FROM = 1_000
 
@@ -385,9 +384,9 @@ class OwnedCounts:
 class AllottedCounts:
     """What each member shall have of each pool: one row for each pair, by (pool, member)."""
 
-    pool: Column
-    member: Column
-    amount: Column
+    pool: Int64Array
+    member: Int64Array
+    amount: Int64Array
 
     @classmethod
     def from_shares(cls, shares: Shares) -> AllottedCounts:
@@ -433,7 +432,7 @@ def _keep_owned(
     _release_excess(owners, held, held.count - kept)
 
 
-def _release_excess(owners: IntArray, held: OwnedCounts, excess: Column) -> None:
+def _release_excess(owners: IntArray, held: OwnedCounts, excess: Int64Array) -> None:
     """Releases ``excess`` partitions of each row.
 
     Evenly over a member's partitions and staggered over the members of a pool, so that the released
@@ -475,7 +474,7 @@ def _assign_by_rounds(allotted: AllottedCounts) -> IntArray:
     return member.astype(np.int32).repeat(amount)[order]
 
 
-def _assign_one_pool_by_rounds(member: IntArray, amount: Column) -> IntArray:
+def _assign_one_pool_by_rounds(member: IntArray, amount: Int64Array) -> IntArray:
     """The same for one pool: between two different amounts every round has the same receivers."""
     pieces = []
     done = 0
@@ -485,7 +484,7 @@ def _assign_one_pool_by_rounds(member: IntArray, amount: Column) -> IntArray:
     return np.concatenate(pieces)
 
 
-def _find_runs(column: Column) -> tuple[Column, Column]:
+def _find_runs(column: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Returns start and length of each run of equal values."""
     edge = np.ones(len(column) + 1, dtype=np.bool_)
     np.not_equal(column[1:], column[:-1], out=edge[1:-1])

@@ -33,7 +33,8 @@ from itertools import islice
 import numpy as np
 
 from rota.engine.assignors.interface import Solution
-from rota.engine.assignors.problem import NO_RACK, BoolArray, Problem, Racks
+from rota.engine.assignors.problem import NO_RACK, Problem, Racks
+from rota.engine.formats.buffer import BoolArray
 from rota.engine.formats.hashing import (
     DEFAULT_INITIAL_CAPACITY,
     LOAD_FACTOR,
