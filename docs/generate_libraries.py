@@ -36,7 +36,7 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, one in CLIENT_LIBRARIES.items():
         if name != UNKNOWN_LIBRARY:
-            static = _code(one.group_instance_id()) or "not there"
+            static = _code(one.group_instance_id()) or "not supported"
             session = _code(one.session_setting(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
@@ -49,9 +49,9 @@ def _code(setting: str | None) -> str:
 
 def _cooperative(one: ClientLibrary) -> str:
     if not one.strategies:
-        return "not there: its strategies are its own"
+        return "not supported: the library has its own strategies"
     if COOPERATIVE_STICKY not in one.strategies:
-        return "not there"
+        return "not supported"
     way = "two rolling restarts" if one.mixes else "all members must stop once"
     since = f"; {one.cooperative}" if one.cooperative else ""
     return f"{way}, `{one.strategy_setting(COOPERATIVE_STICKY)}`{since}"
@@ -60,7 +60,7 @@ def _cooperative(one: ClientLibrary) -> str:
 def _broker(one: ClientLibrary) -> str:
     way = one.consumer_protocol
     if way is None:
-        return "not there"
+        return "not supported"
     return (
         f"{_code(way.settings_for('uniform'))}; {way.client}, Kafka {MIN_BROKER_VERSION} or newer"
     )
