@@ -38,7 +38,7 @@ def _are(ours: Plain, theirs: Plain) -> Check:
 
 DIFFERENCES = (
     Difference(
-        "a text where Kafka has none",
+        "additional error messages",
         r"error_message$",
         lambda ours, theirs: ours == "a text" and not theirs,
     ),
@@ -48,7 +48,7 @@ DIFFERENCES = (
         lambda ours, theirs: (ours[1], theirs[1]) == (9, 10),
     ),
     Difference(
-        "a name and an id that are both missing",
+        "a topic without name and id",
         r"Metadata v1[23] \| no id :: .*(topics|error_code)",
     ),
     Difference(
@@ -56,35 +56,29 @@ DIFFERENCES = (
         r"DescribeTopicPartitions v0 \| empty :: .*(error_code|operations)$",
     ),
     Difference(
-        "no settings for all brokers",
+        "no cluster-wide settings",
         r"min\.insync\.replicas\]\.config_source$",
         _are(5, 3),
     ),
+    Difference("no cluster-wide settings", r"DescribeConfigs v\d \| all brokers :: .*min\.insync"),
     Difference(
-        "no settings for all brokers", r"DescribeConfigs v\d \| all brokers :: .*min\.insync"
-    ),
-    Difference(
-        "settings without work for one node",
+        "refused topic settings",
         r"CreateTopics v7 \| with (two in sync|packed) ::",
         lambda ours, theirs: "absent" in (ours, theirs),
     ),
+    Difference("read-only broker settings", r"\| broker :: .*\.read_only$", _are(True, False)),
     Difference(
-        "the broker's settings cannot be altered", r"\| broker :: .*\.read_only$", _are(True, False)
+        "a default in the configuration", r"\| broker :: .*\[node\.id\].*ource$", _are(5, 4)
     ),
     Difference(
-        "a default that was written down", r"\| broker :: .*\[node\.id\].*ource$", _are(5, 4)
-    ),
-    Difference(
-        "the broker's settings are not explained",
+        "no documentation of broker settings",
         r"\| broker :: .*\.documentation$",
         _are(None, "a text"),
     ),
-    Difference("an operation that there is not", r"no operation :: .*error_code$", _are(42, -1)),
+    Difference("an unknown operation", r"no operation :: .*error_code$", _are(42, -1)),
+    Difference("an unknown codec", r"Produce v9 \| codec [57] :: .*error_code", _are(76, -1)),
     Difference(
-        "a codec that there is not", r"Produce v9 \| codec [57] :: .*error_code", _are(76, -1)
-    ),
-    Difference(
-        "the broker's time set by a producer",
+        "append time set by a producer",
         r"Produce v9 \| append time :: .*(error_code|base_offset)",
     ),
     Difference(
@@ -92,19 +86,21 @@ DIFFERENCES = (
         r"Produce v9 \| a record: .* :: .*(error_code|base_offset)$",
         lambda ours, theirs: (ours, theirs) in {(0, 87), (0, -1)},
     ),
-    Difference("an isolation level that there is not", r"Fetch v\d+ \| isolation 2 ::"),
+    Difference("an unknown isolation level", r"Fetch v\d+ \| isolation 2 ::"),
     Difference(
         "whole batches",
         r"Fetch v\d+ \| three, few bytes :: .*partitions\[1\]\.records\[0\]$",
         lambda ours, theirs: theirs == "absent",
     ),
     Difference(
-        "no sessions", r"Fetch v\d+ \| a session :: .*session_id$", lambda ours, _: ours == 0
+        "no fetch sessions", r"Fetch v\d+ \| a session :: .*session_id$", lambda ours, _: ours == 0
     ),
     Difference("no replicas", r"Fetch v12 \| a replica ::"),
     Difference("no transactions", r"FindCoordinator v\d \| kind 1 ::"),
     Difference(
-        "a commit below zero", r"OffsetFetch v\d .*partitions\[1\]\.metadata$", _are("", "note")
+        "a negative committed offset",
+        r"OffsetFetch v\d .*partitions\[1\]\.metadata$",
+        _are("", "note"),
     ),
 )
 
