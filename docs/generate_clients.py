@@ -1,12 +1,12 @@
 """Writes clients.md from the matrix in tests/system/interop and its last run.
 
-After a change of the matrix, or to try newer clients::
+After a change of the matrix, or to test newer clients::
 
     .venv/bin/python -m pytest tests/system/interop/test_clients.py
     make docs
 
 The first command writes ``out/clients.json`` if every cell passed; ``make check`` runs the cells in
-two parts and does not write it. The second one copies that file to ``docs/clients.json`` and makes
+two parts and does not write it. The second one copies that file to ``docs/clients.json`` and writes
 the page from it.
 """
 
@@ -22,49 +22,49 @@ from tests.system.interop.matrix import SECTIONS, reason_against
 from tests.system.interop.record import PLACE
 
 PAGE = Path(__file__).with_name("clients.md")
-#: What the last recorded run found.
+#: Results of the last recorded run.
 FOUND = Path(__file__).with_name("clients.json")
 
 INTRO = """\
-# Clients that were tried against the broker
+# Clients tested with the broker
 
 <!-- Made by `make docs` from tests/system/interop and docs/clients.json. Do not edit. -->
 
-Every cell is a test that runs at `make check`: the client as it is published, in a process of its
-own, with its settings left alone but for what a case is about (a codec, a strategy, a password) and
-for reading from the start (`auto.offset.reset`). What one client writes another one reads; what one
-asks for another one looks at. The same cases pass with a real Kafka 4.3.1 in the broker's place
-(`ROTA_INTEROP=kafka`).
+Every cell is a test of `make check`. Each test runs the published client in its own process, with
+default settings except for the subject of the test (a codec, a strategy, a password) and for
+reading from the start (`auto.offset.reset`). One client writes records and another one reads them;
+one client makes a request and another one checks its effect. The same tests pass with a real Kafka
+4.3.1 instead of Rota's broker (`ROTA_INTEROP=kafka`).
 """
 
 GROUP = """\
-A group is tried so: three members start, records are written, one member leaves, more records are
-written; each partition has one owner, each record is handled once. A member that is killed has a
-session of three seconds, so that nobody waits for the default of 45.
+The test of a group starts three members, writes records, stops one member, and writes more records.
+Then each partition must have one owner, and exactly one member must have handled each record. In
+the test that kills a member, the session timeout is three seconds instead of the default of 45.
 """
 
 NOTES = """\
 ## Good to know
 
 - franz-go creates a missing topic only with the option `AllowAutoTopicCreation`.
-- A static member of franz-go that has led its group asks for a rebalance when it is back; with a
+- If a static member of franz-go has led its group, it asks for a rebalance when it returns; with
   Kafka too.
-- kafka-python 3.0: a `poll` that times out just as the answer to its SyncGroup comes leaves the
-  consumer without partitions, for good; with a Kafka too. A longer `timeout_ms` makes it rare.
-- aiokafka and kafka-python say no more than "unable to bootstrap" when a password is wrong; the
+- kafka-python 3.0: if a `poll` times out just as the response to its SyncGroup arrives, the consumer
+  stays without partitions forever; with Kafka too. A longer `timeout_ms` makes this rare.
+- If a password is wrong, the errors of aiokafka and kafka-python say only "unable to bootstrap". The
   reason is in their log.
-- The consumer protocol of KIP-848 (`group.protocol=consumer`) is not offered.
+- Rota does not offer the consumer protocol of KIP-848 (`group.protocol=consumer`).
 """
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     return "\n".join(_lines(found)) + "\n"
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield INTRO
-    yield "| client | tried with |\n|---|---|"
+    yield "| client | tested version |\n|---|---|"
     for client in CLIENTS:
         yield f"| {client.name} | {found['versions'][client.name]} |"
     yield ""
@@ -106,14 +106,14 @@ def _section(section: str, passed: set[tuple[str, ...]], reasons: list[str]) -> 
 
 
 def _mixed(found: Mapping[str, list[str]]) -> Iterator[str]:
-    yield "One group with a member of each of these at once, then without the first two:\n"
+    yield "Tests of mixed groups, first with one member of each client, then without the first two:\n"
     for strategy, clients in found.items():
         yield f"- {strategy}: {', '.join(clients)}"
     yield ""
 
 
 def load() -> dict[str, Any]:
-    """What the last recorded run found."""
+    """Returns the results of the last recorded run."""
     found: dict[str, Any] = json.loads(FOUND.read_text(encoding="utf-8"))
     return found
 

@@ -134,7 +134,7 @@ def _franz() -> Driver:
 
 
 ALL = ("range", "roundrobin", "sticky", "cooperative-sticky")
-NO_CALL = "the library has no call for it"
+NO_CALL = "the library has no method for it"
 
 KAFKA_PYTHON = Client(
     "kafka-python",
@@ -147,7 +147,7 @@ AIOKAFKA = Client(
     functools.partial(_python, "aiokafka"),
     ("range", "roundrobin", "sticky"),
     {
-        "commit, asynchronous": "`commit` is a coroutine, there is no other",
+        "commit, asynchronous": "`commit` is a coroutine; the library has no other commit",
         "delete a group": NO_CALL,
         "alter offsets": NO_CALL,
         "delete offsets": NO_CALL,
@@ -160,7 +160,7 @@ CONFLUENT = Client(
     {"delete offsets": NO_CALL},
 )
 REPEATED_NONCE = (
-    "librdkafka before 2.6.1 repeats its nonce (librdkafka#4895), which Kafka 4 refuses too"
+    "librdkafka before 2.6.1 repeats its nonce (librdkafka#4895); Kafka 4 refuses that too"
 )
 OLD = Client(
     "confluent-kafka 1.9",
