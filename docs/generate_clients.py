@@ -49,10 +49,10 @@ NOTES = """\
 - franz-go creates a missing topic only with the option `AllowAutoTopicCreation`.
 - If a static member of franz-go has led its group, it asks for a rebalance when it returns; with
   Kafka too.
-- kafka-python 3.0: if a `poll` times out just as the response to its SyncGroup arrives, the consumer
-  stays without partitions forever; with Kafka too. A longer `timeout_ms` makes this rare.
-- If a password is wrong, the errors of aiokafka and kafka-python say only "unable to bootstrap". The
-  reason is in their log.
+- kafka-python 3.0: if a `poll` times out just as the response to its SyncGroup arrives, the
+  consumer stays without partitions forever; with Kafka too. A longer `timeout_ms` makes this rare.
+- If a password is wrong, the errors of aiokafka and kafka-python say only "unable to bootstrap".
+  The reason is in their log.
 - Rota does not offer the consumer protocol of KIP-848 (`group.protocol=consumer`).
 """
 
@@ -106,7 +106,7 @@ def _section(section: str, passed: set[tuple[str, ...]], reasons: list[str]) -> 
 
 
 def _mixed(found: Mapping[str, list[str]]) -> Iterator[str]:
-    yield "Tests of mixed groups, first with one member of each client, then without the first two:\n"
+    yield "Mixed groups, first with one member of each client, then without the first two:\n"
     for strategy, clients in found.items():
         yield f"- {strategy}: {', '.join(clients)}"
     yield ""
