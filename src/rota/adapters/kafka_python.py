@@ -51,7 +51,6 @@ except ModuleNotFoundError as error:
 
 #: kafka-python's class has no types.
 ClusterMetadata: TypeAlias = Any
-
 #: Version of subscriptions and assignments: the first with owned partitions, generation and rack.
 PROTOCOL_VERSION = 3
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rota.broker.embedded import Broker
 
 MARKER = "kafka"
-
 CONFIG_INI = "kafka_config"
 
 

@@ -34,16 +34,12 @@ if TYPE_CHECKING:
 
 #: The largest request before its client has logged in (``sasl.server.max.receive.size``).
 MAX_REQUEST_BEFORE_LOGIN = 512 * 1024
-
 #: Seconds to log in.
 LOGIN_TIMEOUT = 30.0
-
 #: Bytes of a response that the transport gets at a time, so that it copies little.
 WRITE_CHUNK = 256 * 1024
-
 #: The next chunk follows when this many bytes of the last are left.
 WRITE_LOW_WATER = 64 * 1024
-
 #: Seconds that a response may take after its client has closed its side.
 HALF_CLOSED_TIMEOUT = 5.0
 EMPTY_VIEW = memoryview(b"")
@@ -367,16 +363,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
 #: Bytes for requests that are being received, or for one of the largest size.
 MAX_REQUEST_MEMORY = 512 << 20
-
 #: Bytes of a read while the memory is exhausted: enough for most requests.
 SMALL_READ = 16 * 1024
-
 #: Seconds in which a request must progress while others wait for its memory.
 STALLED_REQUEST_TIMEOUT = 5.0
-
 #: Seconds in which a request must progress in any case; clients give up after as long.
 SLOW_REQUEST_TIMEOUT = 30.0
-
 #: The least progress in that time; even a slow network brings it.
 MIN_PROGRESS_BYTES = 64 * 1024
 

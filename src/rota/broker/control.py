@@ -39,18 +39,12 @@ ResponseT = TypeVar("ResponseT", bound=GroupResponse)
 
 #: A key, a value or a header's value; text is encoded as UTF-8.
 RecordData: TypeAlias = bytes | str | None
-
 RecordHeaders: TypeAlias = Mapping[str, RecordData] | Iterable[tuple[str, RecordData]]
-
 EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
-
 #: Seconds that the ``wait_for_...`` methods wait by default.
 DEFAULT_TIMEOUT = 10.0
-
 POLL_INTERVAL = 0.005
-
 READ_BYTES = 1 << 20
-
 #: Size of a batch without its records.
 BATCH_HEADER_BYTES = 61
 

@@ -78,10 +78,8 @@ class ServerRequest(Generic[RequestT_co]):
 
 #: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
-
 #: Waiting requests that are resumed in one event.
 MAX_RESUMED_PER_EVENT = 100
-
 #: Answers a waiting request, or lets it wait again.
 ResumeRequest: TypeAlias = Callable[[], None]
 
@@ -162,7 +160,6 @@ class Handler(Generic[RequestT]):
 
 #: For code that passes requests on without reading their fields.
 AnyRequest: TypeAlias = ServerRequest[Any]
-
 AnyHandler: TypeAlias = Handler[Any]
 
 

@@ -430,7 +430,6 @@ def _merge_lists(results: Iterable[ListGroupsResult]) -> ListGroupsResult:
 
 #: Bytes that are read at once.
 REPLAY_CHUNK = 4 << 20
-
 TakeEntry: TypeAlias = Callable[[JournalEntry], None]
 
 

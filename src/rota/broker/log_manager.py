@@ -39,10 +39,8 @@ class StorageContext:
 
 #: Returns topic, number and log of every partition.
 PartitionLogs: TypeAlias = Callable[[], Iterator[tuple[str, int, Log]]]
-
 #: Milliseconds between the removals of two deleted files.
 REMOVAL_PAUSE_MS = 10
-
 #: Milliseconds between two steps of a compaction, which take a few each.
 COMPACTION_PAUSE_MS = 10
 

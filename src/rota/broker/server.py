@@ -35,25 +35,18 @@ from rota.protocol.frames import RECEIVE_BUFFER_BYTES
 
 #: Connections that may wait to be accepted.
 BACKLOG = 1_024
-
 #: Seconds to send the last responses at a shutdown.
 DRAIN_TIMEOUT = 1.0
-
 #: With this many unsent bytes over all connections, no further request is handled.
 MAX_UNSENT_BYTES = 256 << 20
-
 #: With this many unsent bytes, no Fetch is resumed; other requests are still handled.
 FETCH_UNSENT_LIMIT = MAX_UNSENT_BYTES // 2
-
 #: Seconds without a byte read, after which a client may be closed while others wait.
 STALLED_CLIENT_TIMEOUT = 5.0
-
 #: Runs of a periodic timer in one :meth:`Server.advance`.
 PERIODIC_RUNS_PER_ADVANCE = 200
-
 #: Rounds of the loop until a connection that was just accepted is refused and closed.
 SETTLE_ROUNDS = 4
-
 #: An event loop cannot wait much longer than a day.
 MAX_TIMER_SECONDS = 86_400.0
 LOGGER = logging.getLogger("rota.broker")

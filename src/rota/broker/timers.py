@@ -91,7 +91,6 @@ class Timers:
 
 #: If the machine's clock is ahead by more milliseconds, one of the clocks is wrong.
 MAX_DRIFT_MS = 1_000
-
 #: Milliseconds that the machine's clock must stay ahead until the broker follows it.
 DRIFT_CONFIRMATION_MS = 5_000
 

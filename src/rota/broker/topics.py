@@ -52,7 +52,6 @@ PARTITION_FILE = re.compile(
 
 #: Limit of partitions of a topic, and of those that one request creates; each is a folder.
 MAX_TOPIC_PARTITIONS = 10_000
-
 #: Limit of topics that one request creates: meanwhile no other request is served.
 MAX_TOPICS_PER_REQUEST = 2_000
 

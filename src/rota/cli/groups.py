@@ -68,7 +68,6 @@ examples:
 
 #: Options that can lead to exit code 1.
 LIMITS = ("--fail-on",)
-
 #: The first bytes of the keys of GroupMetadata records.
 GROUP_METADATA_KEY = GROUP_TYPE.to_bytes(2)
 

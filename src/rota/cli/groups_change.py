@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rota.client.admin import Admin
 
 DRY_RUN = "dry run: nothing was changed"
-
 NEW_GROUP_HINT = "--new commits offsets for a group that does not exist yet"
 
 RESET_EXAMPLES = """\

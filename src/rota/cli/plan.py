@@ -81,9 +81,7 @@ the one in --from.
 
 #: Options that can lead to exit code 1.
 LIMITS = ("--max-moves",)
-
 MAX_MEMBERS = 100_000
-
 MAX_INTEGER = 2**31 - 1
 
 COMPARED_STRATEGIES = tuple(
@@ -411,9 +409,7 @@ def _live_group_json(
 
 
 SHOWN_MEMBERS = 40
-
 SHOWN_TOPICS = 10
-
 SHOWN_MOVES = 15
 
 COMPARISON_LEGEND = """\

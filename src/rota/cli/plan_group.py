@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from rota.engine.model.topic import Cluster
 
 CASE_KEYS = ("partitions", "racks", "members")
-
 MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack", "user_data")
-
 MAX_CASE_INTEGER = 2**31 - 1
 
 
@@ -229,7 +227,6 @@ def _json_type_name(value: object) -> str:
 
 #: Strategies that assign by the order of member ids.
 STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
-
 #: Seconds between two requests while the group is rebalancing.
 POLL_INTERVAL = 0.2
 

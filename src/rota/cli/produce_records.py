@@ -40,7 +40,6 @@ from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 
 STATE_SUFFIX = re.compile(r" \(after \d+ms in state [A-Z_0-9]+.*\)$")
 CONNECTION_PREFIX = re.compile(r"^\S+/(bootstrap|\d+): ")
-
 #: How many failures an error names.
 SHOWN_FAILURES = 3
 

@@ -31,9 +31,7 @@ def print_notice(text: str) -> None:
 
 
 UNLIMITED_WIDTH = 10_000
-
 MIN_CONSOLE_WIDTH = 100
-
 #: Rows of a table that is printed as it is.
 MAX_FITTED_ROWS = 200
 
@@ -128,17 +126,12 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 TEXT_WIDTH = 80
-
 ELLIPSIS = "…"
-
 _WORD = re.compile(r"\S+")
-
 #: What a path has, and a setting in most languages.
 _UNBREAKABLE = re.compile(r"[=/]")
-
 #: One of Go's has spaces: ``Timeout = 45 * time.Second``.
 _SETTING = re.compile(r"\S+(?: [=*] \S+)*")
-
 _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
 
 

@@ -87,17 +87,12 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
 
 
 SHOWN_GROUPS = 8
-
 SHOWN_EXAMPLES = 3
-
 #: Burrow's verdicts that the summary does not mention.
 UNREMARKABLE_STATUSES = (None, "OK")
-
 #: Longest name of a group in a sentence, in columns.
 MAX_NAME_WIDTH = 40
-
 MIN_NAME_WIDTH = 12
-
 COLUMN_GAP = "  "
 
 COUNTS_LEGEND = (
@@ -106,7 +101,6 @@ COUNTS_LEGEND = (
 )
 
 LAG_LEGEND = "lag: largest age of the first uncommitted record, also between commits; sampled"
-
 STATUS_LEGEND = "WARN and ERR: Burrow's verdict on the lag at the end of the evidence"
 
 MARKS_LEGEND = (

@@ -57,13 +57,10 @@ from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 
 #: Requests in flight.
 MAX_IN_FLIGHT = 50
-
 #: Groups in one request.
 GROUPS_PER_REQUEST = 200
-
 #: Default limit of partitions whose lag is looked up in time.
 MAX_AGE_LOOKUPS = 1_000
-
 #: The type of groups that the broker assigns (KIP-848).
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
@@ -75,7 +72,6 @@ COORDINATOR_CODES = frozenset(
 EARLIEST, LATEST = -2, -1
 
 S = TypeVar("S")
-
 T = TypeVar("T")
 
 ResultT = TypeVar("ResultT", bound=GroupResponse)
@@ -455,12 +451,9 @@ class Admin:
 
 #: Limit of lookups: enough for records of ten years, however they are distributed.
 MAX_ROUNDS = 22
-
 AGE_TOLERANCE_MS = 1_000
-
 #: An age is precise enough within a second, or within a fiftieth of itself.
 AGE_TOLERANCE_DIVISOR = 50
-
 #: An offset and the timestamp of its record; None: there is no such record.
 OffsetAndTimestamp: TypeAlias = tuple[int, int] | None
 

@@ -19,15 +19,11 @@ else:
     pa = load_optional_library("pyarrow", "records as Arrow", "arrow")
 
 MICROS_PER_MILLI = 1_000
-
 #: The last millisecond that can be counted in microseconds.
 MAX_TIMESTAMP = (1 << 63) // MICROS_PER_MILLI - 1
-
 NO_TIMESTAMP = -1
-
 #: Bytes of a column of texts.
 MAX_COLUMN_BYTES = (1 << 31) - 1
-
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 RECORD_SCHEMA = pa.schema(

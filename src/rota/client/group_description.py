@@ -25,9 +25,7 @@ CLASSIC = "classic"
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 
 PREPARING_REBALANCE = "PreparingRebalance"
-
 STATES_WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
-
 _UUID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 

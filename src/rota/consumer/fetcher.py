@@ -79,7 +79,6 @@ from rota.errors import Code, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import Api, FetchResponse
 
 LOGGER = logging.getLogger("rota.consumer")
-
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | None]
 FetchCommittedOffsets: TypeAlias = Callable[
     [tuple[TopicPartition, ...]], Awaitable[CommittedOffsets]

@@ -32,7 +32,6 @@ from rota.pipeline.tables import GENERATIONS, Column, Table
 
 #: Values by column; times are milliseconds.
 TableRow: TypeAlias = Mapping[str, Any]
-
 TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 _SIMPLE_TYPES = {
@@ -47,9 +46,7 @@ _SIMPLE_TYPES = {
 }
 
 _NESTED_TYPE = re.compile(r"(array|map|struct)<(.*)>", re.DOTALL)
-
 _MICROS_PER_MILLI = 1_000
-
 _MILLISECOND_TYPE = pa.timestamp("ms", tz="UTC")
 
 
@@ -242,11 +239,8 @@ def arrays_to_buffer(*columns: pa.Array) -> tuple[ByteBuffer, list[Slices]]:
 
 
 _GENERATION_SCHEMA = arrow_schema(GENERATIONS)
-
 _MEMBER_TYPE: pa.StructType = _GENERATION_SCHEMA.field("members").type.value_type
-
 _PARTITIONS_TYPE: pa.MapType = _MEMBER_TYPE.field("assigned").type
-
 _TOPICS_TYPE: pa.ListType = _MEMBER_TYPE.field("topics").type
 
 

@@ -42,14 +42,10 @@ from rota.errors import AuthorizationFailed, Code, Refused, RotaError, Unreachab
 from rota.protocol.messages import Api, DescribeLogDirsRequest, DescribeLogDirsResponse
 
 T = TypeVar("T")
-
 JOURNAL_TOPIC = "__consumer_offsets"
-
 REQUEST_TIMEOUT = 30.0
-
 #: Timeout of the first request, in seconds; short, to report a wrong address soon.
 CONNECT_TIMEOUT = 10.0
-
 #: Typical size of a record of the journal, which is a commit.
 RECORD_BYTES = 100
 
@@ -285,15 +281,11 @@ def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
 
 #: A timestamp before every record.
 BEFORE_ALL_RECORDS = 0
-
 #: Lookups for every partition: log start, log end, and the first record.
 MIN_LOOKUPS = 3
-
 #: Maximum number of lookups in the past for one partition.
 MAX_LOOKUPS = 500
-
 PARTITIONS_PER_REQUEST = 2_000
-
 MAX_REQUESTS_IN_FLIGHT = 8
 
 

@@ -35,17 +35,11 @@ from rota.pipeline.tables import COMMITS, GENERATIONS, OWNERSHIP
 
 #: Maximum number of examples of each type.
 MAX_EXAMPLES = 20
-
 UNREAD_OFFSETS = "offset records"
-
 UNREAD_GROUPS = "group records"
-
 DAMAGED_BATCHES = "damaged batches"
-
 DAMAGED_OR_UNREDACTED = f"{DAMAGED_BATCHES}, and records that could not be redacted"
-
 UNREAD_LOG_LINES = "unknown log lines about a group"
-
 UNREAD_END_SAMPLES = "invalid lines in files of log end samples"
 
 #: Types that a later micro-batch of ``--follow`` does not read again.
@@ -107,13 +101,10 @@ def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
 
 #: Number of members or owners in one Arrow batch.
 MEMBERS_PER_BATCH = 10_000
-
 #: Type of a COMMIT marker, in the key of a control record.
 COMMIT_MARKER = 1
-
 #: SQL: the record is not a committed offset.
 IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
-
 _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 

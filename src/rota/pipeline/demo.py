@@ -40,12 +40,9 @@ from rota.engine.simulator.trace import SimulatedLogLine
 from rota.pipeline.cluster import LiveCluster
 
 JOURNAL_TOPIC = "__consumer_offsets"
-
 #: Monday, 2026-01-05, 00:00 UTC: the demo is always the same.
 START_MS = 1_767_571_200_000
-
 SEGMENT_BYTES = 512 * 1024
-
 JOURNAL_CONFIG = TopicConfig(cleanup_policy="compact")
 
 #: Settings of a broker that neither expires offsets nor compacts the journal.
@@ -55,9 +52,7 @@ READ_ONLY_BROKER = {
 }
 
 LOOPBACK = "127.0.0.1"
-
 DEMO_USER = "demo"
-
 KAFKA_LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 

@@ -132,11 +132,8 @@ class EndSampler:
 #: A micro-batch with more records or groups is computed on Spark, not in this process.
 MAX_SMALL_RECORDS = 500_000
 MAX_SMALL_GROUPS = 500
-
 FOLLOW_FILE = "follow.json"
-
 _NEW_RECORDS_DDL = f"{arrow.spark_ddl(JOURNAL)}, file string, problem string, wanted boolean"
-
 _GROUP_COLUMN_SQL = f"coalesce(make_valid_utf8(cast({GROUP_SQL} as string)), '') `group`"
 
 #: Columns of gold/evidence that count the rows of a table.
@@ -460,10 +457,8 @@ def _new_records_path(tables: TableStore) -> Path:
 
 #: Interval of Spark's trigger.
 TRIGGER_SECONDS = 2.0
-
 #: Interval at which the status of the query is checked.
 STATUS_CHECK_SECONDS = 0.2
-
 CHECKPOINT_FOLDER = ".follow"
 
 

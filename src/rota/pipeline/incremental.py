@@ -50,17 +50,11 @@ from rota.pipeline.tables import (
 
 #: Group records that are not part of an open or aborted transaction, with the group of their key.
 GROUP_RECORDS_SCHEMA = pa.schema([("group", pa.string()), *arrow.arrow_schema(JOURNAL)])
-
 STATE_FOLDER = "state"
-
 _OFFSET_KEY_TYPES = pa.array([b"\x00\x00", b"\x00\x01"], pa.binary())
-
 _JOURNAL_KEY = ("journal_partition", "journal_offset")
-
 _GROUP_PARTITION = ("group", "topic", "partition")
-
 _WHATIF_INPUT = ("group", "life", "to_generation", "cause", "rollout")
-
 _COMPUTED_TABLES = (GENERATIONS, OWNERSHIP, REBALANCES, *rebalances.WHATIF_TABLES.values())
 
 
@@ -416,14 +410,10 @@ def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]
 
 #: File of gold/lag with the rows that a later sample may change.
 WAITING_FILE = "waiting"
-
 #: File of gold/status.
 VERDICTS_FILE = "verdicts"
-
 _COMMIT_COLUMNS = ("group", "topic", "partition", "at", "offset", "journal_offset")
-
 _COMMIT_SCHEMA = pa.schema([arrow.arrow_schema(COMMITS).field(name) for name in _COMMIT_COLUMNS])
-
 _BEFORE_ALL = -(1 << 62)
 
 

@@ -46,15 +46,11 @@ if TYPE_CHECKING:
 
 #: Typical size of a piece.
 PIECE_BYTES = 8 << 20
-
 #: Milliseconds by which clocks may differ.
 CLOCK_TOLERANCE = 86_400_000
-
 #: Depth of the search for partition folders: finds the folders of several brokers.
 FOLDER_DEPTH = 2
-
 _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
-
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
 
 
@@ -268,7 +264,6 @@ LINES_PER_BATCH = 20_000
 # a key starts with the record type (2 bytes), the length of the group (2 bytes) and the group
 #: SQL: the record is a committed offset.
 IS_OFFSET_SQL = "substring(key, 1, 2) in (X'0000', X'0001')"
-
 #: SQL: the bytes of the group's name.
 GROUP_SQL = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"
 

@@ -24,9 +24,7 @@ from rota.pipeline.group_by import TablePart, apply_by_group
 from rota.pipeline.tables import LAG, STATUS
 
 MAX_TIME = np.iinfo(np.int64).max
-
 _LAG_TYPES: Mapping[str, str] = {"lag": arrow.struct_ddl(LAG), "status": arrow.struct_ddl(STATUS)}
-
 #: A row has ``lag``, a row of gold/lag, or ``status``, a row of gold/status.
 LAG_DDL = ", ".join(f"{name} {kind}" for name, kind in _LAG_TYPES.items())
 

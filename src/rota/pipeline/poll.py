@@ -77,12 +77,9 @@ from rota.protocol.messages import (
 from rota.protocol.schemas import ResponseT
 
 MAX_REQUESTS_IN_FLIGHT = 8
-
 GROUPS_PER_REQUEST = 100
-
 #: First version of OffsetFetch in which one request names several groups.
 MULTI_GROUP_VERSION = 8
-
 #: Bit of the operation DESCRIBE in ``cluster_authorized_operations``.
 DESCRIBE_OPERATION = 1 << 8
 
@@ -93,7 +90,6 @@ POLL_ACLS = (
 )
 
 S = TypeVar("S")
-
 T = TypeVar("T")
 
 
@@ -402,9 +398,7 @@ def _now_ms() -> int:
 
 #: ``journal_partition`` of commits that were sampled.
 NO_JOURNAL_PARTITION = -1
-
 POLL_TABLES = (SAMPLES, COMMITS, ENDS)
-
 ROWS_PER_WRITE = 20_000
 
 
@@ -509,10 +503,8 @@ def _end_rows(snapshot: ClusterSnapshot) -> Iterable[dict[str, Any]]:
 
 
 POLL_REQUEST_TIMEOUT = 30.0
-
 #: Number of different errors that are counted.
 MAX_FAILURES = 20
-
 R = TypeVar("R")
 
 

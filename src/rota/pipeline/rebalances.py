@@ -37,7 +37,6 @@ from rota.pipeline.tables import ADVICE, ADVISED, REBALANCES, WHATIF
 
 #: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
-
 #: Number of parts in which commits are sorted.
 MERGE_PARTS = 16
 

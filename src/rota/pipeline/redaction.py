@@ -52,11 +52,8 @@ from rota.engine.model.request import JoinGroupProtocol
 from rota.errors import FormatError
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-
 KNOWN_USER_DATA = frozenset({"sticky", "cooperative-sticky"})
-
 HASH_DIGITS = 12
-
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 # a broker's member id ends with a UUID; members of consumer groups choose an id of 22 characters

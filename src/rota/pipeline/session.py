@@ -26,7 +26,6 @@ import rota
 from rota.errors import Unreachable
 
 MIN_JAVA_VERSION = 17
-
 VERSION_TIMEOUT = 60.0
 
 INSTALL_JAVA = (
@@ -113,17 +112,12 @@ def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
 
 
 LOCAL_MASTER = "local[*]"
-
 #: Prefix of a session's temporary folder; the process id follows.
 TEMP_FOLDER_PREFIX = "rota-spark-"
-
 CONNECT_SCHEME = "sc://"
-
 CONNECT_PORT = 15002
-
 #: Timeout of the TCP connection to Spark Connect, in seconds.
 CONNECT_TIMEOUT = 10.0
-
 #: Memory of the JVM of a local session; larger shuffles go to disk.
 DRIVER_MEMORY = "2g"
 
@@ -144,7 +138,6 @@ SESSION_SETTINGS: Mapping[str, str] = {
 
 #: Environment variable that shows Spark's own warnings.
 DEBUG_VARIABLE = "ROTA_DEBUG"
-
 STDERR_FILE = "stderr.txt"
 
 # without an appender Spark prints that it uses its own settings, and without a level of the

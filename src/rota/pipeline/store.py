@@ -73,18 +73,13 @@ LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
 
 #: Number of added files that are merged.
 MERGE_ADDED_FILES = 16
-
 #: Number of files of a higher level that are merged.
 MERGE_LEVEL_FILES = 8
-
 #: Total size above which files are not merged.
 MAX_MERGE_BYTES = 16 << 20
-
 #: A file without rows, because Spark does not read a folder without files.
 EMPTY_FILE = "none.parquet"
-
 _BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
-
 _SPARK_FILE_NAME = re.compile(r"part-(\d+)-.*\.parquet")
 
 
@@ -273,9 +268,7 @@ TABLE_FOLDERS = ("bronze", "silver", "gold")
 RUNS_FOLDER, CURRENT_LINK, LOCK_FILE, WORK_FOLDER = ".runs", ".current", ".lock", "work"
 
 PROBLEM_COLUMN = "problem"
-
 _ROW_FILE = "row"
-
 #: Seconds for which a replaced run stays readable.
 REPLACED_RUN_SECONDS = 120.0
 
@@ -296,7 +289,6 @@ _DISK_ERRORS = {
 
 #: Last line of Spark's errors.
 _SQL_STATE = "SQLSTATE: "
-
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 

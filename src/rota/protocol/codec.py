@@ -109,7 +109,6 @@ def field_of_traceback(trace: TracebackType | None) -> str:
 #: Limit of elements in all arrays of a request, because anyone may send one. A response has no such
 #: limit: the metadata of a large cluster has millions.
 MAX_REQUEST_ELEMENTS = 250_000
-
 MAX_STRING_BYTES = 2**15 - 1
 
 #: Decodes from a position to the end of the bytes.

@@ -13,15 +13,11 @@ from rota.errors import FormatError
 
 #: Size of the receive buffer that connections share.
 RECEIVE_BUFFER_BYTES = 256 * 1024
-
 #: Limit of a frame's buffer, as a multiple of the bytes that have arrived.
 GROWTH_FACTOR = 4
-
 #: Bytes before each frame.
 LENGTH_SIZE = 4
-
 _LENGTH = struct.Struct(">i")
-
 _TLS_HANDSHAKE = b"\x16\x03"
 
 _HTTP_METHODS = frozenset(

@@ -22,10 +22,8 @@ from rota.errors import Code, InputError, Refused
 
 #: Kafka refuses credentials with fewer iterations.
 MIN_ITERATIONS = 4096
-
 #: Returns at least 16 random bytes.
 SaltFactory: TypeAlias = Callable[[], bytes]
-
 #: Returns random printable text without a comma.
 NonceFactory: TypeAlias = Callable[[], str]
 
@@ -215,11 +213,8 @@ class PlainSaslServer:
 
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
-
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
-
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"
-
 _EXTENSIONS = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
 
 _CLIENT_FIRST_MESSAGE = re.compile(

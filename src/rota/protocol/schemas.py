@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 DefaultValue: TypeAlias = "int | float | bool | str | bytes | list[Any] | None"
-
 #: The topic id of no topic.
 ZERO_UUID: Final = bytes(16)
 

@@ -33,7 +33,6 @@ from rota.pipeline.tables import (
 
 #: Link to the published run: see :mod:`rota.pipeline.store`.
 CURRENT_LINK = ".current"
-
 #: Key of a commit.
 COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 
@@ -144,9 +143,7 @@ def to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 PARTITION_KEY = ["group", "topic", "partition"]
-
 PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
-
 #: Number of rows in memory.
 ROWS_PER_PASS = 1 << 20
 

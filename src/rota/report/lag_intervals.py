@@ -43,9 +43,7 @@ from rota.engine.history.lag import (
 from rota.report.gold_tables import to_milliseconds
 
 FOREVER = np.iinfo(np.int64).max
-
 NEVER = np.iinfo(np.int64).min
-
 TIME_TYPE = pa.int64()
 
 #: A stretch: from a commit (``since``) to just before the next, or to where retention took the

@@ -26,7 +26,6 @@ from rota.report.lag_intervals import WorstLag
 
 #: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
 NOTABLE_SECONDS = 10.0
-
 #: The same in records, if the ages of records are unknown.
 NOTABLE_RECORDS = 1_000
 
@@ -46,10 +45,8 @@ class EvidenceMark(enum.StrEnum):
 
 #: Cause, how it is known, number of rebalances; the most frequent first.
 CauseCounts: TypeAlias = tuple[tuple[str, EvidenceMark, int], ...]
-
 #: Counts of the history of a group, and of its replay under the recommended policy.
 ACTUAL_COUNTS = ("damage", "rebalances", "moved", "moved_min", "stopped")
-
 REPLAYED_COUNTS = ("rebalances_after", "moved_after", "stopped_after")
 
 

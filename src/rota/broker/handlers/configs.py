@@ -32,11 +32,8 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 #: Characters of a config's value.
 MAX_VALUE_LENGTH = 32_767
-
 RequestedConfigs: TypeAlias = "DescribeConfigsRequest.DescribeConfigsResource"
-
 AlteredResource: TypeAlias = "IncrementalAlterConfigsRequest.AlterConfigsResource"
-
 AlteredConfig: TypeAlias = "IncrementalAlterConfigsRequest.AlterableConfig"
 
 

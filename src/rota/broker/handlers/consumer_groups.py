@@ -66,7 +66,6 @@ BATCHED_KEYS_VERSION = 4
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
 NO_NODE = (-1, "", -1)
-
 #: An error code and its text, and the id, host and port of a node.
 CoordinatorResult: TypeAlias = tuple[Code, str | None, int, str, int]
 
@@ -75,23 +74,16 @@ ONE_TIMEOUT_VERSION = 0  # one timeout for session and rebalance
 MEMBER_ID_REQUIRED_VERSION = 4  # a new member gets its id before it joins
 NULL_PROTOCOL_VERSION = 7  # a missing protocol name is null
 SKIP_ASSIGNMENT_VERSION = 9  # the leader may have to skip the assignment
-
 #: Limit of a client id or group instance id: the member id appends a UUID, and must fit a string.
 MAX_CLIENT_NAME_BYTES = MAX_STRING_BYTES - 64
-
 #: SyncGroup contains the protocol's type and name from this version on.
 PROTOCOL_NAME_VERSION = 5
-
 BATCHED_LEAVE_VERSION = 3
-
 #: DescribeGroups has an error for a missing group from this version on.
 GROUP_NOT_FOUND_VERSION = 6
-
 CLASSIC = "classic"
-
 #: Authorized operations on a group: read, delete, describe, describe and alter its configs.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-
 OPERATIONS_NOT_REQUESTED = -(2**31)
 
 ResultT = TypeVar("ResultT", bound=GroupResponse)

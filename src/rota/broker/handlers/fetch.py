@@ -24,14 +24,10 @@ from rota.errors import Code, DiskError, Refused
 from rota.protocol.messages import FetchRequest, FetchResponse
 
 SESSION_VERSION = 7
-
 STORAGE_ERROR_VERSION = 6
-
 TOPIC_ID_VERSION = 13
-
 #: Session epochs of requests that name all their partitions.
 FULL_FETCH_EPOCHS = frozenset({0, -1})
-
 READ_COMMITTED = 1
 
 

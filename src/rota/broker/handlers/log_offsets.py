@@ -40,22 +40,15 @@ SPECIAL_TIMESTAMP_VERSIONS = {
 }
 
 NO_VERSION = 1 << 15
-
 CONSUMER_REPLICA_ID = -1
-
 READ_COMMITTED = 1
-
 TIMESTAMPS_WITHOUT_LOOKUP = frozenset({-1, -2, -4, -5, -6})
-
 #: Bytes that are decompressed before other requests are served; one partition may take more.
 MAX_WORK_PER_EVENT = 16 << 20
-
 #: Bytes that a lookup in the log's index counts for.
 LOOKUP_WORK = 1 << 16
-
 #: Offset, timestamp and epoch of no record.
 NOT_FOUND = (-1, -1, -1)
-
 DELETE_ALL = -1
 
 
@@ -213,7 +206,6 @@ def _list_offsets_error(
 
 
 EpochEndOffset: TypeAlias = "OffsetForLeaderEpochResponse.EpochEndOffset"
-
 RequestedEpoch: TypeAlias = "OffsetForLeaderEpochRequest.OffsetForLeaderPartition"
 
 

@@ -31,21 +31,15 @@ API_VERSIONS_LOWEST, API_VERSIONS_HIGHEST = 0, 4
 
 #: Allowed names and versions of a client's library.
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
 #: Metadata accepts topic ids from this version on.
 TOPIC_ID_VERSION = 12
-
 #: Limit of partitions in one response of DescribeTopicPartitions; Kafka's default.
 MAX_DESCRIBED_PARTITIONS = 2_000
-
 NO_LEADER = -1
-
 #: Limit of topics that one Metadata request creates: meanwhile no other request is served.
 MAX_AUTO_CREATED_TOPICS = 1_000
-
 #: Value of authorized operations that were not requested.
 OPERATIONS_NOT_REQUESTED = -(2**31)
-
 #: The endpoint type of brokers; 2 are controllers.
 BROKER_ENDPOINTS = 1
 
@@ -58,7 +52,6 @@ def _operation_bits(*operations: int) -> int:
 # 8 describe, 9 cluster action, 10 describe configs, 11 alter configs, 12 idempotent write.
 # Rota has no ACLs: every client may do everything.
 TOPIC_OPERATIONS = _operation_bits(3, 4, 5, 6, 7, 8, 10, 11)
-
 CLUSTER_OPERATIONS = _operation_bits(5, 7, 8, 9, 10, 11, 12)
 
 

@@ -41,12 +41,9 @@ from rota.protocol.messages import (
 )
 
 TOPIC_ID_VERSION = 13
-
 ZSTD_VERSION = 7
-
 #: Position of the lower byte of a batch's attributes.
 FLAGS_AT = ATTRIBUTES_OFFSET + 1
-
 #: Bytes of the shortest message in the formats before batches.
 SHORTEST_OLD_MESSAGE = 26
 

@@ -22,7 +22,6 @@ from rota.errors import DiskError, FormatError
 
 CATALOG_FILE, CATALOG_COPY_FILE = "rota.catalog", "rota.catalog.copy"
 CATALOG_HEADER = re.compile(rb"rota catalogue 1, checksum ([0-9a-f]{8})\n")
-
 #: Producer ids that are reserved at a time; a crash loses the rest of a block.
 PRODUCER_ID_BLOCK = 1_000
 

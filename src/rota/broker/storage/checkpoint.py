@@ -35,7 +35,6 @@ from rota.errors import DiskError, FormatError
 
 #: Offsets by topic and partition.
 PartitionOffsets: TypeAlias = dict[tuple[str, int], int]
-
 OFFSET_CHECKPOINT_VERSION = 0
 OFFSET_LINE = re.compile(r"(\S+) (0|[1-9]\d{0,9}) (0|[1-9]\d{0,18})")
 COPY_HEADER = re.compile(rb"rota checkpoint 1, checksum ([0-9a-f]{8}), before ([0-9a-f]{8})\n")

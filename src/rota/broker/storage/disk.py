@@ -23,10 +23,8 @@ from rota.errors import DiskError
 
 #: Receives a line for each damaged file, and its repair.
 Report: TypeAlias = Callable[[str], None]
-
 #: Files that stay open for the next read or write.
 MAX_OPEN_FILES = 256
-
 #: Threads that sync files together: the file system then writes its journal once for several.
 SYNC_THREADS = 16
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})

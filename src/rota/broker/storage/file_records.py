@@ -38,7 +38,6 @@ from rota.errors import Code, Refused
 
 #: Bytes of a file that are in memory at a time, unless a batch is larger.
 SCAN_WINDOW_BYTES = 1 << 22
-
 BASE_OFFSET_SIZE = 8
 MAX_TIMESTAMP_FIELD, MAX_TIMESTAMP_OFFSET = struct.Struct(">q"), 35
 

@@ -27,7 +27,6 @@ from rota.errors import DiskError
 
 #: ``index.interval.bytes``: the least number of bytes between two entries.
 DEFAULT_INDEX_INTERVAL = 4_096
-
 #: ``segment.index.bytes``: a segment ends when one of its index files is full.
 MAX_INDEX_BYTES = 10 << 20
 OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")

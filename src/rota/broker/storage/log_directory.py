@@ -72,10 +72,8 @@ NEW_DIRECTORY_FILES = frozenset(
 )
 
 MAX_NAMES_SHOWN = 3
-
 #: ``struct flock`` of Linux.
 FLOCK_STRUCT = struct.Struct("hhqqi4x")
-
 #: Linux's number, for Pythons built without it: python-build-standalone, which uv installs.
 F_OFD_SETLK = 37
 
@@ -393,19 +391,14 @@ def _was_clean_shutdown(disk: Disk, report: Report) -> bool:
 
 PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,8})")
 SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
-
 #: Kafka's own log of its metadata, beside the topics.
 METADATA_LOGS = frozenset({"__cluster_metadata"})
-
 #: Folders of deleted partitions, and of partitions that Kafka moves.
 STRAY_FOLDER = re.compile(r".*-[0-9]+\.[0-9a-f]{32}-(delete|future|stray)")
-
 #: The highest partition number that is adopted, as the missing lower ones would be made.
 MAX_PARTITIONS = 10_000
-
 #: Distance from another broker's producer ids: it may have assigned more than the logs show.
 PRODUCER_ID_GAP = 1 << 32
-
 #: Settings that delete nothing.
 KEEP_ALL_CONFIG = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 KEEP_ALL_NOTE = (

@@ -37,10 +37,8 @@ from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader
 
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
-
 #: Indexes have 32 bits for an offset relative to the segment's base offset.
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-
 #: Readers that can continue where their last read stopped, without a lookup.
 MAX_READ_POSITIONS = 32
 
@@ -275,7 +273,6 @@ class LogSegment:
 
 #: The window of a lookup: the distance of a few index entries.
 LOOKUP_WINDOW_BYTES = 1 << 16
-
 #: Up to this many bytes are read to check a timestamp; of more only samples are taken.
 FULL_CHECK_BYTES = 1 << 20
 CHECK_SAMPLES = 64

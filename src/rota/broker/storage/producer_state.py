@@ -43,7 +43,6 @@ from rota.errors import Code, DiskError, FormatError, Refused
 
 #: The largest ``max.in.flight.requests.per.connection`` of an idempotent producer.
 BATCHES_TO_RETAIN = 5
-
 NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
 
 

@@ -28,7 +28,6 @@ from rota.engine.model.config import TopicConfig
 from rota.errors import Code, Refused
 
 KNOWN_CODECS = frozenset(CompressionType)
-
 #: Records that an error response lists one by one.
 MAX_RECORD_ERRORS = 1_000
 

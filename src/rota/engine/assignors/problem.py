@@ -34,7 +34,6 @@ from rota.engine.model.topic import (
 
 #: Largest table of subscriptions and topics; larger ones are searched instead.
 LARGEST_TABLE = 2**24
-
 #: The rack of a member without one.
 NO_RACK = -1
 

@@ -29,7 +29,6 @@ from rota.engine.model.member import RebalanceProtocol
 from rota.errors import InputError, RotaError, UnknownStrategy
 
 ENTRY_POINT_GROUP = "rota.assignors"
-
 KNOWN_PROTOCOLS = frozenset(RebalanceProtocol)
 
 BUILT_IN: Mapping[str, type[Assignor]] = {
@@ -44,9 +43,7 @@ JAVA_CLASSES: Mapping[str, type[Assignor]] = {
 
 #: Kafka's default ``partition.assignment.strategy``; runs eager until range is dropped from it.
 DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
-
 StrategySpec: TypeAlias = str | type[Assignor] | Assignor
-
 #: As in ``partition.assignment.strategy``: one, several, or several in one string.
 StrategyList: TypeAlias = StrategySpec | Sequence["StrategyList"]
 

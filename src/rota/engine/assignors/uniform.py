@@ -43,11 +43,8 @@ from rota.engine.model.topic import IntArray
 from rota.errors import UnknownStrategy
 
 FIBONACCI = 0x9E3779B97F4A7C15
-
 UINT64_MASK = 0xFFFFFFFFFFFFFFFF
-
 TIMELINE_LOAD_FACTOR = 0.75
-
 UPPER_HALF = 2**16
 
 #: The 16 bytes of each topic's id.
@@ -478,7 +475,6 @@ class UniformAssignor(ColumnarAssignor):
 
 
 SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
-
 #: The first of the broker's ``group.consumer.assignors``: the default for members.
 DEFAULT_SERVER_ASSIGNOR = "uniform"
 

@@ -491,7 +491,6 @@ def _complete_sync(
 
 
 _HEARTBEAT_SUCCEEDED = HeartbeatResult()
-
 _HEARTBEAT_REBALANCING = HeartbeatResult(code=Code.REBALANCE_IN_PROGRESS)
 
 

@@ -17,11 +17,8 @@ import numpy.typing as npt
 from rota.engine.model.topic import IntArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
-
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
 Bytes: TypeAlias = bytes | bytearray | memoryview
-
 #: Behind the last byte: for a word and two bytes more, the longest varint.
 PADDING = 16
 
@@ -110,7 +107,6 @@ def _memory_address(array: npt.NDArray[Any]) -> int:
 LAST_BYTE_BITS_32 = 0x80_8080_8080
 VARINT_LIMIT = 1 << 32
 LAST_BYTE_BITS_64 = 0x8080_8080_8080_8080
-
 #: Bits of the numbers that are looked up.
 TABLE_BITS = 16
 
@@ -218,16 +214,12 @@ def _read_long_varlong(buffer: ByteBuffer, at: int) -> tuple[int, int, bool]:
 
 
 WordArray: TypeAlias = npt.NDArray[np.uint64]
-
 WORD_SIZE = 8
-
 #: Names up to here are compared as columns; a legal topic name has at most 249 bytes.
 LONGEST_COMPARED_NAME = 256
-
 #: Rows whose names are resolved together: small enough for the processor's cache.
 ROWS_PER_CHUNK = 1 << 17
 SLOT_BITS = 16
-
 #: An odd number with its bits spread evenly: multiplying by it stirs the upper bits.
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -13,10 +13,8 @@ from functools import lru_cache
 
 DEFAULT_INITIAL_CAPACITY = 16
 LOAD_FACTOR = 0.75
-
 #: A bucket with more keys makes a small table grow (and becomes a tree in a large one).
 TREEIFY_THRESHOLD = 8
-
 MIN_TREEIFY_CAPACITY = 64
 
 

@@ -109,7 +109,6 @@ def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
 #: The type of a record whose key is too short.
 NO_TYPE = -(1 << 16)
 NO_GROUP = NO_TOPIC = NULL = -1
-
 #: The least bytes of an offset's value, by version.
 SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)
 

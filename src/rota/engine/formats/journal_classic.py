@@ -94,7 +94,6 @@ LEADER_EPOCH_VERSION, FLEXIBLE_VERSION = 3, 4
 TOPIC_ID_TAG = 0
 TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))
 NO_TAGS = b"\0"
-
 #: Bytes of a member with empty fields, in version 4.
 SMALLEST_MEMBER = 15
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")

@@ -160,7 +160,6 @@ def field_label(field: str) -> str:
 
 
 VALUE_VERSION = 0
-
 GROUP_KEY_FIELDS = ("group",)
 MEMBER_KEY_FIELDS = ("group", "member_id")
 REGEX_KEY_FIELDS = ("group", "regex")

@@ -15,7 +15,6 @@ from rota.engine.model.text import MAX_STRING_BYTES
 from rota.errors import FormatError
 
 LONGEST_VARINT = 5
-
 UUID_SIZE = 16
 #: Kafka's value for "no UUID".
 ZERO_UUID = bytes(UUID_SIZE)

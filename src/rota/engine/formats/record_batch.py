@@ -46,7 +46,6 @@ from rota.engine.formats.buffer import Bytes
 from rota.errors import FormatError, InputError
 
 MAGIC = 2
-
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_FIELD = struct.Struct(">i")
 CRC_FIELD = struct.Struct(">I")
@@ -54,10 +53,8 @@ LENGTH_OFFSET, MAGIC_OFFSET, CRC_OFFSET, ATTRIBUTES_OFFSET = 8, 16, 17, 21
 
 #: Bytes that the length does not count.
 LOG_OVERHEAD = 12
-
 #: The least length: an empty batch.
 SHORTEST_BATCH_LENGTH = HEADER.size - LOG_OVERHEAD
-
 #: The least length of a message of magic 0.
 SHORTEST_MESSAGE_LENGTH = 14
 COMPRESSION_CODEC_MASK = 0x07
@@ -256,24 +253,18 @@ def _load_c_extension() -> ModuleType | None:
 
 #: The most bytes that one batch may have, decompressed: many times what brokers accept.
 MAX_DECOMPRESSED_SIZE = 1 << 27
-
 #: zlib's window bits for gzip with the largest window.
 GZIP_WINDOW_BITS = 31
-
 #: Bytes that are read at a time: of each, zlib copies what is behind the end of a member.
 GZIP_CHUNK_SIZE = 1 << 14
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
-
 #: The version, and the oldest that can read it.
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_SIZE = 32 * 1024
-
 #: Records are tried to be so many times their compressed size, then more.
 ASSUMED_COMPRESSION_RATIO = 4
-
 #: As Kafka's producer has it.
 ZSTD_LEVEL = 3
-
 #: What cramjam says where the room was too small.
 CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
 _BLOCK_SIZE_FIELD = struct.Struct(">i")
@@ -634,7 +625,6 @@ _SHORT_VARINTS = [
 ]
 
 _NULL_LENGTH = _encode_any_varint(-1)
-
 SMALLEST_RECORD = 7
 
 RecordHeaders = tuple[tuple[bytes, bytes | None], ...]

@@ -55,7 +55,6 @@ from rota.errors import FormatError
 
 #: The most bytes that the batches of one buffer may have together, decompressed.
 MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30
-
 #: Records of a batch that are read one by one, only to say what is wrong with one of them.
 MAX_EXPLAINED_RECORDS = 10_000
 
@@ -185,7 +184,6 @@ class BatchContents:
 #: Records that are read together.
 RECORDS_PER_CHUNK = 1 << 13
 WORD_BITS = 64
-
 #: With fewer records than this that have more headers, they are read one by one.
 FEW_RECORDS_WITH_HEADERS = 48
 
@@ -339,7 +337,6 @@ def _skip_headers_one_by_one(data: bytes, at: int, end: int, count: int) -> int:
 
 
 NO_MARKER = -1
-
 #: Bytes of a control record's key that are known: version and type.
 MARKER_KEY_SIZE = 4
 

@@ -77,11 +77,8 @@ from rota.engine.history.rebalances import GenerationDiff, diff_generations
 
 #: The times of each partition's commits, in ascending order.
 CommitTimes: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
-
 PartitionCodes: TypeAlias = npt.NDArray[np.int32]
-
 Int64Array: TypeAlias = npt.NDArray[np.int64]
-
 LATEST_TIME = np.iinfo(np.int64).max
 #: Commits that are this close count as one.
 SAME_COMMIT_GAP = 10

@@ -23,11 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
-
 Float64Array: TypeAlias = npt.NDArray[np.float64]
-
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
 #: How long after its last sample a partition's end still counts as known, in milliseconds.
 MAX_SAMPLE_AGE = 60_000
 _NO_CEILING = np.iinfo(np.int64).max

@@ -40,7 +40,6 @@ MAX_SESSION_TIMEOUT = 30 * MINUTE
 MAX_DEPLOY_GAP = 5 * MINUTE
 #: The session timeout where none is known: Kafka's default, of both protocols.
 DEFAULT_SESSION_TIMEOUT = 45_000
-
 #: By life and the generation that a rebalance ended in.
 CausesByGeneration: TypeAlias = Mapping[tuple[int, int], RebalanceCause]
 

@@ -77,7 +77,6 @@ from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 
 #: The placement in a scene, given the previous owner of each partition (-1: none).
 PlacementFunction: TypeAlias = Callable[[GroupSnapshot, IntArray], SnapshotPlacement]
-
 SolveFunction: TypeAlias = Callable[[Problem], IntArray]
 
 

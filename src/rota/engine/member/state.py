@@ -221,15 +221,11 @@ def _make_outcomes() -> dict[tuple[MemberState, MemberTrigger], MemberOutcome]:
 
 
 MEMBER_OUTCOMES = _make_outcomes()
-
 #: The states in which the member belongs to a generation and sends heartbeats.
 GENERATION_STATES = frozenset({MemberState.SYNCING, MemberState.STABLE})
-
 #: The states in which nothing more is asked of the group.
 INACTIVE_STATES = frozenset({MemberState.FENCED, MemberState.LEFT})
-
 CODE_NAMES = {int(code): code.name for code in Code}
-
 #: The broker is not the coordinator, or no longer: find it again.
 NO_COORDINATOR_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 

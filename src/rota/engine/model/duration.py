@@ -11,7 +11,6 @@ from rota.engine.model.text import quote_shortened
 from rota.errors import InputError
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-
 #: Longer times in a scenario are probably a mistake.
 LONGEST_DURATION = 366 * _UNITS["d"]
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{unit}(?![a-z])\s*)?" for unit in _UNITS))

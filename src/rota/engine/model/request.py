@@ -15,7 +15,6 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
 #: The protocol type of consumers.
 CONSUMER_PROTOCOL_TYPE = "consumer"
-
 #: The member id of a new member.
 NO_MEMBER_ID = ""
 

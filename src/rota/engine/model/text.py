@@ -12,7 +12,6 @@ from rota.errors import InputError
 
 #: Kafka sends the length of a string in 16 bits.
 MAX_STRING_BYTES = 2**15 - 1
-
 MAX_SHOWN_CHARACTERS = 40
 
 
@@ -51,12 +50,9 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
 
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-
 #: The topic of Kafka's own state; no user topic may have this name.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-
 #: The name of a partition's folder is the topic name and the partition number.
 MAX_TOPIC_NAME_LENGTH = 249
 

@@ -209,7 +209,6 @@ class PartitionNumbering:
 
 #: How the protocol says that nothing was committed.
 NO_OFFSET = -1
-
 #: How the protocol says that the leader's epoch is not known.
 NO_LEADER_EPOCH = -1
 

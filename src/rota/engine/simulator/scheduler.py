@@ -22,7 +22,6 @@ from rota.engine.simulator.trace import TraceEventType, TraceRecord
 # moved entry keeps its place in the heap and is put where it belongs when its old turn comes.
 
 Action: TypeAlias = Callable[[Any], object]
-
 NEVER = -1
 
 

@@ -29,7 +29,6 @@ from rota.report.story import EvidenceSummary, GroupStory, Story
 
 #: Stands for the end of a band that goes on to the end of the evidence, and for no name.
 NO_POSITION = -1
-
 MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "group_instance_id")
 
 COUNT_COLUMNS = (
@@ -42,9 +41,7 @@ COUNT_COLUMNS = (
 
 #: What tells rebalances of a group apart.
 REBALANCE_KEY = ("life", "to_generation")
-
 NAME_COLUMNS = ("cause", "evidence", "likely", "reason", "strategy", "rollout")
-
 Columns: TypeAlias = dict[str, list[Any]]
 
 
@@ -287,7 +284,6 @@ def _lag_columns(course: LagSeries | None) -> dict[str, Any] | None:
 
 #: Lag is drawn as the most of each of so many buckets of time.
 LAG_BUCKETS = 240
-
 #: Stretches in buckets that are gone through at a time.
 BUCKETS_PER_PASS = 1 << 22
 

@@ -49,14 +49,10 @@ MARK_MEANINGS = {
 }
 
 TITLE = "Rota report"
-
 DEMO_PREFIX = "DEMO:"
-
 #: Banner of every view and every printed page of a demo (page.css).
 DEMO_BANNER_TEXT = f"{DEMO_PREFIX} simulated data, not a real cluster"
-
 DEMO_BANNER = f'<aside id="demo" aria-label="Demo">{escape(DEMO_BANNER_TEXT)}</aside>'
-
 NO_REBALANCES = "No group had a rebalance."
 
 LIST_COLUMNS = (
@@ -72,15 +68,11 @@ LIST_COLUMNS = (
 )
 
 COUNT_COLUMNS = frozenset({"damage", "rebalances", "stopped", "moved", "needed"})
-
 UNKNOWN = "unknown"
-
 #: Characters besides letters and digits that a link does not escape.
 URL_SAFE_CHARACTERS = "-_.!~*'()"
-
 #: Invisible characters.
 INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-
 #: Number of groups that are shown before the script shows all.
 SHOWN_GROUPS = 50
 
@@ -321,7 +313,6 @@ def _read_asset(name: str) -> str:
 
 
 _DESCRIPTOR = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]+)")
-
 _DESCRIPTOR_NUMBERS = {"stdout": 1, "stderr": 2}
 
 
