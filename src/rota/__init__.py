@@ -57,11 +57,11 @@ if TYPE_CHECKING:
         Subscription,
     )
     from rota.engine.model.topic import Cluster, OffsetAndMetadata, Partitions, TopicPartition
+    from rota.engine.plan import Move, Plan, assign
     from rota.engine.simulator.rebalances import SimulatedRebalance
     from rota.engine.simulator.scenario import Scenario
     from rota.engine.simulator.simulation import Simulation, simulate
     from rota.engine.simulator.timeline import PartitionStop
-    from rota.plan import Move, Plan, assign
 
 __all__ = [
     "Assignment",
@@ -121,7 +121,7 @@ _MODULES = {
         "rota.engine.model.member": "Assignment GroupAssignment GroupSubscription Member "
         "RebalanceProtocol Subscription",
         "rota.engine.model.topic": "Cluster OffsetAndMetadata Partitions TopicPartition",
-        "rota.plan": "Move Plan assign",
+        "rota.engine.plan": "Move Plan assign",
         "rota.engine.simulator.rebalances": "SimulatedRebalance",
         "rota.engine.simulator.scenario": "Scenario",
         "rota.engine.simulator.simulation": "Simulation simulate",

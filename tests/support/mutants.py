@@ -122,9 +122,8 @@ STORAGE = (
     Mutant(
         "what a recovery finds counts as synced",
         "broker/storage/recovery.py",
-        "point = end if known.clean_shutdown and not loading.damaged else "
-        "min(known.recovery_point, end)",
-        "point = end",
+        "self.recovery_point = end if clean else min(self.recovery_point, end)",
+        "self.recovery_point = end",
         LOG,
     ),
     Mutant(
@@ -144,52 +143,52 @@ STORAGE = (
     Mutant(
         "a log goes on after an append that could not be taken back",
         "broker/storage/log.py",
-        'self.mark_failed(f"a failed append could not be taken back: {error}")',
-        'self.report(f"a failed append could not be taken back: {error}")',
+        'self.mark_failed(f"a failed append could not be undone: {error}")',
+        'self.report(f"a failed append could not be undone: {error}")',
         FAILURE,
     ),
     Mutant(
         "a read goes one batch past its limit",
         "broker/storage/log_segment.py",
-        "if head.base_offset >= until or (",
-        "if head.base_offset > until or (",
+        "if header.base_offset >= until or (",
+        "if header.base_offset > until or (",
         READ,
     ),
     Mutant(
         "a batch that fits exactly into max_bytes is left out",
         "broker/storage/log_segment.py",
-        "at + head.size > budget and",
-        "at + head.size >= budget and",
+        "at + header.size > max_bytes and",
+        "at + header.size >= max_bytes and",
         READ,
     ),
     Mutant(
         "checksums of batches are not compared",
         "broker/storage/file_records.py",
-        "        if made != head.checksum:\n"
+        "        if computed != header.checksum:\n"
         "            raise CorruptBatchError("
-        "self.path, origin + at, _describe_mismatch(head, made))\n",
+        "self.path, origin + at, _describe_mismatch(header, computed))\n",
         "",
         READ,
     ),
     Mutant(
         "the checksum of a large batch is that of its last piece",
         "broker/storage/file_records.py",
-        "made = self.crc(piece, made)",
-        "made = self.crc(piece)",
+        "computed = self.crc(piece, computed)",
+        "computed = self.crc(piece)",
         OPEN,
     ),
     Mutant(
         "a batch may repeat the last offset of the batch before",
         "broker/storage/file_records.py",
-        "            if base < floor:",
-        "            if base < floor - 1:",
+        "if base < min_offset or",
+        "if base < min_offset - 1 or",
         READ,
     ),
     Mutant(
         "a leader epoch that is too old is not noticed",
         "broker/storage/file_records.py",
-        "            if head.leader_epoch != expected:",
-        "            if head.leader_epoch > expected:",
+        "            if header.leader_epoch != expected:",
+        "            if header.leader_epoch > expected:",
         READ,
     ),
     Mutant(
@@ -202,8 +201,8 @@ STORAGE = (
     Mutant(
         "the newest timestamp is attributed to the last batch that has it",
         "broker/storage/index.py",
-        "        if newest > self.max_timestamp:",
-        "        if newest >= self.max_timestamp:",
+        "        if timestamp > self.max_timestamp:",
+        "        if timestamp >= self.max_timestamp:",
         INDEX,
     ),
     Mutant(
@@ -223,10 +222,10 @@ STORAGE = (
     Mutant(
         "an index entry is believed without a look at the log",
         "broker/storage/log_segment.py",
-        "if head is None or head.last_offset != segment.base_offset + relative:\n"
+        "if header is None or header.last_offset != segment.base_offset + relative:\n"
         "        return None\n"
         "    return BatchPosition(position, None)",
-        "if head is None:\n        return None\n    return BatchPosition(position, None)",
+        "if header is None:\n        return None\n    return BatchPosition(position, None)",
         INDEX,
     ),
     Mutant(
@@ -289,16 +288,15 @@ STORAGE = (
     Mutant(
         "the recovery point is read but not used",
         "broker/storage/recovery.py",
-        "first = max(bisect_right(bases, self._options.recovery_point) - 1, 0)",
+        "first = max(bisect_right(bases, self.recovery_point) - 1, 0)",
         "first = len(bases) - 1",
         OPEN,
     ),
     Mutant(
         "after a kill all that was found counts as flushed",
         "broker/storage/recovery.py",
-        "point = end if known.clean_shutdown and not loading.damaged else "
-        "min(known.recovery_point, end)",
-        "point = end",
+        "self.recovery_point = end if clean else min(self.recovery_point, end)",
+        "self.recovery_point = end",
         OPEN,
     ),
     Mutant(
@@ -318,36 +316,36 @@ STORAGE = (
     Mutant(
         "a snapshot's checksum is not compared",
         "broker/storage/producer_state.py",
-        "if made != stored:",
-        "if made < 0:",
+        "if computed != stored:",
+        "if computed < 0:",
         PRODUCER,
     ),
     Mutant(
         "compaction drops the last record of each key",
         "broker/storage/compaction.py",
-        "if offset < last_of(",
-        "if offset <= last_of(",
+        "if offset < last_offset_of(",
+        "if offset <= last_offset_of(",
         COMPACTION,
     ),
     Mutant(
         "a tombstone gets no time at which it may go",
         "broker/storage/compaction.py",
-        "if horizon is None and any(portion.value_size[row] < 0 for row in rows):",
-        "if horizon is not None and any(portion.value_size[row] < 0 for row in rows):",
+        "if header.delete_horizon is None and any(group.value_size[row] < 0 for row in rows):",
+        "if header.delete_horizon is not None and any(group.value_size[row] < 0 for row in rows):",
         COMPACTION,
     ),
     Mutant(
         "a tombstone stays one millisecond too long",
         "broker/storage/compaction.py",
-        "head.delete_horizon is not None and head.delete_horizon <= self._now",
-        "head.delete_horizon is not None and head.delete_horizon < self._now",
+        "header.delete_horizon is not None and header.delete_horizon <= self._now",
+        "header.delete_horizon is not None and header.delete_horizon < self._now",
         COMPACTION,
     ),
     Mutant(
         "compaction drops the batch that holds the last offset",
         "broker/storage/compaction.py",
-        "if head.last_offset + 1 == self._limit or self._is_last_of_producer(head):",
-        "if self._is_last_of_producer(head):",
+        "if header.last_offset + 1 == self._limit or self._is_last_of_producer(header):",
+        "if self._is_last_of_producer(header):",
         COMPACTION,
     ),
     Mutant(
@@ -360,8 +358,8 @@ STORAGE = (
     Mutant(
         "retention.bytes leaves one segment too many",
         "broker/storage/log.py",
-        "over >= segment.size",
-        "over > segment.size",
+        "excess >= segment.size",
+        "excess > segment.size",
         RETENTION,
     ),
     Mutant(
@@ -454,7 +452,7 @@ REPLAY = (
     Mutant(
         "an ownership ends with the generation in which it began",
         "engine/history/generations.py",
-        "        tenure.to_generation = self._generation[key[2]]\n        self._ended",
+        "        span.to_generation = self._generation[key[2]]\n        self._ended",
         "        self._ended",
         CLASSIC,
     ),
@@ -503,8 +501,8 @@ REPLAY = (
     Mutant(
         "one member that left explains another that fell silent",
         "engine/history/causes.py",
-        "if all(_was_active(case, member) for member in differs.gone):",
-        "if any(_was_active(case, member) for member in differs.gone):",
+        "if all(_was_active(case, member) for member in diff.gone):",
+        "if any(_was_active(case, member) for member in diff.gone):",
         CAUSE,
     ),
     Mutant(
@@ -531,8 +529,8 @@ REPLAY = (
     Mutant(
         "a member that was closed polled too late",
         "engine/history/causes.py",
-        "if _find_last_join(seen, member.member_id) > at - interval:",
-        "if _find_last_join(seen, member.member_id) > at + interval:",
+        "if _find_last_join(evidence, member.member_id) > at - interval:",
+        "if _find_last_join(evidence, member.member_id) > at + interval:",
         CAUSE,
     ),
     Mutant(
@@ -587,7 +585,7 @@ REPLAY = (
     Mutant(
         "what an eager rebalance gives nobody has moved",
         "engine/history/rebalances.py",
-        "if after.kind is GroupType.CLASSIC and after.strategy not in BUILT_IN_EAGER:",
+        "if after.kind is GroupType.CLASSIC and after.strategy not in EAGER_STRATEGIES:",
         "if after.kind is GroupType.CLASSIC:",
         COST,
     ),

@@ -32,8 +32,8 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, check_solver
 from rota.engine.model.member import Member, RebalanceProtocol
+from rota.engine.plan import Plan, apply_plan, assign
 from rota.errors import InputError
-from rota.plan import Plan, apply_plan, assign
 
 if TYPE_CHECKING:
     from rota.cli.plan_group import LiveGroup

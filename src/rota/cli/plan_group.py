@@ -21,8 +21,8 @@ from rota.client.group_description import (
 from rota.engine.assignors import registry
 from rota.engine.model.member import Member
 from rota.engine.model.text import list_first_names
+from rota.engine.plan import ReplicaRacks
 from rota.errors import InputError, TimedOut, UnknownStrategy
-from rota.plan import ReplicaRacks
 
 if TYPE_CHECKING:
     from rota.client.admin import Admin

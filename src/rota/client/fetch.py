@@ -503,10 +503,12 @@ class Batch:
 
     @property
     def topic(self) -> str:
+        """The topic of the records."""
         return self.source.topic
 
     @property
     def partition(self) -> int:
+        """The partition of the records."""
         return self.source.partition
 
     def __len__(self) -> int:
@@ -552,18 +554,22 @@ class Batch:
 
     @property
     def key_column(self) -> BytesColumn:
+        """The keys as a column of bytes, for Arrow."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.key_start[rows], columns.key_size[rows])
 
     @property
     def value_column(self) -> BytesColumn:
+        """The values as a column of bytes, for Arrow."""
         columns, rows = self.columns, self.rows
         return BytesColumn(columns.buffer, columns.value_start[rows], columns.value_size[rows])
 
     def keys(self) -> list[bytes | None]:
+        """The keys; None for a record without one."""
         return self.key_column.slice_rows(0, len(self))
 
     def values(self) -> list[bytes | None]:
+        """The values; None for a tombstone."""
         return self.value_column.slice_rows(0, len(self))
 
     def headers(self) -> Sequence[Headers]:
@@ -585,6 +591,7 @@ class Batch:
 
     @property
     def has_headers(self) -> bool:
+        """Whether a record of the batch has headers."""
         return bool(self.columns.headers[self.rows].any())
 
     def spans(self) -> list[tuple[int, bool, int]]:
@@ -646,6 +653,7 @@ class BytesColumn:
             self._bounds = start.tolist(), (start + size).tolist()
 
     def slice_rows(self, first: int, stop: int) -> list[bytes | None]:
+        """Returns the values of rows ``first`` to ``stop - 1``."""
         found: list[bytes | None] = []
         if self._bounds is not None:
             data = self._buffer.data

@@ -13,8 +13,8 @@ from examples.sticky_2x import Sticky2x
 import rota
 from rota.engine.assignors.sticky import StickyAssignor
 from rota.engine.formats import consumer_protocol
+from rota.engine.plan import apply_plan
 from rota.errors import StrategyFailed
-from rota.plan import apply_plan
 
 TOPICS = {f"t{number}": 2 for number in range(4)}
 

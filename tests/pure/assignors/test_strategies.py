@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rota
 from rota.engine.model.topic import Partitions
-from rota.plan import apply_plan
+from rota.engine.plan import apply_plan
 from tests.support.examples import examples
 from tests.support.random_groups import changed, groups, replica_racks
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import rota
-from rota.plan import Plan, apply_plan
+from rota.engine.plan import Plan, apply_plan
 
 
 def group(text: str, topics: dict[str, int]) -> list[rota.Member]:

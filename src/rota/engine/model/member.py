@@ -28,6 +28,8 @@ class RebalanceProtocol(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
+    """What a member sends in JoinGroup: topics, user data, owned partitions, generation, rack."""
+
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned: Partitions = NO_PARTITIONS
@@ -48,6 +50,8 @@ class OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
+    """What a member receives in SyncGroup: its partitions and user data."""
+
     partitions: Partitions
     user_data: bytes | None = None
 
@@ -104,6 +108,7 @@ class Member:
 
     @property
     def subscription(self) -> Subscription:
+        """The subscription that the member sends to the leader."""
         return Subscription(
             topics=self.topics,
             user_data=self.user_data,

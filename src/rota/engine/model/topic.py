@@ -23,6 +23,8 @@ MAX_PARTITIONS = 2**31 - 1
 
 
 class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
     topic: str
     partition: int
 

@@ -95,6 +95,7 @@ class SimulatedRebalance:
 
     @property
     def members(self) -> int:
+        """Number of members after the rebalance."""
         return len(self.loads)
 
     @property
@@ -104,6 +105,7 @@ class SimulatedRebalance:
 
     @property
     def time(self) -> int:
+        """Length of the rebalance, in milliseconds."""
         return self.end - self.start
 
 

@@ -338,6 +338,7 @@ class Simulation:
 
     @property
     def generations(self) -> int:
+        """Number of generations of all rebalances."""
         return sum(len(rebalance.generations) for rebalance in self.rebalances)
 
     @property

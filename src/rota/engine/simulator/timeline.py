@@ -49,6 +49,7 @@ class PartitionStop(NamedTuple):
 
     @property
     def time(self) -> int:
+        """Length of the stop, in milliseconds."""
         return self.until - self.since
 
 

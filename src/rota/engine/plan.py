@@ -3,8 +3,8 @@ moves were necessary.
 
 `assign` is the entry point (``rota.assign``). It resolves the strategy (assignors/registry.py),
 asks it for the members' user data, builds the `Problem`, runs and checks the strategy
-(assignors/interface.py) and returns a `Plan`. The solver's time budget needs a clock, so this
-module is not part of the engine.
+(assignors/interface.py) and returns a `Plan`. It is the only module of the engine that reads a
+clock: callers of ``rota.assign`` give the solver a time budget, not a clock.
 """
 
 from __future__ import annotations
