@@ -10,7 +10,7 @@ from rota.engine.history.facts import Advice, RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.whatif import evaluate_policies
 from tests.pure.history import capture
-from tests.pure.history.tale import Tale, generation, member
+from tests.pure.history.example_history import Tale, generation, member
 
 
 def advised(tale: Tale, rollouts: dict[tuple[int, int], str] | None = None) -> Advice:

@@ -16,7 +16,7 @@ from rota.engine.history.whatif import (
     reproduce_rebalances,
 )
 from tests.pure.history import capture
-from tests.pure.history.tale import START, Tale
+from tests.pure.history.example_history import START, Tale
 
 TOPIC_IDS = {name: topic_id for topic_id, name in capture.topic_names().items()}
 

@@ -11,7 +11,7 @@ from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.model.journal_entry import JournalEntry
 from rota.engine.model.topic import Partitions
-from tests.pure.history.chronicle import (
+from tests.pure.history.example_journal import (
     GONE,
     NEW,
     Partitioned,

@@ -11,7 +11,7 @@ from rota.engine.model.consumer_group_entry import (
     PartitionMetadataTopic,
     TargetAssignmentMetadataTombstone,
 )
-from tests.pure.history.chronicle import (
+from tests.pure.history.example_journal import (
     GONE,
     ORDERS,
     computed,

@@ -21,7 +21,7 @@ from rota.engine.history.policies import (
 )
 from rota.engine.history.restarts import find_restarts, list_membership_events
 from rota.errors import InputError
-from tests.pure.history.tale import Tale, generation, member, step
+from tests.pure.history.example_history import Tale, generation, member, step
 
 NAMES = {
     "range": GroupPolicy(strategy="range"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rota.engine.history.facts import RebalanceCause
 from rota.engine.history.rebalances import find_rebalances
 from rota.engine.history.restarts import MemberRestart, find_restarts, list_membership_events
-from tests.pure.history.tale import Tale
+from tests.pure.history.example_history import Tale
 
 
 def found(tale: Tale, silent: tuple[int, ...] = ()) -> list[MemberRestart]:

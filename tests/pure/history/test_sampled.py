@@ -39,7 +39,7 @@ from rota.engine.history.samples import (
 from rota.engine.history.whatif import HistoryReplay
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.engine.simulator.trace import TraceEventType
-from tests.pure.history.tale import member
+from tests.pure.history.example_history import member
 from tests.support.examples import examples
 from tests.support.simulation.days import day
 

@@ -22,8 +22,8 @@ from rota.engine.history.rebalances import compute_cost, diff_generations, find_
 from rota.engine.history.whatif import HistoryReplay, evaluate_policies, reproduce_rebalances
 from rota.engine.simulator.simulation import simulate
 from tests.pure.history import capture
+from tests.pure.history.example_history import START, Tale, generation, journal, member, scenario
 from tests.pure.history.history import history as random_history
-from tests.pure.history.tale import START, Tale, generation, journal, member, scenario
 from tests.support.examples import first
 from tests.support.truth import played
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 import pytest
 
-from rota.engine.model.config import GroupConfig
+from rota.engine.model.config import GroupConfig, field_keys
 from tests.support.coordinator.actor import CONFIG, TOPICS
 from tests.support.coordinator.connection import Connection, await_coordinator, create_topics
 from tests.support.kafka import KafkaBroker
@@ -17,8 +16,11 @@ SET = {"min_session_timeout", "max_session_timeout", "initial_rebalance_delay", 
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    keys = {each.metadata["key"]: each.name for each in fields(GroupConfig) if each.name in SET}
-    settings = {key: str(getattr(CONFIG, name)) for key, name in keys.items()}
+    settings = {
+        key.name: str(getattr(CONFIG, key.field))
+        for key in field_keys(GroupConfig)
+        if key.field is not None and key.field in SET
+    }
     running = KafkaBroker(tmp_path_factory.mktemp("kafka"), settings)
     try:
         with Connection(running.port) as admin:

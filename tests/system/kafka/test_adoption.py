@@ -127,7 +127,7 @@ def test_a_kafkas_folder_there_and_back(kafka: KafkaBroker, tmp_path: Path) -> N
 def test_a_kafka_that_was_killed_keeps_its_folder(kafka: KafkaBroker, tmp_path: Path) -> None:
     fill(kafka.port)
     kafka.kill()
-    with pytest.raises(InputError, match="runs, or was not stopped in good order"):
+    with pytest.raises(InputError, match="runs or was not stopped cleanly"):
         rota.Broker(let_go(tmp_path / "data"), adopt=True).start()
     kafka.restart()
     assert read(kafka.port) == dict.fromkeys(TOPICS, COUNT)

@@ -262,7 +262,7 @@ def test_damage_costs_the_batches_that_it_hit(done: RunSummary) -> None:
     assert count == 1
     assert "__consumer_offsets-10" in where
     for flaw, partition in (("cut", 11), ("zeros", 12), ("frame", 14)):
-        count, where = unread(done, f"no batch ({flaw})")
+        count, where = unread(done, f"not a valid batch ({flaw})")
         assert count == 1
         assert f"__consumer_offsets-{partition}/" in where
 
@@ -298,7 +298,7 @@ def test_what_was_found_can_be_printed(
     print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"
-    assert "no batch (zeros)" in " ".join(shown.split())
+    assert "not a valid batch (zeros)" in " ".join(shown.split())
     assert json.loads(json.dumps(story_json(story, page)))["groups"]
 
 

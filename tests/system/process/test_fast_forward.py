@@ -25,7 +25,9 @@ def digest(seed: int) -> str:
 
 
 def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
-    code = "from tests.system.process.test_skip import digest; print(*map(digest, range(4)))"
+    code = (
+        "from tests.system.process.test_fast_forward import digest; print(*map(digest, range(4)))"
+    )
     printed = {
         run_python(code, env=environment(PYTHONHASHSEED=seed)).checked().out
         for seed in ("0", "1", "31337")
