@@ -179,17 +179,19 @@ class GroupCoordinatorService:
             replayed = replay_journal(log, shard.coordinator.replay)
         except (DiskError, Refused) as error:
             self._write_log(
-                shard, ERROR, f"Its groups are not served, for it cannot be read: {error}"
+                shard, ERROR, f"Its groups are not available because it cannot be read: {error}"
             )
             self._run(shard, JournalUnloaded(), now)
             return
         if replayed.skipped_types:
             counts = sorted(replayed.skipped_types.items())
             skipped = ", ".join(f"{count} {name}" for name, count in counts)
-            text = f"Passed over, for only classic groups and offsets are read: {skipped}."
+            text = f"Skipped records of types that Rota does not load: {skipped}."
             self._write_log(shard, WARNING, text)
         if replayed.errors:
-            text = f"{len(replayed.errors)} records cannot be read; the first: {replayed.errors[0]}"
+            text = (
+                f"{len(replayed.errors)} records cannot be decoded; the first: {replayed.errors[0]}"
+            )
             self._write_log(shard, ERROR, text)
         self._run(shard, JournalLoaded(), now)
 
@@ -382,18 +384,22 @@ class GroupCoordinatorService:
             self._topics.append_records(CONSUMER_OFFSETS_TOPIC, shard.number, pairs, now)
         except FormatError as error:
             self._write_log(
-                shard, WARNING, f"A request is refused, for it has no room here: {error}"
+                shard,
+                WARNING,
+                f"A request is refused because its record cannot be encoded: {error}",
             )
             return Code.UNKNOWN
         except (DiskError, Refused) as error:
             if shard.append_error != str(error):  # logged once, however often it is tried again
                 shard.append_error = str(error)
-                text = f"It cannot be written, so that members must wait: {error}"
+                text = f"{CONSUMER_OFFSETS_TOPIC}-{shard.number} cannot be written; members wait: {error}"
                 self._write_log(shard, ERROR, text)
             return error.code if isinstance(error, Refused) else Code.KAFKA_STORAGE_ERROR
         if shard.append_error:
             shard.append_error = ""
-            self._write_log(shard, INFO, "It can be written again.")
+            self._write_log(
+                shard, INFO, f"{CONSUMER_OFFSETS_TOPIC}-{shard.number} can be written again."
+            )
         return Code.NONE
 
     def _log_note(self, shard: CoordinatorShard, note: GroupNote) -> None:

@@ -48,7 +48,7 @@ def make_record_batch(batch: Batch) -> pa.RecordBatch:
 def make_arrays(
     batch: Batch, *, headers: bool = True, absent_time_is_null: bool = True
 ) -> list[Any]:
-    """The columns of a batch, in the order of :data:`SCHEMA`.
+    """Returns the columns of a batch in the order of :data:`RECORD_SCHEMA`.
 
     :param headers: whether to have the last, too
     :param absent_time_is_null: a record without a timestamp has null; else -1, as it is written

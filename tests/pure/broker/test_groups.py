@@ -200,7 +200,7 @@ def test_other_records_of_a_journal_are_passed_over_and_said(node: InMemoryNode)
     (passed,) = again.logged("Passed over")
     assert "2 ConsumerGroupMetadata" in passed
     (unread,) = again.logged("cannot be read")
-    assert "1 records cannot be read; the first: offset 4: " in unread
+    assert "1 records cannot be decoded; the first: offset 4: " in unread
     first.connection = again.connect()
     assert first.beat() is Code.NONE
 
@@ -373,9 +373,9 @@ def test_nothing_is_promised_that_is_not_stored(node: InMemoryNode) -> None:
     first, second = pair(node)
     node.disk.refuse("append", f"{CONSUMER_OFFSETS_TOPIC}-*/*.log", partly=20)
     assert first.commit(5) is Code.NOT_COORDINATOR
-    assert len(node.logged("It cannot be written")) == 1
+    assert len(node.logged("cannot be written; members wait")) == 1
     assert first.commit(6) is Code.NONE
-    assert node.logged("It can be written again")
+    assert node.logged("can be written again")
     again = node.restart()
     (topic,) = again.connect().ask(offset_fetch(None), 7).topics
     assert [each.committed_offset for each in topic.partitions] == [6]
@@ -405,7 +405,7 @@ def test_a_full_disk_is_said_once(node: InMemoryNode) -> None:
     node.disk.room(0)
     for offset in range(5):
         assert first.commit(offset) is Code.NOT_COORDINATOR
-    assert len(node.logged("It cannot be written")) == 1
+    assert len(node.logged("cannot be written; members wait")) == 1
     node.disk.room(None)
     assert first.commit(9) is Code.NONE
 

@@ -125,7 +125,7 @@ def _find_coordinator(
     key_type = request.body.key_type
     if key_type == GROUP_KEY:
         code = context.groups.find_coordinator(key, request.now)
-        return code, "the journal cannot be made" if code else None
+        return code, "__consumer_offsets cannot be created" if code else None
     if key_type == TRANSACTION_KEY:
         # clients give up at once with this code; with any other one, some retry for ever
         text = f"this broker has no transactions: transactional id {key!r} is refused"

@@ -247,7 +247,7 @@ class CheckedAssignment:
     """A result that passed all rules, with the problem it solves.
 
     Row i: member ``member[i]`` gets partition number ``partition[i]``. ``target`` has the owners
-    after the next rebalance, if a cooperative strategy states them.
+    after the next rebalance, for a cooperative strategy.
     """
 
     problem: Problem

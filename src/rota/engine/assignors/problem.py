@@ -67,8 +67,8 @@ class Claims:
 class Racks:
     """Where members and replicas are: rack names as small numbers.
 
-    ``member[m]`` is the rack of a member, -1 unknown. ``sets`` are the distinct sets of racks that
-    hold a partition's replicas, ``set_of[p]`` the one of partition p.
+    ``rack_of_member[m]`` is the rack of a member, -1 if it is unknown. ``sets`` are the distinct sets of racks that
+    hold a partition's replicas, ``set_of_partition[p]`` the one of partition p.
     """
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ class Racks:
 
     @cached_property
     def set_has_rack(self) -> BoolArray:
-        """``local[s, r]``: rack r holds a replica of the partitions with rack set s."""
+        """``set_has_rack[s, r]``: rack r holds a replica of the partitions with rack set s."""
         table = np.zeros((len(self.sets), len(self.names)), dtype=np.bool_)
         for row, racks in enumerate(self.sets):
             table[row, list(racks)] = True

@@ -1,4 +1,4 @@
-"""The group coordinator: :meth:`GroupCoordinator.handle` takes an event and returns commands.
+"""The group coordinator: :meth:`Coordinator.handle` takes an event and returns commands.
 
 A change that must survive a restart goes through the journal: a handler asks for an append, and
 everything that follows from it, above all the response, waits until the append has succeeded.
@@ -226,7 +226,9 @@ class Coordinator:
     def replay(self, entry: JournalEntry) -> None:
         """Applies a journal entry while loading. Of KIP-848 groups only the offsets are kept."""
         if self._unavailable_code is not Code.COORDINATOR_LOAD_IN_PROGRESS:
-            raise InputError("replay: entries are taken in between LoadStarted and Loaded")
+            raise InputError(
+                "replay: call it between the events JournalLoadStarted and JournalLoaded"
+            )
         if isinstance(entry, ClassicEntry):
             self._replay_entry(entry)
 

@@ -737,7 +737,7 @@ class HistoryReader:
     """
 
     def __init__(self, group: str, topic_names: Mapping[bytes, str]) -> None:
-        #: As in :class:`Timeline`, when all is read.
+        #: The window of the journal, after all records were read.
         self.window: JournalWindow | None = None
         self._builder = HistoryBuilder(group)
         self._names = dict(topic_names)

@@ -57,9 +57,9 @@ FIRST_GENERATION = {GroupType.CLASSIC: 1, GroupType.CONSUMER: 2}
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
     """The rebalances of one group, from all of its generations in journal order.
 
-    A new group's empty entry, a static member's return, a conversion, a deletion and what a first
-    sample finds are none. That
-    the last member is gone is one, and so is each target that was computed for a consumer group.
+    Not rebalances: the empty entry of a new group, a static member that returns, a conversion, a
+    deletion, a first sample. Rebalances: the last member leaves; each new target assignment of a
+    consumer group.
     """
     finder = _RebalanceFinder()
     for generation in generations:
@@ -170,10 +170,9 @@ def is_first_generation(generation: Generation) -> bool:
 def is_same_rebalance(generation: Generation, following: Generation) -> bool:
     """Whether the following generation is another round of the same rebalance (KIP-429).
 
-    Under a cooperative strategy a partition that shall move is first only taken: a member that said
-    it had it is still there, nobody has it, and the next generation gives it to somebody. Taken and
-    not given later is no round: its topic is gone. Nor is one where all that had to give something
-    up were gone before the next: that one began because of them.
+    In a cooperative round a partition is revoked while its owner stays, and the next generation
+    assigns it. If it is never assigned, its topic is gone. If all members that had to revoke have
+    left, the next generation is a new rebalance.
     """
     if generation.kind is not GroupType.CLASSIC or generation.strategy in EAGER_STRATEGIES:
         return False

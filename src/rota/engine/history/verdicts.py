@@ -92,7 +92,7 @@ class GroupCommits(NamedTuple):
     #: A number for each partition of a topic.
     partition: Int64Array
     at: Int64Array
-    #: :data:`DELETED` where the offset was deleted.
+    #: :data:`DELETED_OFFSET` where the offset was deleted.
     offset: Int64Array
 
 

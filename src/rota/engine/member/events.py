@@ -187,7 +187,7 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send this to the coordinator, then say :class:`Answered` or :class:`RequestFailed`.
+    """Send this request to the coordinator, then report the response or :class:`RequestFailed`.
 
     A join is answered when the group's join phase ends, so it may take as long as its rebalance
     timeout; every other request is given up after ``request.timeout.ms``.

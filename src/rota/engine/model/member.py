@@ -22,7 +22,8 @@ class RebalanceProtocol(enum.IntEnum):
 
     #: Everything is given up before the join.
     EAGER = 0
-    #: What is owned is kept; only what moves is given up, and given out one rebalance later.
+    #: Members keep their partitions; those that move are revoked now and assigned in the next
+    #: rebalance.
     COOPERATIVE = 1
 
 
@@ -60,8 +61,8 @@ class Assignment:
 class Member:
     """A member of a group, for callers of :func:`rota.assign`.
 
-    ``user_data`` is what the member's strategy sends to the leader. Without it, the plan asks the
-    strategy, after it has shown it the member's partitions.
+    ``user_data`` is what the member's strategy sends to the leader. Without it, a custom
+    strategy makes it from the member's partitions; for built-in sticky, ``owned`` stands for it.
     """
 
     id: str

@@ -449,7 +449,7 @@ def _largest_lags(
 
 
 def _run_ends(amounts: Float64Array, is_floor: BoolArray, rise: float) -> Int64Array:
-    """The last bucket of each run in which lag rises evenly: see :class:`Course`."""
+    """The last bucket of each run in which lag rises evenly: see :class:`LagSeries`."""
     expected = np.where(amounts[1:] < 0, -1, np.maximum(amounts[1:] - rise, 0))
     is_last = np.abs(expected - amounts[:-1]) > TOLERANCE_SECONDS
     is_last |= is_floor[1:] != is_floor[:-1]
