@@ -197,9 +197,9 @@ def test_other_records_of_a_journal_are_passed_over_and_said(node: InMemoryNode)
     ]
     node.topics.append_records(CONSUMER_OFFSETS_TOPIC, mine, [*strange, (b"\0\1", b"?")], node.now)
     again = node.restart()
-    (passed,) = again.logged("Passed over")
+    (passed,) = again.logged("Skipped records")
     assert "2 ConsumerGroupMetadata" in passed
-    (unread,) = again.logged("cannot be read")
+    (unread,) = again.logged("cannot be decoded")
     assert "1 records cannot be decoded; the first: offset 4: " in unread
     first.connection = again.connect()
     assert first.beat() is Code.NONE
@@ -212,8 +212,8 @@ def test_a_journal_that_kafka_wrote_is_taken_over() -> None:
     for partition, data in journal_segments().items():
         node.disk.put(f"{CONSUMER_OFFSETS_TOPIC}-{partition}/{0:020}.log", data)
     again = node.restart(config=config)
-    assert not again.logged("cannot be read")
-    assert again.logged("Passed over")
+    assert not again.logged("cannot be decoded")
+    assert again.logged("Skipped records")
     peer = again.connect()
     found = {each.group_id for each in peer.ask(list_groups(), 4).groups}
     for name, offsets in recorded_offsets().items():
@@ -426,7 +426,7 @@ def test_a_damaged_journal_partition_is_not_served(node: InMemoryNode) -> None:
     peer.ask(find(), 2)
     (told,) = peer.ask(describe(), 5).groups
     assert told.error_code == Code.NOT_COORDINATOR
-    (line,) = again.logged("not served")
+    (line,) = again.logged("not available")
     assert f"{CONSUMER_OFFSETS_TOPIC}-{partition}" in line
     assert state(peer, other) == ("Stable", 1)
     assert [each.group_id for each in peer.ask(list_groups(), 4).groups] == [other]
