@@ -392,7 +392,8 @@ class GroupCoordinatorService:
         except (DiskError, Refused) as error:
             if shard.append_error != str(error):  # logged once, however often it is tried again
                 shard.append_error = str(error)
-                text = f"{CONSUMER_OFFSETS_TOPIC}-{shard.number} cannot be written; members wait: {error}"
+                name = f"{CONSUMER_OFFSETS_TOPIC}-{shard.number}"
+                text = f"{name} cannot be written; members wait: {error}"
                 self._write_log(shard, ERROR, text)
             return error.code if isinstance(error, Refused) else Code.KAFKA_STORAGE_ERROR
         if shard.append_error:
