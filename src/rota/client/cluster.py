@@ -173,7 +173,7 @@ class ClusterClient:
                 return await response
         except TimeoutError:
             raise TimedOut(
-                f"{connection.name}: no answer to {api_name(api)} in the time given"
+                f"{connection.name}: no answer to {api_name(api)} before the timeout"
             ) from None
 
     async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
@@ -188,7 +188,7 @@ class ClusterClient:
             problem = f"{tp} has no leader{self._topic_problem(tp)}"
             pause = self.backoff.pause_after(failures)
             if failures and asyncio.get_running_loop().time() + pause >= deadline:
-                raise TimedOut(f"{problem}, in the time given")
+                raise TimedOut(f"{problem}, before the timeout")
             await asyncio.sleep(pause)
             failures += 1
             try:
@@ -486,8 +486,8 @@ class BrokerEndpoint:
         if self.problem is not None:
             return str(self.problem)
         if self._opening_connection is None:
-            return f"{self.name}: no answer in the time given"
-        return str(self._opening_connection.timeout_error("in the time given"))
+            return f"{self.name}: no answer before the timeout"
+        return str(self._opening_connection.timeout_error("before the timeout"))
 
     async def _open(self) -> BrokerConnection:
         loop = asyncio.get_running_loop()
@@ -564,7 +564,7 @@ class CoordinatorNode(NamedTuple):
 
 def _coordinator_timeout(group: str, code: int) -> TimedOut:
     name = error_name(code)
-    return TimedOut(f"the coordinator of group {group!r} is not there in the time given: {name}")
+    return TimedOut(f"the coordinator of group {group!r} is not there before the timeout: {name}")
 
 
 def collect_error_codes(message: Message) -> set[int]:

@@ -213,7 +213,7 @@ def _reset_policy(values: Mapping[str, object]) -> dict[str, object]:
         return {"auto_offset_reset": name, "reset_duration": duration}
     meant = _RESET_ALIASES.get(text, text)
     raise InputError(
-        f"auto.offset.reset: {quote_shortened(text)} is none of earliest, latest, none and "
+        f"auto.offset.reset: {quote_shortened(text)} must be earliest, latest, none or "
         "by_duration:PnDTnHnMn.nS (by_duration:PT1H is an hour ago)"
         f"{suggest_names(meant, (EARLIEST, LATEST, NO_RESET, BY_DURATION))}"
     )
@@ -274,8 +274,8 @@ def _unwise_warnings(
     ):
         if least > most:
             yield (
-                f"{name}.ms {least} is more than {name}.max.ms {most}: {most} counts, and does not "
-                "grow"
+                f"{name}.ms {least} is more than {name}.max.ms {most}: the backoff stays at "
+                f"{most} ms"
             )
     if reading.fetch_max_wait >= client.request_timeout:
         yield (
@@ -291,7 +291,7 @@ def _unwise_warnings(
     if client.api_timeout < client.request_timeout:
         yield (
             f"default.api.timeout.ms {client.api_timeout} is less than request.timeout.ms "
-            f"{client.request_timeout}: a call ends before its first request may"
+            f"{client.request_timeout}: a call can time out before its first request"
         )
 
 

@@ -139,9 +139,9 @@ class PartitionLag:
         if self.committed is None or self.log_start is None:
             return None
         if self.committed.offset < self.log_start:
-            return f"{self.log_start - self.committed.offset} of the records behind it are deleted"
+            return f"{self.log_start - self.committed.offset} of the records after it are deleted"
         if self.committed.offset > self.log_end:
-            return "it is behind the end: the topic has lost records, or was made anew"
+            return "it is past the log end: the topic lost records, or was created again"
         return None
 
 

@@ -224,7 +224,7 @@ class MetadataRefresher:
                     await wait_for_shared(task)
             except TimeoutError:
                 why = self._problems()
-                raise TimedOut(f"no broker returns metadata in the time given{why}") from None
+                raise TimedOut(f"no broker returns metadata before the timeout{why}") from None
             except RotaError:
                 if request.deadline >= deadline or loop.time() >= deadline:
                     raise

@@ -260,7 +260,7 @@ def _timeout_error(problems: Mapping[TopicPartition, object]) -> RotaError:
     names = list_first_names([str(each) for each in problems])
     why = next(iter(problems.values()))
     last = f"error {why}" if isinstance(why, int) else str(why)
-    return TimedOut(f"no offset of {names} in the time given; the last answer: {last}")
+    return TimedOut(f"no offset of {names} before the timeout; the last answer: {last}")
 
 
 def _group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:

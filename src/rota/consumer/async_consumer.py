@@ -180,7 +180,7 @@ class BaseConsumer:
                 member.group, machine.generation, machine.member_id, member.group_instance_id
             )
 
-    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Makes the next poll rejoin the group although nothing has changed.
 
         Useful for an assignor whose result depends on more than the members' topics.

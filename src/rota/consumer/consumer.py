@@ -36,6 +36,7 @@ def _blocking(
     def run(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return consumer._loop.run(method(consumer._async, *args, **kwargs))
 
+    run.__qualname__ = f"Consumer.{method.__name__}"
     return run
 
 

@@ -291,7 +291,7 @@ class Fetcher:
                     await waiter
             except TimeoutError:
                 names = list_first_names([str(each) for each in missing])
-                raise TimedOut(f"no position of {names} in the time given") from None
+                raise TimedOut(f"no position of {names} before the timeout") from None
             finally:
                 self._waiters.remove(waiter)
 

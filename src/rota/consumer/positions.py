@@ -468,7 +468,8 @@ class Positions:
     ) -> tuple[FetchOutcome, RotaError | None]:
         outcome = classify_error_code(fetched.error_code, entry.source)
         if outcome in {FetchOutcome.RETRY, FetchOutcome.REFRESH_METADATA}:
-            self._pause(entry, now)
+            if fetched.error_code != Code.OFFSET_OUT_OF_RANGE:  # of a follower: ask the leader now
+                self._pause(entry, now)
             return outcome, None
         if entry.buffered_bytes:
             entry.drain_before_fetch = True

@@ -369,7 +369,7 @@ def _raise_bad_count(count: int, left: int, room: int = MAX_REQUEST_ELEMENTS) ->
 def _describe_bad_length(number: int, what: str, left: int) -> str:
     if number == -1:
         return "is null"
-    return f"is said to have {number} {what}, in {max(left, 0)} bytes that are left"
+    return f"declares {number} {what}, but {max(left, 0)} bytes are left"
 
 
 def _raise_bad_end(left: int) -> NoReturn:
@@ -691,7 +691,7 @@ def read_request_header(frame: Bytes) -> RequestHeader:
     api, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
     size = _REQUEST_HEADER.size + max(length, 0)
     if length < -1 or size > len(frame):
-        raise FormatError(f"its client id is said to have {length} bytes")
+        raise FormatError(f"its client id declares {length} bytes")
     client_id = None if length < 0 else str(frame[_REQUEST_HEADER.size : size], "utf-8", "replace")
     if api in classes_by_api and version in _flexible_versions(api):
         try:

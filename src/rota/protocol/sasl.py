@@ -256,7 +256,7 @@ class ScramSaslServer:
             raise _login_failed("channel binding is not offered: the message must begin with 'n,'")
         found = _CLIENT_FIRST_MESSAGE.fullmatch(message)
         if found is None:
-            raise _login_failed(f"this is no first message of {self._mechanism}")
+            raise _login_failed(f"not a valid first message of {self._mechanism}")
         self._user = _unescape_name(found["user"])
         if _unescape_name(found["acting"] or found["user"]) != self._user:
             raise _login_failed("a user cannot act for another")
@@ -275,7 +275,7 @@ class ScramSaslServer:
     def _handle_final_message(self, message: str) -> SaslReply:
         found = _CLIENT_FINAL_MESSAGE.fullmatch(message)
         if found is None:
-            raise _login_failed(f"this is no final message of {self._mechanism}")
+            raise _login_failed(f"not a valid final message of {self._mechanism}")
         if not hmac.compare_digest(found["nonce"], self._nonce):
             raise _login_failed("the final message belongs to another exchange")
         if _decode_base64(found["head"]) != self._head.encode():

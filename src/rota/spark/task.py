@@ -399,7 +399,7 @@ def handle_response(
     if not alone:
         progress.fetch_alone = True
         return FetchOutcome.NO_RECORDS
-    if end is not None:
+    if end is not None and not end.is_sound:
         progress.last_failure = "the response has no whole batch"
         return FetchOutcome.HAS_RECORDS  # read_batches raises an error for this response
     return _handle_empty(progress, fetched, committed_only=committed_only)
@@ -596,7 +596,7 @@ class FetchLoop:
             return found
         for progress in omitted.values():
             # a broker that throttles this client leaves out all partitions (KIP-219)
-            progress.last_failure = f"a quota of the broker demands a pause of {throttled:g} s"
+            progress.last_failure = f"throttled by a quota of the broker for {throttled:g} s"
             progress.source.retry_at = self._now + throttled
             self._requeue(progress)
         return found
@@ -699,7 +699,7 @@ class FetchLoop:
 
     def _timeout_error(self, progress: RangeProgress, failure: str) -> TimedOut:
         return TimedOut(
-            f"{progress.partition}: nothing could be read from offset {progress.position} on for "
+            f"{progress.partition}: no progress from offset {progress.position} for "
             f"{self._timeout:g} s (kafkaConsumer.pollTimeoutMs): {failure}"
         )
 

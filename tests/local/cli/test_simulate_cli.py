@@ -49,7 +49,7 @@ def test_json_has_the_totals_and_the_timeline(rota_command: RotaCommand) -> None
     assert (found["strategy"], found["protocol"]) == ("cooperative-sticky", "cooperative")
     assert (found["rebalances"], found["moved"], found["moved_min"]) == (3, 3, 3)
     silent = found["timeline"][1]
-    assert silent["reason"] == "member billing-2 is silent"
+    assert silent["reason"] == "the session of billing-2 expired"
     assert (silent["orphaned"], silent["stopped_partitions"]) == (3, 3)
 
 

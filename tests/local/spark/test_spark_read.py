@@ -111,7 +111,7 @@ def test_an_open_transaction_is_waited_for_and_named(tmp_path: Path) -> None:
     given = COMMITTED | {"kafkaConsumer.pollTimeoutMs": 300, "kafka.fetch.max.wait.ms": 1}
     with broker_of(tmp_path, log) as broker, pytest.raises(TimedOut) as caught:
         rows(broker.bootstrap_servers, (T0, 0, 4), given=given)
-    assert "t-0: nothing could be read from offset 2 on for 0.3 s" in str(caught.value)
+    assert "t-0: no progress from offset 2 for 0.3 s" in str(caught.value)
     assert "a transaction is open at offset 2" in str(caught.value)
 
 

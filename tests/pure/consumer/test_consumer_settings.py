@@ -380,7 +380,7 @@ def test_what_does_not_fit_together_is_refused(settings: dict[str, object], says
         ({"socket.connection.setup.timeout.ms": 40_000}, "more than socket.connection.setup"),
         ({"fetch.max.wait.ms": 30_000}, "fetches without new records will time out"),
         ({"fetch.min.bytes": 100, "max.partition.fetch.bytes": 10}, "of one partition waits"),
-        ({"default.api.timeout.ms": 1_000}, "a call ends before its first request may"),
+        ({"default.api.timeout.ms": 1_000}, "a call can time out before its first request"),
         ({"ssl.key.password": "x", "ssl.truststore.type": "PEM"}, "ssl.key.password, ssl.trust"),
         ({"sasl.mechanism": "PLAIN"}, "without effect while security.protocol is PLAINTEXT"),
     ],

@@ -142,7 +142,7 @@ def test_one_that_only_assigns_is_told_that_the_group_has_members() -> None:
     member.found()
     (done,) = of(FinishSyncCommit, member.answer_commit(Code.UNKNOWN_MEMBER_ID))
     assert isinstance(done.error, CommitFailed)
-    assert "none of them" in str(done.error)
+    assert "not one of them" in str(done.error)
 
 
 # No way to the coordinator, now or later

@@ -56,7 +56,7 @@ def test_a_group_that_is_left_alone_has_one_rebalance() -> None:
 def test_after_a_crash_its_partitions_stand_still_for_the_session() -> None:
     found = crash("sticky")
     _, rebalance = found.rebalances
-    assert rebalance.reason == "member m-1 is silent"
+    assert rebalance.reason == "the session of m-1 expired"
     assert (rebalance.members, rebalance.cost.orphaned, rebalance.cost.moved) == (3, 3, 0)
     orphans = [stop for stop in found.stops if stop.since == 300_000]
     assert len(orphans) == 3
@@ -118,7 +118,7 @@ def test_a_restart_that_takes_too_long() -> None:
     events = [{"at": "5m", "restart": "m-1", "down": "90s"}]
     found = rota.simulate(scenario("cooperative-sticky", events, static=True))
     assert [rebalance.reason for rebalance in found.rebalances[1:]] == [
-        "member m-1 is silent",
+        "the session of m-1 expired",
         "member m-1 joins",
     ]
 
@@ -478,7 +478,7 @@ def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed()
     assert [rebalance_reason(rebalance) for rebalance in found.rebalances[1:]] == [
         "member m-1 is silent: it has not polled in time",
         "member m-1 joins: consumer poll timeout has expired.",
-        "member m-2 is silent",
+        "the session of m-2 expired",
     ]
 
 

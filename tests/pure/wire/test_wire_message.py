@@ -179,19 +179,19 @@ def test_text_that_is_no_utf_8_is_read_as_kafka_reads_it() -> None:
     ("api", "version", "body", "said"),
     [
         (Api.HEARTBEAT, 0, b"", "HeartbeatRequest v0: group_id is cut"),
-        (Api.HEARTBEAT, 0, b"\x00\x05abc", "group_id is said to have 5 bytes, in 3"),
+        (Api.HEARTBEAT, 0, b"\x00\x05abc", "group_id declares 5 bytes, but 3"),
         (Api.HEARTBEAT, 0, b"\xff\xff", "group_id is null"),
-        (Api.HEARTBEAT, 0, b"\xff\xfe", "group_id is said to have -2 bytes"),
+        (Api.HEARTBEAT, 0, b"\xff\xfe", "group_id declares -2 bytes"),
         (Api.HEARTBEAT, 0, b"\x00\x01g\x00", "generation_id to member_id is cut"),
-        (Api.HEARTBEAT, 3, b"\0\0\0\0\0\1\0\0\xff\xfe", "group_instance_id is said to have -2"),
+        (Api.HEARTBEAT, 3, b"\0\0\0\0\0\1\0\0\xff\xfe", "group_instance_id declares -2"),
         (Api.HEARTBEAT, 4, b"\x02g\0\0\0\1\x02m\x00", "tagged fields is cut"),
         (Api.HEARTBEAT, 4, b"\xff\xff\xff\xff\xff\x01", "varint of more than five bytes"),
         (Api.HEARTBEAT, 4, b"\x81\x80\x02" + b"x" * 40_000, "said to have 32768 bytes"),
         (Api.METADATA, 0, b"\xff\xff\xff\xff", "topics is null"),
-        (Api.METADATA, 0, b"\x80\x00\x00\x00", "topics is said to have -2147483648 elements"),
+        (Api.METADATA, 0, b"\x80\x00\x00\x00", "topics declares -2147483648 elements"),
         (Api.METADATA, 0, b"\x7f\xff\xff\xff" + bytes(99), "said to have 2147483647 elements"),
         (Api.METADATA, 9, b"\xff\xff\xff\xff\x0f", "said to have 4294967294 elements"),
-        (Api.METADATA, 0, b"\x00\x00\x00\x01\x00\x09x", "topics.name is said to have 9 bytes"),
+        (Api.METADATA, 0, b"\x00\x00\x00\x01\x00\x09x", "topics.name declares 9 bytes"),
         (Api.METADATA, 0, b"\x00\x00\x00\x09\x00\x01x", "said to have 9 elements, in 3 bytes"),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_tagged_field_must_have_the_size_that_it_says() -> None:
     assert whole.endswith(b"\x01\x00\x05\x05here")
     start = read_request_header(whole).size
     short = whole[:-8] + b"\x01\x00\x04\x05here"
-    assert "cluster_id is said to have 4 bytes, in 3" in refusal(Api.FETCH, 12, short[start:])
+    assert "cluster_id declares 4 bytes, but 3" in refusal(Api.FETCH, 12, short[start:])
     long = whole[:-8] + b"\x01\x00\x06\x05here!"
     assert "cluster_id is followed by 1 bytes too many" in refusal(Api.FETCH, 12, long[start:])
     beyond = whole[:-8] + b"\x01\x00\x64\x05here"

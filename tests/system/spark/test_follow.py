@@ -203,7 +203,7 @@ def test_what_cannot_be_followed(
     ("options", "problem"),
     [
         (RunOptions(until=5), "--until"),
-        (RunOptions(since=BeforeEnd(5)), "--since takes a time"),
+        (RunOptions(since=BeforeEnd(5)), "a point in time after --since"),
         (RunOptions(master="sc://host"), "Spark Connect"),
     ],
 )

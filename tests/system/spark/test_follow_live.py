@@ -72,7 +72,7 @@ def test_members_come_and_go(spark: SparkSession, broker: rota.Broker, tmp_path:
     for name, table in wanted.items():
         assert found[name] == table, name
     assert wanted[LAG.name]
-    with pytest.raises(InputError, match=r"--group was not given, and is x now"):
+    with pytest.raises(InputError, match=r"--group was not given; now it is x"):
         follow_cluster(
             EvidenceSources(cluster=cluster), str(out), RunOptions(groups=("x",)), Told(), spark
         )

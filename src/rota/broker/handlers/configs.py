@@ -302,9 +302,7 @@ def _edit_list(
     """Adds items to a list, or removes some; starts from the default if the list is not set."""
     config_key = TOPIC_KEYS.get(key)
     if config_key is None or config_key.type is not ConfigType.LIST:
-        raise Refused(
-            Code.INVALID_CONFIG, f"{key}: it is no list, so nothing is added or taken away"
-        )
+        raise Refused(Code.INVALID_CONFIG, f"{key} is not a list; APPEND and SUBTRACT do not apply")
     current = overrides.get(key, format_config_value(config_key.default))
     items = [item.strip() for item in current.split(",")] if current.strip() else []
     given = value.split(",")
@@ -320,9 +318,7 @@ def _find_valid_topic(context: HandlerContext, name: str) -> Topic:
 
 
 def _unsupported_resource(resource_type: int) -> Refused:
-    return Refused(
-        Code.INVALID_REQUEST, f"there are no settings for resources of kind {resource_type}"
-    )
+    return Refused(Code.INVALID_REQUEST, f"unsupported resource type {resource_type}")
 
 
 def _check_broker_id(context: HandlerContext, name: str) -> None:

@@ -67,8 +67,8 @@ class Claims:
 class Racks:
     """Where members and replicas are: rack names as small numbers.
 
-    ``rack_of_member[m]`` is the rack of a member, -1 if it is unknown. ``sets`` are the distinct sets of racks that
-    hold a partition's replicas, ``set_of_partition[p]`` the one of partition p.
+    ``rack_of_member[m]`` is the rack of a member, -1 if it is unknown. ``sets`` are the distinct
+    sets of racks that hold a partition's replicas, ``set_of_partition[p]`` the one of partition p.
     """
 
     names: tuple[str, ...]

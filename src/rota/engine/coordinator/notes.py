@@ -228,7 +228,11 @@ def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case fo
             why = None if reason.had_id else reason.client_reason
             return f"member {reason.member_id} joins{f': {why}' if why else ''}"
         case MemberRejoined():
-            how = "has other metadata" if reason.metadata_changed else "leads and joins again"
+            how = (
+                "changed its subscription or strategies"
+                if reason.metadata_changed
+                else "leads and joins again"
+            )
             why = reason.client_reason
             return f"member {reason.member_id} {how}{f': {why}' if why else ''}"
         case StaticMemberReplaced():
@@ -238,7 +242,7 @@ def describe_reason(reason: RebalanceReason) -> str:  # noqa: PLR0911 (a case fo
         case MembersLeft(members):
             return f"members leave: {', '.join(members)}"
         case SessionExpired():
-            return f"member {reason.member_id} is silent"
+            return f"the session of {reason.member_id} expired"
         case SyncTimedOut():
             return f"did not sync in time: {', '.join(reason.member_ids)}"
         case AssignmentNotStored():

@@ -145,7 +145,9 @@ def _make_outcomes() -> dict[tuple[GroupState, GroupTrigger], GroupOutcome]:
     forgets_last = cell(None, _COMPLETING, "forgets the id; all others have joined")
     extends = cell(None, effect="extends the delay, at most to the rebalance timeout")
     ends_join = cell(None, _COMPLETING, "removes dynamic members that did not join")
-    ends_empty = cell(None, _EMPTY, "removes all dynamic members; static members stay")
+    ends_empty = cell(
+        None, _EMPTY, "removes all members; a static member stays, and the phase goes on"
+    )
     ends_sync = cell(None, _PREPARING, "removes members that did not send SyncGroup")
     expires = cell(None, _DEAD, "deletes the offsets, and a group without offsets")
     expires_some = cell(None, effect="deletes offsets of topics that no member subscribes to")

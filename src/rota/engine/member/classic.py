@@ -30,6 +30,7 @@ from rota.engine.member.events import (
 )
 from rota.engine.member.state import (
     NO_COORDINATOR_CODES,
+    REBALANCE_FAILED,
     MemberIdentity,
     MemberSession,
     MemberState,
@@ -396,7 +397,9 @@ class Joiner:
 
     def _request_description(self) -> None:
         """Asks for the group's strategy, which the error should name."""
-        self.session.request_rejoin("no strategy is common to all members")
+        self.session.request_rejoin(
+            describe_refusal("JOIN_GROUP", Code.INCONSISTENT_GROUP_PROTOCOL)
+        )
         self._describe_request_id = self.session.send(
             DescribeGroups(groups=(self.session.config.group,))
         )
@@ -420,7 +423,7 @@ class Joiner:
     def handle_no_response(self) -> None:
         """JoinGroup or SyncGroup gets no response, and is retried."""
         self.session.rebalance_request_id = None
-        self.session.request_rejoin("the coordinator did not answer")
+        self.session.request_rejoin(f"{REBALANCE_FAILED}DisconnectException")
         self.session.back_off()
 
     def _try_later(self, api: str, code: int) -> None:
@@ -433,7 +436,11 @@ class Joiner:
     def _stop_with_error(self, error: Exception) -> None:
         """The next poll raises the error; the poll after it joins again."""
         self.is_halted = True
-        self.session.request_rejoin(type(error).__name__)
+        code = getattr(error, "code", None)
+        reason = f"{REBALANCE_FAILED}{type(error).__name__}"
+        self.session.request_rejoin(
+            reason if code is None else describe_refusal("JOIN_GROUP", code)
+        )
         self.report_error(error)
 
     def _make_error(self, what: str, code: int) -> RotaError:

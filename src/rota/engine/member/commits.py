@@ -322,7 +322,9 @@ class CommitManager:
                 code,
             )
         if session.loss is None:  # sent without a member id, to a group with members
-            return CommitFailed(f"{said}: the group has members, and this is none of them", code)
+            return CommitFailed(
+                f"{said}: the group has members, and this consumer is not one of them", code
+            )
         return CommitFailed(f"{said}: {session.explain_loss()}", code)
 
     # Ends

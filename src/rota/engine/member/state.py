@@ -235,9 +235,21 @@ def format_code(code: int) -> str:
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
 
 
+#: Begin of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
+REBALANCE_FAILED = "rebalance failed due to "
+
+
 def describe_refusal(api: str, code: int) -> str:
-    """Returns Java's reason for a rejoin after an error code, with Kafka's name of the API."""
-    return f"encountered {CODE_NAMES.get(code, code)} from {api} response"
+    """Returns Java's reason for a rejoin after an error code, with Kafka's name of the API.
+
+    In Java's ``joinGroupIfNeeded`` the exception of a failed JoinGroup or SyncGroup replaces the
+    reason that the response handler gave.
+    """
+    name = CODE_NAMES.get(code, str(code))
+    if api in {"JOIN_GROUP", "SYNC_GROUP"}:
+        words = "GROUP_AUTHORIZATION" if code == Code.GROUP_AUTHORIZATION_FAILED else name
+        return f"{REBALANCE_FAILED}{''.join(map(str.capitalize, words.split('_')))}Exception"
+    return f"encountered {name} from {api} response"
 
 
 def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
@@ -456,7 +468,7 @@ class MemberSession:
         self.fenced = Fenced(
             f"group {self.config.group!r}: {what}, for another process has joined with "
             f"group.instance.id = {self.config.group_instance_id!r}, "
-            "which must be one process's alone",
+            "which must be unique for each process",
             Code.FENCED_INSTANCE_ID,
         )
         self.rebalance_request_id = None
@@ -474,9 +486,9 @@ class MemberSession:
         ends. Returns the number of the request, or None if none was sent.
         """
         number = None
-        told = self.config.group_instance_id is None or even_static
+        sends = self.config.group_instance_id is None or even_static
         joined = self.state in GENERATION_STATES or self.state is MemberState.JOINING
-        if told and joined and self.coordinator_known and self.identity.member_id:
+        if sends and joined and self.coordinator_known and self.identity.member_id:
             leaver = LeavingMember(
                 member_id=self.identity.member_id,
                 group_instance_id=self.config.group_instance_id,
@@ -484,14 +496,14 @@ class MemberSession:
             )
             number = self.send(LeaveGroup(group=self.config.group, members=(leaver,)))
         if not self.identity.is_lost:
-            self.commands.add(MemberNote(self._describe_leave(reason, told, number)))
+            self.commands.add(MemberNote(self._describe_leave(reason, sends, number)))
         if self.state not in INACTIVE_STATES or target is MemberState.LEFT:
             self.reset_generation(reason, left=True, target=target)
         return number
 
-    def _describe_leave(self, reason: str, told: bool, number: int | None) -> str:
+    def _describe_leave(self, reason: str, sends: bool, number: int | None) -> str:
         was = f"generation {self.identity.generation}"
-        if not told:
+        if not sends:
             static = self.config.group_instance_id
             return f"gone from {was} for now, as {static!r} may be back: {reason}"
         if number is None:

@@ -114,7 +114,7 @@ def test_a_broker_ends_while_a_task_reads(
         if back:
             assert places(rows) == every(10)
         else:
-            missing = "nothing could be read from offset"
+            missing = "no progress from offset"
             with pytest.raises(PySparkException, match=missing) as caught:
                 places(rows)
             text = str(caught.value)
