@@ -335,7 +335,7 @@ def test_where_to_start(value: str, reset: str, milliseconds: int) -> None:
         ("smallest", "did you mean earliest"),
         ("earlyest", "did you mean earliest"),
         ("end", "did you mean latest"),
-        ("Earliest", "none of earliest, latest, none"),
+        ("Earliest", "must be earliest, latest, none or"),
         ("by_duration", "by_duration:PT1H is an hour ago"),
         ("by_duration:1h", "'1h' is not a duration"),
         ("by_duration:-PT1H", "negative"),

@@ -186,13 +186,13 @@ def test_text_that_is_no_utf_8_is_read_as_kafka_reads_it() -> None:
         (Api.HEARTBEAT, 3, b"\0\0\0\0\0\1\0\0\xff\xfe", "group_instance_id declares -2"),
         (Api.HEARTBEAT, 4, b"\x02g\0\0\0\1\x02m\x00", "tagged fields is cut"),
         (Api.HEARTBEAT, 4, b"\xff\xff\xff\xff\xff\x01", "varint of more than five bytes"),
-        (Api.HEARTBEAT, 4, b"\x81\x80\x02" + b"x" * 40_000, "said to have 32768 bytes"),
+        (Api.HEARTBEAT, 4, b"\x81\x80\x02" + b"x" * 40_000, "declares 32768 bytes"),
         (Api.METADATA, 0, b"\xff\xff\xff\xff", "topics is null"),
         (Api.METADATA, 0, b"\x80\x00\x00\x00", "topics declares -2147483648 elements"),
-        (Api.METADATA, 0, b"\x7f\xff\xff\xff" + bytes(99), "said to have 2147483647 elements"),
-        (Api.METADATA, 9, b"\xff\xff\xff\xff\x0f", "said to have 4294967294 elements"),
+        (Api.METADATA, 0, b"\x7f\xff\xff\xff" + bytes(99), "declares 2147483647 elements"),
+        (Api.METADATA, 9, b"\xff\xff\xff\xff\x0f", "declares 4294967294 elements"),
         (Api.METADATA, 0, b"\x00\x00\x00\x01\x00\x09x", "topics.name declares 9 bytes"),
-        (Api.METADATA, 0, b"\x00\x00\x00\x09\x00\x01x", "said to have 9 elements, in 3 bytes"),
+        (Api.METADATA, 0, b"\x00\x00\x00\x09\x00\x01x", "declares 9 elements, but 3 bytes"),
     ],
 )
 def test_a_body_against_its_schema_is_refused(

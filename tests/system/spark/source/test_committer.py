@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_query_is_refused(
         checkpoint=tmp_path.as_uri(),
     ):
         pass
-    assert "is of query 6b2d7867" in caplog.text
+    assert "belongs to query 6b2d7867" in caplog.text
 
 
 def test_a_restart_catches_up_and_a_new_checkpoint_sets_the_group_back(
