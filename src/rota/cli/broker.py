@@ -12,11 +12,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from rota.broker import missing
-from rota.cli.flags import split_pairs
+from rota.cli.flags import flag_adder, split_pairs, whole_number
 from rota.errors import InputError, Unreachable
 
 if TYPE_CHECKING:
     from rota.broker.embedded import Broker
+
+HELP = "a Kafka-compatible broker of one node"
 
 DESCRIPTION = """\
 Runs a Kafka-compatible broker of one node: topics in Kafka's own file formats, consumer groups,
@@ -42,103 +44,57 @@ examples:
 
 """
 
-#: Options that may end it with exit code 1.
-LIMITS: tuple[str, ...] = ()
 DEFAULT_PORT = 9092
 CHECK_INTERVAL = 0.5
 
 
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    """Adds this command to the command line."""
-    parser = commands.add_parser(
-        "broker",
-        help="a Kafka-compatible broker of one node",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    add = flag_adder(parser, "where")
+    add(
+        "--data-dir DIR",
+        "where topics are stored (default: a temporary folder, removed when the broker stops)",
     )
-    _add_location_flags(parser.add_argument_group("where"))
-    _add_setting_flags(parser.add_argument_group("settings"))
-    _add_access_flags(parser.add_argument_group("who may connect"))
-    parser.add_argument("-v", "--verbose", action="store_true", help="log what happens to groups")
-    parser.set_defaults(run=run, error=parser.error)
-
-
-def _add_location_flags(place: argparse._ArgumentGroup) -> None:
-    place.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="where topics are stored (default: a temporary folder, removed when the broker stops)",
-    )
-    place.add_argument(
+    add(
         "--adopt",
-        action="store_true",
-        help="take over a folder without Rota's catalogue: the log.dirs of a stopped Kafka broker, "
+        "take over a folder without Rota's catalogue: the log.dirs of a stopped Kafka broker, "
         "a copy of partition folders, or Rota's own folder with a damaged catalogue. Rota deletes "
         "none of these records until you set retention. Copy the folder first",
     )
-    place.add_argument(
-        "--port",
-        type=_parse_port,
+    add(
+        "--port N",
+        f"default {DEFAULT_PORT}; 0: any free port",
+        type=whole_number("a port from 0 to 65535", 0, 65_535),
         default=DEFAULT_PORT,
-        metavar="N",
-        help=f"default {DEFAULT_PORT}; 0: any free port",
     )
-    place.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="default 127.0.0.1: this machine only"
-    )
-    place.add_argument(
-        "--advertise",
-        metavar="HOST:PORT",
-        help="the address that the broker gives to clients (default: the setting "
+    add("--host HOST", "default 127.0.0.1: this machine only", default="127.0.0.1")
+    add(
+        "--advertise HOST:PORT",
+        "the address that the broker gives to clients (default: the setting "
         "advertised.listeners; else --host and --port, with this machine's name for 0.0.0.0 or ::)",
     )
-
-
-def _add_setting_flags(setting: argparse._ArgumentGroup) -> None:
-    setting.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting under Kafka's name; may be repeated",
-    )
-    setting.add_argument(
-        "--config-file", metavar="FILE", help="a server.properties file; --config wins over it"
-    )
-
-
-def _add_access_flags(access: argparse._ArgumentGroup) -> None:
-    access.add_argument(
-        "--user",
-        action="append",
-        default=[],
-        metavar="NAME:PASSWORD",
-        help="a user that may log in; may be repeated. Other users of this machine can see the "
+    add = flag_adder(parser, "settings")
+    add("--config KEY=VALUE", "a setting under Kafka's name; may be repeated", repeated=True)
+    add("--config-file FILE", "a server.properties file; --config wins over it")
+    add = flag_adder(parser, "who may connect")
+    add(
+        "--user NAME:PASSWORD",
+        "a user that may log in; may be repeated. Other users of this machine can see the "
         "password: --users-file is safer",
+        repeated=True,
     )
-    access.add_argument(
-        "--users-file",
-        metavar="FILE",
-        help="a file of lines NAME:PASSWORD; the first colon ends a name; # starts a comment",
+    add(
+        "--users-file FILE",
+        "a file of lines NAME:PASSWORD; the first colon ends a name; # starts a comment",
     )
-    access.add_argument(
-        "--sasl-mechanism",
+    add(
+        "--sasl-mechanism NAME",
+        "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated (default: all)",
         action="append",
-        metavar="NAME",
-        help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated (default: all)",
     )
-    access.add_argument("--tls-cert", metavar="FILE", help="a certificate, in PEM")
-    access.add_argument(
-        "--tls-key", metavar="FILE", help="the certificate's key, if it is in another file"
-    )
-    access.add_argument(
-        "--allow-anonymous",
-        action="store_true",
-        help="accept clients of other machines although they need not log in",
-    )
+    add("--tls-cert FILE", "a certificate, in PEM")
+    add("--tls-key FILE", "the certificate's key, if it is in another file")
+    add("--allow-anonymous", "accept clients of other machines although they need not log in")
+    flag_adder(parser)("-v --verbose", "log what happens to groups")
 
 
 def run(args: argparse.Namespace) -> bool:
@@ -296,9 +252,3 @@ def _raise_open_file_limit() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):  # the hard limit may be more than the system has
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _parse_port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)

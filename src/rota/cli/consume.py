@@ -9,7 +9,10 @@ import argparse
 from typing import NamedTuple
 
 from rota.cli import flags
+from rota.cli.flags import flag_adder
 from rota.errors import Unreachable
+
+HELP = "print the records of topics"
 
 DESCRIPTION = """\
 Prints the records of topics, one per line. With a group, reading continues at the group's committed
@@ -37,109 +40,62 @@ examples:
 
 """
 
-#: Options that may end it with exit code 1.
-LIMITS: tuple[str, ...] = ()
 
-
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    """Adds this command to the command line."""
-    parser = commands.add_parser(
-        "consume",
-        help="print the records of topics",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flags.add_connection_flags(flag_adder(parser, "the cluster"))
+    add = flag_adder(parser, "what to read")
+    add("--topic NAME,...", "a topic; may be repeated", repeated=True)
+    add("--pattern REGEX", "all topics whose whole name matches, instead of --topic")
+    add("--group NAME", "read as a member of this group (or group.id in the file)")
+    add(
+        "--strategy NAME,...",
+        "with a group: partition.assignment.strategy (default range,cooperative-sticky)",
     )
-    flags.add_connection_flags(parser.add_argument_group("the cluster"))
-    _add_selection_flags(parser.add_argument_group("what to read"))
-    _add_end_flags(parser.add_argument_group("when to end"))
-    _add_output_flags(parser.add_argument_group("the output"))
-    parser.set_defaults(run=run, error=parser.error)
-
-
-def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
-    choice.add_argument(
-        "--topic", action="append", default=[], metavar="NAME,...", help="a topic; may be repeated"
-    )
-    choice.add_argument(
-        "--pattern", metavar="REGEX", help="all topics whose whole name matches, instead of --topic"
-    )
-    choice.add_argument(
-        "--group", metavar="NAME", help="read as a member of this group (or group.id in the file)"
-    )
-    choice.add_argument(
-        "--strategy",
-        metavar="NAME,...",
-        help="with a group: partition.assignment.strategy (default range,cooperative-sticky)",
-    )
-    choice.add_argument(
-        "--partition",
-        action="append",
+    add(
+        "--partition N,N-N,...",
+        "without a group: only these partitions of the topic",
         type=_parse_partitions,
-        metavar="N,N-N,...",
-        help="without a group: only these partitions of the topic",
+        action="append",
     )
-    choice.add_argument(
-        "--offset",
-        type=_parse_start,
-        metavar="OFFSET",
-        help="without a group, where to start: earliest, latest (default), a number, -N for the "
+    add(
+        "--offset OFFSET",
+        "without a group, where to start: earliest, latest (default), a number, -N for the "
         "last N of each partition, or @TIME (2026-11-15T06:00Z, or milliseconds since 1970)",
+        type=_parse_start,
     )
-    choice.add_argument(
+    add(
         "--from-beginning",
-        action="store_true",
-        help="the same as --offset earliest; with a group, only where it has no committed offset",
+        "the same as --offset earliest; with a group, only where it has no committed offset",
     )
-
-
-def _add_end_flags(end: argparse._ArgumentGroup) -> None:
-    end.add_argument(
-        "--max-messages", type=_parse_count, metavar="N", help="end after this number of records"
+    add = flag_adder(parser, "when to end")
+    add(
+        "--max-messages N",
+        "end after this number of records",
+        type=flags.whole_number("a number from 1 on", 1, 2**63 - 1),
     )
-    end.add_argument(
-        "--timeout",
-        type=_parse_seconds,
-        metavar="SECONDS",
-        help="end after this time without a record",
-    )
-    end.add_argument(
+    add("--timeout SECONDS", "end after this time without a record", type=flags.parse_seconds)
+    add(
         "--to-end",
-        action="store_true",
-        help="without a group: end at the offsets that are the last ones when the command starts",
+        "without a group: end at the offsets that are the last ones when the command starts",
     )
-
-
-def _add_output_flags(output: argparse._ArgumentGroup) -> None:
-    output.add_argument(
+    add = flag_adder(parser, "the output")
+    add(
         "--json",
-        action="store_true",
-        help="one JSON object per line; bytes that are not UTF-8 become base64 (key_base64, "
+        "one JSON object per line; bytes that are not UTF-8 become base64 (key_base64, "
         "value_base64)",
     )
-    output.add_argument("--print-key", action="store_true", help="print the key before the value")
-    output.add_argument("--print-headers", action="store_true", help="print name:value,...")
-    output.add_argument("--print-place", action="store_true", help="print topic-partition@offset")
-    output.add_argument(
-        "--print-time", action="store_true", help="print the timestamp: CreateTime:milliseconds"
-    )
-    output.add_argument(
-        "--separator",
-        default="\\t",
-        metavar="TEXT",
-        help="text between the fields of a line (default: a tab; write \\t for a tab, \\n for a "
+    add("--print-key", "print the key before the value")
+    add("--print-headers", "print name:value,...")
+    add("--print-place", "print topic-partition@offset")
+    add("--print-time", "print the timestamp: CreateTime:milliseconds")
+    add(
+        "--separator TEXT",
+        "text between the fields of a line (default: a tab; write \\t for a tab, \\n for a "
         "new line)",
+        default="\\t",
     )
-    output.add_argument(
-        "--skip-undecodable",
-        action="store_true",
-        help="skip records that cannot be decoded, and name them on stderr",
-    )
-    output.add_argument(
-        "--quiet", action="store_true", help="print only errors and warnings on stderr"
-    )
+    add("--skip-undecodable", "skip records that cannot be decoded, and name them on stderr")
+    add("--quiet", "print only errors and warnings on stderr")
 
 
 def run(args: argparse.Namespace) -> bool:
@@ -175,30 +131,10 @@ def _check_flags(args: argparse.Namespace, *, has_group: bool) -> None:
 
 
 def _parse_partitions(text: str) -> list[int]:
-    found: list[int] = []
-    for item in text.split(","):
-        first, dash, last = item.strip().partition("-")
-        bounds = (first, last) if dash else (first, first)
-        if not all(each.isascii() and each.isdecimal() and len(each) < 8 for each in bounds):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,3-5")
-        found.extend(range(int(bounds[0]), int(bounds[1]) + 1))
-    return found
-
-
-def _parse_count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
-def _parse_seconds(text: str) -> float:
     try:
-        found = float(text)
+        return flags.parse_partition_numbers(text)
     except ValueError:
-        found = -1
-    if not 0 <= found <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,3-5") from None
 
 
 class StartPosition(NamedTuple):
@@ -223,16 +159,11 @@ def _parse_start(text: str) -> StartPosition:
 
 
 def _parse_time(text: str) -> int:
-    from datetime import UTC, datetime  # noqa: PLC0415
-
     if text.isascii() and text.isdecimal() and len(text) < 19:
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return flags.parse_iso_time(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a time such as 2026-11-15T06:00Z nor milliseconds since 1970"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

@@ -7,11 +7,13 @@ are inside functions: ``--help`` should load neither rich nor a client.
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rota.client import missing
 from rota.errors import InputError, Unreachable
@@ -27,37 +29,97 @@ CONNECT_TIMEOUT = 10.0
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 
 
-def add_connection_flags(parser: argparse._ArgumentGroup) -> None:
+#: A function that adds one flag to a parser; :func:`flag_adder` returns it.
+AddFlag: TypeAlias = Callable[..., None]
+
+
+def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> AddFlag:
+    """Returns a function that adds a flag to the parser, or to a new group with this title.
+
+    The form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and
+    ``files FILE`` is an argument without a flag. A repeated flag collects its values in a list.
+    """
+    target = parser if title is None else parser.add_argument_group(title)
+
+    def add(form: str, text: str, *, repeated: bool = False, **options: Any) -> None:  # noqa: ANN401
+        words = form.split()
+        names = [word for word in words if word.startswith("-")] or words[:1]
+        if len(words) == len(names):
+            options.setdefault("action", "store_true")
+        else:
+            options["metavar"] = words[-1]
+        if repeated:
+            options.update(action="append", default=[])
+        target.add_argument(*names, help=text, **options)
+
+    return add
+
+
+def add_connection_flags(add: AddFlag) -> None:
     """Adds the flags that name the cluster and its settings."""
-    parser.add_argument(
-        "--bootstrap-servers",
-        metavar="HOST:PORT,...",
-        help="brokers to connect to first; they name the others",
-    )
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a client.properties file: security.protocol, sasl.jaas.config and so on",
-    )
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting under Kafka's name, which wins over the file; may be repeated",
-    )
+    add("--bootstrap-servers HOST:PORT,...", "brokers to connect to first; they name the others")
+    file_help = "a client.properties file: security.protocol, sasl.jaas.config and so on"
+    add("--command-config FILE", file_help)
+    setting_help = "a setting under Kafka's name, which wins over the file; may be repeated"
+    add("--config KEY=VALUE", setting_help, repeated=True)
 
 
-def add_admin_flags(parser: argparse._ArgumentGroup) -> None:
+def add_admin_flags(add: AddFlag) -> None:
     """Adds the connection flags and ``--timeout``."""
-    add_connection_flags(parser)
-    parser.add_argument(
-        "--timeout",
+    add_connection_flags(add)
+    add(
+        "--timeout SECONDS",
+        f"how long each request to the cluster may take (default {DEFAULT_TIMEOUT:g})",
         type=_parse_timeout,
         default=DEFAULT_TIMEOUT,
-        metavar="SECONDS",
-        help=f"how long each request to the cluster may take (default {DEFAULT_TIMEOUT:g})",
     )
+
+
+def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
+    """Returns a type for a flag; its error says that the text is not ``what``."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return int(text)
+
+    return parse
+
+
+def parse_seconds(text: str) -> float:
+    """The type of a flag whose value is 0 or more seconds."""
+    with suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+
+
+def _parse_timeout(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) <= 86_400:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+
+
+def parse_partition_numbers(text: str) -> list[int]:
+    """Returns the numbers of a list such as ``0,3-5``; raises ValueError with a wrong item."""
+    found: list[int] = []
+    for item in text.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", item.strip(), re.ASCII)
+        if match is None:
+            raise ValueError(item)
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+def parse_iso_time(text: str) -> int:
+    """Returns milliseconds since 1970; a time without a zone is UTC. Raises ValueError."""
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415 (not for --help)
+
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
 def add_admin_command(
@@ -66,8 +128,10 @@ def add_admin_command(
     run: Callable[[argparse.Namespace], bool],
     about: str,
     epilog: str,
-) -> argparse.ArgumentParser:
-    """Adds a command that uses an admin client, with its connection flags and ``--json``."""
+) -> AddFlag:
+    """Adds a command that uses an admin client, with its connection flags and ``--json``, and
+    returns a function that adds more flags.
+    """
     parser = commands.add_parser(
         name,
         help=about,
@@ -75,10 +139,11 @@ def add_admin_command(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_admin_flags(parser.add_argument_group("the cluster"))
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_admin_flags(flag_adder(parser, "the cluster"))
     parser.set_defaults(run=run, error=parser.error)
-    return parser
+    add = flag_adder(parser)
+    add("--json", "print JSON")
+    return add
 
 
 def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
@@ -116,16 +181,6 @@ def split_topics(texts: Iterable[str]) -> list[str]:
     if "" in found:
         raise InputError("--topic: the name of a topic is empty")
     return list(dict.fromkeys(found))
-
-
-def _parse_timeout(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0
-    if not 0 < found <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return found
 
 
 @contextmanager

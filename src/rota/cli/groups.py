@@ -43,6 +43,8 @@ from rota.errors import TimedOut, Unreachable
 if TYPE_CHECKING:
     from rota.client.admin import Admin, GroupList
 
+HELP = "show the groups of a cluster: members, lag, offsets"
+
 DESCRIPTION = """\
 Shows the consumer groups of a cluster: members, assignments, committed offsets, and lag in records
 and in time. Resets and deletes committed offsets. Commands that change something are dry runs
@@ -109,60 +111,37 @@ examples:
 """
 
 
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    parser = commands.add_parser(
-        "groups",
-        help="show the groups of a cluster: members, lag, offsets",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_flags(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True)
     about = "groups with their state, strategy and members"
-    listing = flags.add_admin_command(actions, "list", list_groups, about, LIST_EXAMPLES)
-    listing.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        metavar="STATE,...",
-        help="only groups in these states",
-    )
+    add = flags.add_admin_command(actions, "list", list_groups, about, LIST_EXAMPLES)
+    add("--state STATE,...", "only groups in these states", repeated=True)
     about = "members, partitions, offsets and lag of groups"
-    describing = flags.add_admin_command(
-        actions, "describe", describe_groups, about, DESCRIBE_EXAMPLES
-    )
-    describing.add_argument("groups", nargs="*", metavar="GROUP", help="a group's name")
-    describing.add_argument("--all", action="store_true", help="describe every group")
-    describing.add_argument(
+    add = flags.add_admin_command(actions, "describe", describe_groups, about, DESCRIBE_EXAMPLES)
+    add("groups GROUP", "a group's name", nargs="*")
+    add("--all", "describe every group")
+    add(
         "--leader",
-        action="store_true",
-        help="show the leader of classic groups; reads each group's partition of "
+        "show the leader of classic groups; reads each group's partition of "
         "__consumer_offsets, because Kafka's DescribeGroups does not have the leader",
     )
-    _add_view_flags(describing)
-    lagging = flags.add_admin_command(actions, "lag", show_lag, "groups by their lag", LAG_EXAMPLES)
-    lagging.add_argument(
-        "groups", nargs="*", metavar="GROUP", help="a group's name (default: every group)"
-    )
-    lagging.add_argument(
-        "--fail-on",
+    _add_view_flags(add)
+    add = flags.add_admin_command(actions, "lag", show_lag, "groups by their lag", LAG_EXAMPLES)
+    add("groups GROUP", "a group's name (default: every group)", nargs="*")
+    add(
+        "--fail-on N|TIME",
+        "exit with 1 if a group's lag is more than N records, or more than a time such as 5m",
         type=_parse_lag_limit,
-        metavar="N|TIME",
-        help="exit with 1 if a group's lag is more than N records, or more than a time such as 5m",
     )
-    _add_view_flags(lagging)
+    _add_view_flags(add)
     groups_change.add_change_commands(actions)
 
 
-def _add_view_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="show whole member ids")
-    parser.add_argument(
+def _add_view_flags(add: flags.AddFlag) -> None:
+    add("--full", "show whole member ids")
+    add(
         "--no-time",
-        action="store_true",
-        help="do not look up the lag in time (looked up for the 1,000 partitions with the largest "
-        "lag)",
+        "do not look up the lag in time (looked up for the 1,000 partitions with the largest lag)",
     )
 
 

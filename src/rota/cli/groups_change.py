@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import io
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,74 +75,44 @@ would grow for ever.
 
 
 def add_change_commands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    def add_topic_flags() -> None:
+        partitions_help = "a topic or some of its partitions; can be repeated"
+        add("--topic TOPIC[:0,1,5-8]", partitions_help, repeated=True)
+        add("--all-topics", "every partition with a committed offset")
+
+    execute = ("--execute", "make the change; without it, a dry run")
     about = "set the committed offsets of a group"
-    resetting = flags.add_admin_command(actions, "reset", reset_offsets, about, RESET_EXAMPLES)
-    resetting.add_argument("group", metavar="GROUP", help="a group's name")
-    _add_target_flags(resetting)
-    _add_topic_flags(resetting)
-    resetting.add_argument(
-        "--new", action="store_true", help="allow a group that does not exist yet"
-    )
-    resetting.add_argument(
-        "--export",
-        action="store_true",
-        help="print lines for --from-file; changes nothing",
-    )
-    _add_execute_flag(resetting)
+    add = flags.add_admin_command(actions, "reset", reset_offsets, about, RESET_EXAMPLES)
+    add("group GROUP", "a group's name")
+    _add_target_flags(actions.choices["reset"])
+    add_topic_flags()
+    add("--new", "allow a group that does not exist yet")
+    add("--export", "print lines for --from-file; changes nothing")
+    add(*execute)
     about = "delete groups and their offsets"
-    deleting = flags.add_admin_command(actions, "delete", delete_groups, about, DELETE_EXAMPLES)
-    deleting.add_argument("groups", nargs="+", metavar="GROUP", help="a group's name")
-    _add_execute_flag(deleting)
+    add = flags.add_admin_command(actions, "delete", delete_groups, about, DELETE_EXAMPLES)
+    add("groups GROUP", "a group's name", nargs="+")
+    add(*execute)
     about = "delete committed offsets of a group"
-    forgetting = flags.add_admin_command(
+    add = flags.add_admin_command(
         actions, "delete-offsets", delete_offsets, about, DELETE_OFFSETS_EXAMPLES
     )
-    forgetting.add_argument("group", metavar="GROUP", help="a group's name")
-    _add_topic_flags(forgetting)
-    _add_execute_flag(forgetting)
-
-
-def _add_execute_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--execute",
-        action="store_true",
-        help="make the change; without it, a dry run",
-    )
-
-
-def _add_topic_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[:0,1,5-8]",
-        help="a topic or some of its partitions; can be repeated",
-    )
-    parser.add_argument(
-        "--all-topics",
-        action="store_true",
-        help="every partition with a committed offset",
-    )
+    add("group GROUP", "a group's name")
+    add_topic_flags()
+    add(*execute)
 
 
 def _add_target_flags(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("new offset").add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="the first record")
-    where.add_argument("--to-latest", action="store_true", help="the end, after the last record")
-    where.add_argument(
-        "--to-current", action="store_true", help="the committed offset, or else the end"
-    )
-    where.add_argument("--to-offset", type=_parse_offset, metavar="N", help="an offset")
-    where.add_argument(
-        "--shift-by", type=_parse_integer, metavar="N", help="N offsets forward, or back (-N)"
-    )
-    where.add_argument(
-        "--to-datetime", metavar="TIME", help="the first record at this time or later"
-    )
-    where.add_argument("--by-duration", metavar="TIME", help="the first record since this long ago")
-    where.add_argument(
-        "--from-file", metavar="FILE", help="CSV: topic,partition,offset; - for stdin"
-    )
+    add = flags.flag_adder(where)
+    add("--to-earliest", "the first record")
+    add("--to-latest", "the end, after the last record")
+    add("--to-current", "the committed offset, or else the end")
+    add("--to-offset N", "an offset", type=_parse_offset)
+    add("--shift-by N", "N offsets forward, or back (-N)", type=_parse_integer)
+    add("--to-datetime TIME", "the first record at this time or later")
+    add("--by-duration TIME", "the first record since this long ago")
+    add("--from-file FILE", "CSV: topic,partition,offset; - for stdin")
 
 
 def _parse_integer(text: str) -> int:
@@ -570,22 +538,18 @@ def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
         if not colon:
             found[topic] = None
             continue
+        try:
+            numbers = flags.parse_partition_numbers(listed)
+        except ValueError as error:
+            raise InputError(
+                f"--topic {text!r}: {str(error)!r} is not a partition; write TOPIC:0,1,5-8"
+            ) from None
         before = found.get(topic, ())
         if before is not None:
-            found[topic] = (*before, *_parse_partition_numbers(listed, text))
+            found[topic] = (*before, *numbers)
     return {
         topic: None if each is None else tuple(sorted({*each})) for topic, each in found.items()
     }
-
-
-def _parse_partition_numbers(listed: str, text: str) -> list[int]:
-    found: list[int] = []
-    for item in listed.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", item.strip(), re.ASCII)
-        if match is None:
-            raise InputError(f"--topic {text!r}: {item!r} is not a partition; write TOPIC:0,1,5-8")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
 
 
 def select_partitions(
@@ -610,18 +574,15 @@ def select_partitions(
 def parse_datetime(text: str) -> int:
     """Milliseconds since 1970; without a zone it is UTC, as in Kafka's tool."""
     try:
-        found = datetime.datetime.fromisoformat(text)
+        found = flags.parse_iso_time(text)
     except ValueError:
         raise InputError(
             f"--to-datetime {text!r}: not a time such as 2025-06-30T13:00:00.000 (UTC) or "
             "2025-06-30T15:00:00+02:00"
         ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=datetime.UTC)
-    epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
-    if found < epoch:
+    if found < 0:
         raise InputError(f"--to-datetime {text!r}: is before 1970")
-    return (found - epoch) // datetime.timedelta(milliseconds=1)
+    return found
 
 
 def parse_duration(text: str) -> int:

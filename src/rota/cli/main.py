@@ -47,7 +47,7 @@ def describe_exit_codes(*limits: str) -> str:
     return EXIT_CODES_HELP.format(limit=text)
 
 
-#: Modules of this package, each with ``add_command`` and its ``LIMITS``.
+#: Modules of this package, each with HELP, DESCRIPTION, EXAMPLES, ``add_flags`` and ``run``.
 COMMANDS = ("plan", "simulate", "run", "report", "broker", "groups", "consume", "produce")
 
 
@@ -70,7 +70,16 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
         module = import_module(f"rota.cli.{name}")
-        module.add_command(commands, epilog=describe_exit_codes(*module.LIMITS))
+        parser = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.DESCRIPTION,
+            epilog=module.EXAMPLES + describe_exit_codes(*getattr(module, "LIMITS", ())),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        # the subcommands of rota groups have functions of their own
+        parser.set_defaults(run=getattr(module, "run", None), error=parser.error)
+        module.add_flags(parser)
     return top
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rota.cli import flags
-from rota.cli.flags import import_from_working_directory
+from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
 from rota.cli.plan_group import Case, parse_case
 from rota.cli.render import (
     count_noun,
@@ -37,6 +37,8 @@ from rota.errors import InputError
 
 if TYPE_CHECKING:
     from rota.cli.plan_group import LiveGroup
+
+HELP = "show which member would get which partition, and what would move"
 
 DESCRIPTION = """\
 Shows which member would get which partition under a strategy, which partitions would move, and
@@ -96,109 +98,74 @@ COMPARED_STRATEGIES = tuple(
 )
 
 
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    parser = commands.add_parser(
-        "plan",
-        help="show which member would get which partition, and what would move",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    member_count, number = (
+        whole_number(f"a whole number from 0 to {most}", 0, most)
+        for most in (MAX_MEMBERS, MAX_INTEGER)
     )
-    _add_group_flags(parser.add_argument_group("the group"))
-    flags.add_admin_flags(parser.add_argument_group("the cluster of --group"))
-    _add_strategy_flags(parser.add_argument_group("the strategy"))
-    _add_output_flags(parser.add_argument_group("the output"))
-    parser.set_defaults(run=run, error=parser.error)
-
-
-def _add_group_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("case", nargs="?", metavar="CASE", help="a case file; - for standard input")
-    group.add_argument(
-        "--group", metavar="NAME", help="a group of a cluster, instead of a case file"
+    add = flag_adder(parser, "the group")
+    add("case CASE", "a case file; - for standard input", nargs="?")
+    add("--group NAME", "a group of a cluster, instead of a case file")
+    add(
+        "--partitions TOPIC=N,...",
+        "partition counts of topics; with a case file or --group, the new counts",
+        repeated=True,
     )
-    group.add_argument(
-        "--partitions",
-        action="append",
-        default=[],
-        metavar="TOPIC=N,...",
-        help="partition counts of topics; with a case file or --group, the new counts",
+    add(
+        "--members N",
+        "a group of N members that subscribe to all topics",
+        type=member_count,
     )
-    group.add_argument(
-        "--members",
-        type=_integer_up_to(MAX_MEMBERS),
-        metavar="N",
-        help="a group of N members that subscribe to all topics",
-    )
-    group.add_argument(
-        "--member",
-        action="append",
-        default=[],
-        metavar="ID[=TOPIC,...]",
-        help="a member and its topics (default: all topics); with a case file or --group, this "
+    add(
+        "--member ID[=TOPIC,...]",
+        "a member and its topics (default: all topics); with a case file or --group, this "
         "member joins",
+        repeated=True,
     )
-    group.add_argument(
-        "--add",
-        type=_integer_up_to(MAX_MEMBERS),
+    add(
+        "--add N",
+        "N members join, with the most common subscription; their ids sort after all others",
+        type=member_count,
         default=0,
-        metavar="N",
-        help="N members join, with the most common subscription; their ids sort after all others",
     )
-    group.add_argument(
-        "--remove", action="append", default=[], metavar="ID", help="this member leaves"
-    )
-
-
-def _add_strategy_flags(strategy: argparse._ArgumentGroup) -> None:
-    strategy.add_argument(
-        "--strategy",
-        action="append",
-        metavar="NAME",
-        help="a strategy's name, Java class name or package.module:Class, or a list of them as in "
+    add("--remove ID", "this member leaves", repeated=True)
+    flags.add_admin_flags(flag_adder(parser, "the cluster of --group"))
+    add = flag_adder(parser, "the strategy")
+    add(
+        "--strategy NAME",
+        "a strategy's name, Java class name or package.module:Class, or a list of them as in "
         f"partition.assignment.strategy (default: {','.join(DEFAULT_STRATEGIES)} as in Kafka; with "
         "--group, the group's strategy)",
+        action="append",
     )
-    strategy.add_argument(
-        "--solver",
-        default="exact",
-        metavar="|".join(SOLVERS),
-        help="solver of the sticky strategies: exact (default) gives the best assignment, as Rota "
+    add(
+        f"--solver {'|'.join(SOLVERS)}",
+        "solver of the sticky strategies: exact (default) gives the best assignment, as Rota "
         "consumers do; kafka gives the assignment of Java consumers",
+        default="exact",
     )
-    strategy.add_argument(
-        "--from",
+    add(
+        "--from NAME",
+        "the group's strategy so far, for a group whose owned partitions are not given "
+        "(default: the same)",
         dest="origin",
         action="append",
-        metavar="NAME",
-        help="the group's strategy so far, for a group whose owned partitions are not given "
-        "(default: the same)",
     )
-    strategy.add_argument("--compare", action="store_true", help="compare all strategies")
-    strategy.add_argument(
-        "--budget-ms",
-        type=_integer_up_to(MAX_INTEGER),
+    add("--compare", "compare all strategies")
+    add(
+        "--budget-ms MS",
+        f"time limit of the exact solver's search for fewer moves (default {DEFAULT_BUDGET_MS})",
+        type=number,
         default=DEFAULT_BUDGET_MS,
-        metavar="MS",
-        help="time limit of the exact solver's search for fewer moves "
-        f"(default {DEFAULT_BUDGET_MS})",
     )
-
-
-def _add_output_flags(output: argparse._ArgumentGroup) -> None:
-    output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument(
-        "--prove",
-        action="store_true",
-        help="prove that no assignment is better, or say what could be better",
-    )
-    output.add_argument("--all", action="store_true", help="list every member and every move")
-    output.add_argument(
-        "--max-moves",
-        type=_integer_up_to(MAX_INTEGER),
-        metavar="N",
-        help="exit with 1 if more than N partitions move",
+    add = flag_adder(parser, "the output")
+    add("--json", "print JSON")
+    add("--prove", "prove that no assignment is better, or say what could be better")
+    add("--all", "list every member and every move")
+    add(
+        "--max-moves N",
+        "exit with 1 if more than N partitions move",
+        type=number,
     )
 
 
@@ -243,15 +210,6 @@ def run(args: argparse.Namespace) -> bool:
             file=sys.stderr,
         )
     return exceeded
-
-
-def _integer_up_to(most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) > most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {most}")
-        return int(text)
-
-    return number
 
 
 def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:

@@ -6,7 +6,10 @@ import argparse
 import importlib.util
 
 from rota.cli import flags
+from rota.cli.flags import flag_adder
 from rota.errors import Unreachable
+
+HELP = "write lines to a topic, one record per line"
 
 DESCRIPTION = """\
 Writes lines to a topic, one record per line, and waits until the cluster has stored all of them
@@ -29,62 +32,25 @@ same partition as with Java's producer.
 
 """
 
-#: Options that may end it with exit code 1.
-LIMITS: tuple[str, ...] = ()
 
-
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    """Adds this command to the command line."""
-    parser = commands.add_parser(
-        "produce",
-        help="write lines to a topic, one record per line",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flags.add_connection_flags(flag_adder(parser, "the cluster"))
+    add = flag_adder(parser, "the records")
+    add("files FILE", "files of lines (default: stdin)", nargs="*")
+    add("--topic NAME", "the topic; with --json, it replaces the topic of each line")
+    add(
+        "--key-separator TEXT",
+        "ends the key of a line (\\t is a tab); without it, records have no keys",
     )
-    flags.add_connection_flags(parser.add_argument_group("the cluster"))
-    _add_record_flags(parser.add_argument_group("the records"))
-    parser.add_argument(
-        "--quiet", action="store_true", help="print only errors and warnings on stderr"
+    add("--header NAME=VALUE", "a header for every record; may be repeated", repeated=True)
+    add(
+        "--partition N",
+        "write all records to this partition (default: by the key)",
+        type=flags.whole_number("the number of a partition", 0, 999_999_999),
     )
-    parser.set_defaults(run=run, error=parser.error)
-
-
-def _add_record_flags(records: argparse._ArgumentGroup) -> None:
-    records.add_argument("files", nargs="*", metavar="FILE", help="files of lines (default: stdin)")
-    records.add_argument(
-        "--topic", metavar="NAME", help="the topic; with --json, it replaces the topic of each line"
-    )
-    records.add_argument(
-        "--key-separator",
-        metavar="TEXT",
-        help="ends the key of a line (\\t is a tab); without it, records have no keys",
-    )
-    records.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a header for every record; may be repeated",
-    )
-    records.add_argument(
-        "--partition",
-        type=_parse_partition,
-        metavar="N",
-        help="write all records to this partition (default: by the key)",
-    )
-    records.add_argument(
-        "--json",
-        action="store_true",
-        help="read JSON lines of `rota consume --json`: key, value, headers and timestamp",
-    )
-    records.add_argument(
-        "--keep-partitions",
-        action="store_true",
-        help="with --json: write each record to the partition in its line",
-    )
+    add("--json", "read JSON lines of `rota consume --json`: key, value, headers and timestamp")
+    add("--keep-partitions", "with --json: write each record to the partition in its line")
+    flag_adder(parser)("--quiet", "print only errors and warnings on stderr")
 
 
 def run(args: argparse.Namespace) -> bool:
@@ -111,9 +77,3 @@ def run(args: argparse.Namespace) -> bool:
     from rota.cli.produce_records import write_records  # noqa: PLC0415 (not for --help)
 
     return write_records(args, given)
-
-
-def _parse_partition(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a partition")
-    return int(text)

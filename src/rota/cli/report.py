@@ -6,11 +6,14 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+from rota.cli.flags import flag_adder
 from rota.cli.render import print_notice, report_progress
 from rota.engine.model.text import list_first_names, suggest_names
 from rota.errors import InputError, Unreachable
 
 OUT, DEMO_OUT = "rota-out", "rota-demo"
+
+HELP = "write the tables of rota run as one page, and print a summary"
 
 DESCRIPTION = """\
 Writes the tables of rota run as one HTML page that needs no network, and prints a summary: the
@@ -33,41 +36,25 @@ examples:
 
 """
 
-#: Options with which the command may end with exit code 1.
-LIMITS: tuple[str, ...] = ()
 
-
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    parser = commands.add_parser(
-        "report",
-        help="write the tables of rota run as one page, and print a summary",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "folder",
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    add = flag_adder(parser)
+    add(
+        "folder DIR",
+        "the --out of rota run (default: rota-out, or rota-demo if there is no rota-out)",
         nargs="?",
-        metavar="DIR",
-        help="the --out of rota run (default: rota-out, or rota-demo if there is no rota-out)",
     )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="file for the page (default: DIR/report.html; with --group DIR/report-selected.html)",
+    add(
+        "--out FILE",
+        "file for the page (default: DIR/report.html; with --group DIR/report-selected.html)",
     )
-    parser.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only groups with this name; * and ? are wildcards; repeatable",
+    add(
+        "--group NAME",
+        "only groups with this name; * and ? are wildcards; repeatable",
+        repeated=True,
     )
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run, error=parser.error)
+    add("--open", "open the page in a browser")
+    add("--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> bool:

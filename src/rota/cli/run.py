@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 
 from rota.cli import flags
+from rota.cli.flags import flag_adder
 from rota.errors import Unreachable
 
 DEFAULT_LOOKUPS = 10_000
@@ -17,6 +18,8 @@ EVERY, LENGTH = "5s", "10m"
 
 #: Shortest interval of polling, in milliseconds.
 MIN_POLL_INTERVAL_MS = 100
+
+HELP = "find every rebalance of a cluster, its cause, its cost, and a better policy"
 
 DESCRIPTION = """\
 Reads a cluster's journal (__consumer_offsets) and shows every rebalance of every group: its cause,
@@ -84,146 +87,81 @@ report: OUT/report.html, one page that needs no network; rota report writes it a
 
 """
 
-#: Options with which the command may end with exit code 1.
-LIMITS: tuple[str, ...] = ()
 
-
-def add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, epilog: str
-) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="find every rebalance of a cluster, its cause, its cost, and a better policy",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_cluster_flags(parser.add_argument_group("a live cluster"))
-    _add_poll_flags(parser.add_argument_group("a live cluster whose journal you may not read"))
-    _add_evidence_flags(parser.add_argument_group("other input"))
-    _add_selection_flags(parser.add_argument_group("selection"))
-    _add_output_flags(parser.add_argument_group("output"))
-    parser.set_defaults(run=run, error=parser.error)
-
-
-def _add_cluster_flags(cluster: argparse._ArgumentGroup) -> None:
-    flags.add_admin_flags(cluster)
-    cluster.add_argument(
-        "--lookups",
-        type=_parse_count,
-        default=DEFAULT_LOOKUPS,
-        metavar="N",
-        help="maximum number of ListOffsets lookups, which give the log end at the time of a "
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    add = flag_adder(parser, "a live cluster")
+    flags.add_admin_flags(add)
+    add(
+        "--lookups N",
+        "maximum number of ListOffsets lookups, which give the log end at the time of a "
         f"commit (default {DEFAULT_LOOKUPS:,}; 0: no lookups and no lag)",
+        type=flags.whole_number("a number between 0 and 1,000,000,000", 0, 10**9),
+        default=DEFAULT_LOOKUPS,
     )
-    cluster.add_argument(
-        "--follow",
-        action="store_true",
-        help="keep running: add new records to the tables every few seconds, until Ctrl-C",
-    )
-
-
-def _add_poll_flags(poll: argparse._ArgumentGroup) -> None:
-    poll.add_argument(
-        "--poll",
+    add("--follow", "keep running: add new records to the tables every few seconds, until Ctrl-C")
+    add = flag_adder(parser, "a live cluster whose journal you may not read")
+    add(
+        "--poll TIME",
+        "do not read the journal: describe the groups at this interval (default "
+        f"{EVERY}); Ctrl-C ends polling and computes the tables",
         type=_parse_poll_interval,
         nargs="?",
         const=_parse_poll_interval(EVERY),
-        metavar="TIME",
-        help="do not read the journal: describe the groups at this interval (default "
-        f"{EVERY}); Ctrl-C ends polling and computes the tables",
     )
-    poll.add_argument(
-        "--for",
+    add(
+        "--for TIME",
+        f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})",
         dest="poll_for",
         type=_parse_duration,
-        metavar="TIME",
-        help=f"duration of polling: 90s, 10m, 1h30m (default {LENGTH})",
     )
-
-
-def _add_evidence_flags(evidence: argparse._ArgumentGroup) -> None:
-    evidence.add_argument(
-        "--segments",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="folders that contain __consumer_offsets-N folders, or these folders themselves",
+    add = flag_adder(parser, "other input")
+    several = {"nargs": "+", "action": "extend", "default": []}
+    add(
+        "--segments DIR",
+        "folders that contain __consumer_offsets-N folders, or these folders themselves",
+        **several,
     )
-    evidence.add_argument(
-        "--server-log",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="log files of brokers, plain or gzipped",
-    )
-    evidence.add_argument(
-        "--log-zone",
+    add("--server-log FILE", "log files of brokers, plain or gzipped", **several)
+    add(
+        "--log-zone +HH:MM",
+        "time zone of the log files (default: UTC)",
         type=_parse_time_zone,
         default=0,
-        metavar="+HH:MM",
-        help="time zone of the log files (default: UTC)",
     )
-    evidence.add_argument(
-        "--ends",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="JSON lines with t (milliseconds), topic, partition, beginning, end; plain or gzipped",
+    add(
+        "--ends FILE",
+        "JSON lines with t (milliseconds), topic, partition, beginning, end; plain or gzipped",
+        **several,
     )
-    evidence.add_argument("--demo", action="store_true", help="simulated data of one day")
-
-
-def _add_selection_flags(choice: argparse._ArgumentGroup) -> None:
-    choice.add_argument(
-        "--since",
-        type=_parse_time,
-        metavar="TIME",
-        help="show only what happened after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
+    add("--demo", "simulated data of one day")
+    add = flag_adder(parser, "selection")
+    add(
+        "--since TIME",
+        "show only what happened after this time: 2026-11-15T06:00Z, or 6h or 2d before now "
         "(without a cluster: before the last record); older records are still read, because later "
         "ones build on them",
+        type=_parse_time,
     )
-    choice.add_argument(
-        "--until", type=_parse_time, metavar="TIME", help="ignore later records; same format"
+    add("--until TIME", "ignore later records; same format", type=_parse_time)
+    add(
+        "--group NAME",
+        "only groups with this name; * and ? are wildcards; repeatable",
+        repeated=True,
     )
-    choice.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only groups with this name; * and ? are wildcards; repeatable",
+    add(
+        "--strategy MODULE:CLASS",
+        "replay the history of each group under your own strategy too; may be given again",
+        repeated=True,
     )
-    choice.add_argument(
-        "--strategy",
-        action="append",
-        default=[],
-        metavar="MODULE:CLASS",
-        help="replay the history of each group under your own strategy too; may be given again",
-    )
-    choice.add_argument(
-        "--redact",
-        action="store_true",
-        help="hash hosts, client ids, member ids and group.instance.ids in every table",
-    )
-
-
-def _add_output_flags(output: argparse._ArgumentGroup) -> None:
-    output.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder for tables and report (default: rota-out, or rota-demo with --demo)",
-    )
-    output.add_argument(
-        "--master",
-        "--remote",
+    add("--redact", "hash hosts, client ids, member ids and group.instance.ids in every table")
+    add = flag_adder(parser, "output")
+    add("--out DIR", "folder for tables and report (default: rota-out, or rota-demo with --demo)")
+    add(
+        "--master --remote URL",
+        "Spark master, or Spark Connect address sc://... (default: this machine)",
         default="local[*]",
-        metavar="URL",
-        help="Spark master, or Spark Connect address sc://... (default: this machine)",
     )
-    output.add_argument("--json", action="store_true", help="print JSON")
+    add("--json", "print JSON")
 
 
 def run(args: argparse.Namespace) -> bool:
@@ -265,12 +203,6 @@ def _check_follow_flags(args: argparse.Namespace, *, live: bool) -> None:
         args.error("--follow does not work with Spark Connect: give a Spark master")
 
 
-def _parse_count(text: str) -> int:
-    if not text.isdecimal() or int(text) > 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1,000,000,000")
-    return int(text)
-
-
 def _parse_poll_interval(text: str) -> int:
     interval = _parse_duration(text)
     if interval < MIN_POLL_INTERVAL_MS:
@@ -308,16 +240,13 @@ def _parse_time_zone(text: str) -> int:
 
 def _parse_time(text: str) -> tuple[str, int]:
     """Returns ``("at", milliseconds)``, or ``("back", milliseconds before the last record)``."""
-    from datetime import UTC, datetime  # noqa: PLC0415
-
     number, unit = text[:-1], text[-1:]
     units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
     if number.isdecimal() and unit in units:
         return "back", int(number) * units[unit] * 1000
     try:
-        at = datetime.fromisoformat(text)
+        return "at", flags.parse_iso_time(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a time like 2026-11-15T06:00Z nor a duration like 6h"
         ) from None
-    return "at", int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
