@@ -186,18 +186,11 @@ def split_topics(texts: Iterable[str]) -> list[str]:
 @contextmanager
 def notice_when_slow(seconds: float) -> Iterator[None]:
     """Prints a notice if no broker answers soon; ``seconds`` is how long the command tries."""
-    import threading  # noqa: PLC0415 (not for --help)
-
-    from rota.cli.render import NOTICE_AFTER, print_notice  # noqa: PLC0415
+    from rota.cli.render import NOTICE_AFTER, print_notice, run_after  # noqa: PLC0415 (for --help)
 
     text = f"no broker has answered yet; trying for {seconds:g} s"
-    notice = threading.Timer(min(NOTICE_AFTER, seconds / 2), print_notice, [text])
-    notice.daemon = True
-    notice.start()
-    try:
+    with run_after(min(NOTICE_AFTER, seconds / 2), lambda: print_notice(text)):
         yield
-    finally:
-        notice.cancel()
 
 
 def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:

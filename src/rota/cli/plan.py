@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from rota.cli import flags
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
@@ -19,10 +17,9 @@ from rota.cli.render import (
     count_noun,
     format_ranges,
     make_console,
-    make_table,
     print_json,
-    print_trimmed_table,
-    printable_text,
+    print_notice,
+    print_table,
 )
 from rota.engine.assignors.registry import (
     BUILT_IN,
@@ -205,10 +202,7 @@ def run(args: argparse.Namespace) -> bool:
             print_java_difference(plan, _make_plan(before, after, strategies, "kafka", args))
     exceeded = args.max_moves is not None and plan.moved > args.max_moves
     if exceeded:
-        print(  # noqa: T201
-            f"rota: {plan.moved} partitions move, more than --max-moves {args.max_moves}",
-            file=sys.stderr,
-        )
+        print_notice(f"{plan.moved} partitions move, more than --max-moves {args.max_moves}")
     return exceeded
 
 
@@ -389,7 +383,7 @@ def print_plan(
     if len(strategies) > 1:
         screen.print(_strategy_list_note(plan, strategies))
     screen.print()
-    print_trimmed_table(_members_table(plan, names, everything=everything))
+    _print_members(plan, names, everything=everything)
     screen.print()
     screen.print(_plan_verdict(plan))
     _print_moves(screen, plan, names, plan.moved if everything else SHOWN_MOVES)
@@ -405,23 +399,15 @@ def print_notes(notes: Iterable[str]) -> None:
 def print_comparison(plans: Sequence[Plan]) -> None:
     """Prints several plans of one group side by side, and the best of them."""
     screen = make_console()
-    table = make_table(
-        "strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped"
-    )
-    for column in table.columns[4:]:
-        column.justify = "right"
-    for plan in plans:
-        table.add_row(
-            plan.strategy,
-            plan.solver or "",
-            plan.protocol.name.lower(),
-            _load_range(plan),
-            str(len(plan.idle)),
-            str(plan.moved),
-            str(plan.moved_min),
-            str(plan.stopped),
+    titles = ("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
+    rows = [
+        (
+            *(plan.strategy, plan.solver or "", plan.protocol.name.lower(), _load_range(plan)),
+            *map(str, (len(plan.idle), plan.moved, plan.moved_min, plan.stopped)),
         )
-    print_trimmed_table(table)
+        for plan in plans
+    ]
+    print_table(titles, rows, titles[4:])
     screen.print()
     screen.print(COMPARISON_LEGEND)
     best = min(plans, key=_plan_rank)
@@ -436,8 +422,7 @@ def print_comparison(plans: Sequence[Plan]) -> None:
         f"best for this group: {name}: loads {_load_range(best)}, {best.moved} moved, "
         f"{best.stopped} stopped"
     )
-    for note in dict.fromkeys(note for plan in plans for note in plan.notes):
-        screen.print(f"note: {note}")
+    print_notes(dict.fromkeys(note for plan in plans for note in plan.notes))
 
 
 def print_java_difference(plan: Plan, javas: Plan) -> None:
@@ -478,10 +463,9 @@ def _strategy_list_note(plan: Plan, strategies: Sequence[str]) -> str:
     )
 
 
-def _members_table(plan: Plan, names: Mapping[str, str], *, everything: bool) -> Table:
+def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) -> None:
     limit = len(plan) if everything else SHOWN_MEMBERS
-    table = make_table("member", "load", "partitions")
-    table.columns[1].justify = "right"
+    rows = []
     for member in plan.members[:limit]:
         given = [f"{topic} {format_ranges(numbers)}" for topic, numbers in plan[member].items()]
         if len(given) > SHOWN_TOPICS and not everything:
@@ -490,11 +474,10 @@ def _members_table(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
         if plan.target_loads[member] != plan.loads[member]:
             load += f" -> {plan.target_loads[member]}"
         nothing = "(idle)" if plan.target_loads[member] == 0 else "(from the next rebalance)"
-        shown = printable_text(names.get(member, member))
-        table.add_row(shown, load, printable_text("; ".join(given) or nothing))
+        rows.append((names.get(member, member), load, "; ".join(given) or nothing))
     if len(plan) > limit:
-        table.add_row("...", "", f"{len(plan) - limit} more members: --all lists them")
-    return table
+        rows.append(("...", "", f"{len(plan) - limit} more members: --all lists them"))
+    print_table(("member", "load", "partitions"), rows, {"load"})
 
 
 def _plan_verdict(plan: Plan) -> str:
@@ -519,17 +502,16 @@ def _plan_verdict(plan: Plan) -> str:
 def _print_moves(screen: Console, plan: Plan, names: Mapping[str, str], limit: int) -> None:
     if not plan.moved:
         return
-    table = make_table("moved", "from", "to")
-    for move in plan.first_moves(limit):
-        to = names.get(move.to, move.to) if move.to is not None else "(next rebalance)"
-        source = names.get(move.source, move.source)
-        table.add_row(
-            printable_text(f"{move.topic}-{move.partition}"),
-            printable_text(source),
-            printable_text(to),
+    rows = [
+        (
+            f"{move.topic}-{move.partition}",
+            names.get(move.source, move.source),
+            "(next rebalance)" if move.to is None else names.get(move.to, move.to),
         )
+        for move in plan.first_moves(limit)
+    ]
     screen.print()
-    print_trimmed_table(table)
+    print_table(("moved", "from", "to"), rows)
     if plan.moved > limit:
         screen.print(f"{plan.moved - limit} more moves: --all lists them")
 

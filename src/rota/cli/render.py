@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -63,48 +64,43 @@ def printable_text(name: str) -> Text:
     return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
 
 
-def make_table(*titles: str) -> Table:
-    """Returns a table without borders."""
+def make_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()
+) -> Table:
+    """Returns a table without borders; columns titled in ``numbers`` are right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", justify="right" if title in numbers else "left")
+    for row in rows:
+        table.add_row(*map(printable_text, row))
     return table
 
 
 def print_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()
 ) -> None:
-    """Prints a table without borders; columns titled in ``numbers`` are right-aligned. A long
-    table is not fitted to the terminal: rich needs a second for every few hundred rows.
+    """Prints the table of :func:`make_table` without trailing blanks, which are a nuisance when it
+    is copied. A long table is not fitted to the terminal: rich needs a second for every few hundred
+    rows.
     """
     if len(rows) <= MAX_FITTED_ROWS:
-        table = make_table(*titles)
-        for column in table.columns:
-            column.justify = "right" if column.header in numbers else "left"
-        for row in rows:
-            table.add_row(*map(printable_text, row))
-        print_trimmed_table(table)
+        screen = make_console()
+        with screen.capture() as captured:
+            screen.print(make_table(titles, rows, numbers))
+        for line in captured.get().splitlines():
+            print(line.rstrip())  # noqa: T201
         return
     cells = [list(titles), *([printable_text(cell).plain for cell in row] for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         padded = [
-            _pad_cell(cell, width, right=title in numbers)
+            pad_cell(cell, width, right=title in numbers)
             for cell, width, title in zip(row, widths, titles, strict=True)
         ]
         print("  ".join(padded).rstrip())  # noqa: T201
 
 
-def print_trimmed_table(table: Table) -> None:
-    """Prints a table without trailing blanks, which are a nuisance when it is copied."""
-    screen = make_console()
-    with screen.capture() as captured:
-        screen.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip())  # noqa: T201
-
-
-def _pad_cell(cell: str, width: int, *, right: bool) -> str:
+def pad_cell(cell: str, width: int, *, right: bool) -> str:
     blank = " " * (width - cell_len(cell))
     return blank + cell if right else cell + blank
 
@@ -190,34 +186,28 @@ def report_progress() -> Iterator[ProgressCallback]:
     """Yields a function to call with the text of each step. Steps are printed on stderr, but
     only once NOTICE_AFTER seconds have passed: then the current step and each later one.
     """
-    word = _ProgressNotice()
-    notice = threading.Timer(NOTICE_AFTER, word.on_timer)
-    notice.daemon = True
-    notice.start()
+    lock = threading.Lock()
+    current: str | None = None
+    is_late = False
+
+    def update(text: str | None = None, *, late: bool = False) -> None:
+        nonlocal current, is_late
+        with lock:
+            current, is_late = text or current, is_late or late
+            if is_late and current is not None:
+                print_notice(f"{current} ...")
+
+    with run_after(NOTICE_AFTER, partial(update, late=True)):
+        yield update
+
+
+@contextmanager
+def run_after(seconds: float, function: Callable[[], None]) -> Iterator[None]:
+    """Calls the function in a thread after some seconds, unless the block ends before."""
+    timer = threading.Timer(seconds, function)
+    timer.daemon = True
+    timer.start()
     try:
-        yield word.set_text
+        yield
     finally:
-        notice.cancel()
-
-
-class _ProgressNotice:
-    """What is under way."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._text: str | None = None
-        self._is_late = False
-
-    def set_text(self, text: str) -> None:
-        with self._lock:
-            self._text = text
-            self._print_if_late()
-
-    def on_timer(self) -> None:
-        with self._lock:
-            self._is_late = True
-            self._print_if_late()
-
-    def _print_if_late(self) -> None:
-        if self._is_late and self._text is not None:
-            print_notice(f"{self._text} ...")
+        timer.cancel()

@@ -5,7 +5,6 @@ verdict.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -21,7 +20,14 @@ from rich.progress import Progress
 from rich.text import Text
 
 from rota.cli.flags import import_from_working_directory, read_text_file, split_names
-from rota.cli.render import count_noun, make_console, make_table, printable_text
+from rota.cli.render import (
+    count_noun,
+    make_console,
+    make_table,
+    print_json,
+    print_notice,
+    printable_text,
+)
 from rota.engine.assignors.registry import (
     BUILT_IN,
     StrategyList,
@@ -71,7 +77,7 @@ def run_simulate(args: argparse.Namespace) -> bool:
     strategy = split_names(args.strategy) or None
     (simulation,) = _run_simulations(scenario, args, [(strategy, args.static)])
     if args.json:
-        _print_json(simulation.to_dict())
+        print_json(simulation.to_dict())
     else:
         width = args.width or shutil.get_terminal_size().columns
         print_simulation(simulation, width, everything=args.all)
@@ -120,7 +126,7 @@ def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
     if args.json:
         best = best_simulation(found)
         same = [] if best is None else equally_good(found, best)
-        _print_json(
+        print_json(
             {
                 "compare": [{**one.summary(), "notes": list(one.notes)} for one in found],
                 "best": best and best.policy,
@@ -156,7 +162,7 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
         problem = f"{unread} never read, which exceeds every --max-stopped"
     else:
         return False
-    print(f"rota: {problem}", file=sys.stderr)  # noqa: T201
+    print_notice(problem)
     return True
 
 
@@ -165,10 +171,6 @@ def _read_scenario_file(path: str, strategies: Sequence[str]) -> Scenario:
     classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
     import_from_working_directory([*strategies, *classes])
     return read_scenario(text, "standard input" if path == "-" else path)
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))  # noqa: T201
 
 
 SHOWN_REBALANCES = 30
@@ -203,8 +205,7 @@ def print_simulation(simulation: Simulation, width: int, *, everything: bool) ->
     screen.print(TIMELINE_LEGEND)
     screen.print()
     _print_events(simulation.scenario.events, None if everything else SHOWN_EVENTS)
-    shown = len(simulation.rebalances) if everything else SHOWN_REBALANCES
-    _print_rebalances(simulation, shown)
+    _print_rebalances(simulation, len(simulation.rebalances) if everything else SHOWN_REBALANCES)
     if simulation.stops:
         screen.print()
         _print_partitions(simulation, None if everything else SHOWN_PARTITIONS)
@@ -235,29 +236,22 @@ def _simulation_title(simulation: Simulation) -> str:
 def _print_events(events: Sequence[ScenarioEvent], limit: int | None) -> None:
     if not events:
         return
-    table = make_table("at", "event")
-    table.columns[0].justify = "right"
-    for event in events[:limit]:
-        table.add_row(format_clock(event.at), printable_text(describe_event(event)))
+    rows = [(format_clock(event.at), describe_event(event)) for event in events[:limit]]
     screen = make_console()
-    screen.print(table)
+    screen.print(make_table(("at", "event"), rows, {"at"}))
     if limit is not None and len(events) > limit:
         screen.print(f"{count_noun(len(events) - limit, 'more event')}: --all lists them")
     screen.print()
 
 
 def _print_rebalances(simulation: Simulation, limit: int) -> None:
-    table = make_table(
-        *("at", "took", "why", "members", "rounds", "moved", "needed", "loads"),
-        *("stopped", "worst", "idle"),
-    )
-    for column in (*table.columns[:2], *table.columns[3:]):
-        column.justify = "right"
-    for rebalance in simulation.rebalances[:limit]:
-        table.add_row(
+    first = ("at", "took")
+    last = ("members", "rounds", "moved", "needed", "loads", "stopped", "worst", "idle")
+    rows = [
+        (
             format_clock(rebalance.start),
             _format_seconds(rebalance.time) if rebalance.finished else "unfinished",
-            printable_text(rebalance_reason(rebalance)),
+            rebalance_reason(rebalance),
             str(rebalance.members),
             str(len(rebalance.generations)),
             str(rebalance.cost.moved),
@@ -266,6 +260,8 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
             *_stopped_times(simulation.stopped_in(rebalance)),
             str(len(rebalance.idle)),
         )
+        for rebalance in simulation.rebalances[:limit]
+    ]
     outside = simulation.stopped_outside
     if outside:
         owners = join_first_names(
@@ -274,9 +270,9 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
                 for owner, time in sum_stops_by_owner(outside).items()
             ]
         )
-        reason = printable_text(f"outside of rebalances: {owners}")
-        table.add_row("", "", reason, "", "", "", "", "", *_stopped_times(outside), "")
-    make_console().print(table)
+        reason = f"outside of rebalances: {owners}"
+        rows.append(("", "", reason, "", "", "", "", "", *_stopped_times(outside), ""))
+    make_console().print(make_table((*first, "why", *last), rows, first + last))
     hidden = simulation.rebalances[limit:]
     if hidden:
         stopped, _ = _stopped_times([stop for one in hidden for stop in simulation.stopped_in(one)])
@@ -302,17 +298,12 @@ def _print_partitions(simulation: Simulation, limit: int | None) -> None:
         for partition, stops in simulation.stops_by_partition.items()
     ]
     rows.sort(key=lambda row: (-row[0], row[2]))
-    table = make_table("partition", "stopped", "worst", "times")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for stopped, worst, partition, times in rows[:limit]:
-        table.add_row(
-            printable_text(str(partition)),
-            _format_seconds(stopped),
-            _format_seconds(worst),
-            str(times),
-        )
-    make_console().print(table)
+    titles = ("partition", "stopped", "worst", "times")
+    shown = [
+        (str(partition), _format_seconds(stopped), _format_seconds(worst), str(times))
+        for stopped, worst, partition, times in rows[:limit]
+    ]
+    make_console().print(make_table(titles, shown, titles[1:]))
     if limit is not None and len(rows) > limit:
         more = count_noun(len(rows) - limit, "more partition")
         make_console().print(f"{more} were stopped: --all lists them")
@@ -362,35 +353,26 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
         f"{format_clock(scenario.duration)}, seed {own.seed}"
     )
     screen.print()
-    table = make_table(
-        *("policy", "rebalances", "generations", "moved", "needed", "loads"),
-        *("stopped", "worst", "idle"),
-    )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for simulation in simulations:
-        table.add_row(
-            printable_text(_policy_name(simulation)),
-            str(len(simulation.rebalances)),
-            str(simulation.generations),
-            str(simulation.moved),
-            str(simulation.moved_min),
-            _load_range(simulation.loads),
-            *_stopped_times(simulation.stops),
-            str(simulation.idle),
+    numbers = ("rebalances", "generations", "moved", "needed", "loads", "stopped", "worst", "idle")
+    rows = [
+        (
+            _policy_name(each),
+            *map(str, (len(each.rebalances), each.generations, each.moved, each.moved_min)),
+            _load_range(each.loads),
+            *_stopped_times(each.stops),
+            str(each.idle),
         )
-    screen.print(table)
+        for each in simulations
+    ]
+    screen.print(make_table(("policy", *numbers), rows, numbers))
     screen.print()
     screen.print(COMPARISON_LEGEND)
     screen.print()
     screen.print(printable_text(_comparison_advice(own, simulations)))
-    for simulation in simulations:
-        if not simulation.is_sound:
-            screen.print(
-                printable_text(
-                    f"not sound: {_policy_name(simulation)}: {_soundness_problem(simulation)}"
-                )
-            )
+    for each in simulations:
+        if not each.is_sound:
+            problem = _soundness_problem(each)
+            screen.print(printable_text(f"not sound: {_policy_name(each)}: {problem}"))
     notes = _merge_notes(simulations)
     _print_notes(notes, len(notes) if everything else SHOWN_NOTES)
 
@@ -520,20 +502,19 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     """
     rows = build_process_timelines(simulation.trace)
     shown = list(rows) if everything else list(rows)[:SHOWN_ROWS]
-    labels = [_escape_name(name) for name in shown]
+    labels = [printable_text(name).plain for name in shown]
     margin = min(max([len(label) for label in labels] + [len("rebalances")]), MAX_NAME_LENGTH) + 2
     columns = max(width, MIN_TIMELINE_WIDTH) - margin
     end = simulation.scenario.duration
     edges = [end * column // columns for column in range(columns + 1)]
-    lines = [_labelled_line("h:mm:ss", margin, _axis_marks(edges))]
+    marks = {"h:mm:ss": _axis_marks(edges)}
     if simulation.scenario.events:
-        moments = [event.at for event in simulation.scenario.events]
-        lines.append(_labelled_line("events", margin, _count_marks(edges, moments)))
-    lines += [
-        _labelled_line(
-            "rebalances", margin, _count_marks(edges, [r.start for r in simulation.rebalances])
-        ),
-        _labelled_line("stopped", margin, _stopped_marks(edges, simulation.stops), "red"),
+        marks["events"] = _count_marks(edges, [event.at for event in simulation.scenario.events])
+    marks["rebalances"] = _count_marks(edges, [each.start for each in simulation.rebalances])
+    marks["stopped"] = _stopped_marks(edges, simulation.stops)
+    lines = [
+        Text(_fit_label(label, margin)).append(mark.rstrip(), "red" if label == "stopped" else "")
+        for label, mark in marks.items()
     ]
     for name, label in zip(shown, labels, strict=True):
         line = Text(_fit_label(label, margin))
@@ -545,17 +526,9 @@ def draw_timeline(simulation: Simulation, width: int, *, everything: bool = Fals
     return lines
 
 
-def _labelled_line(label: str, margin: int, marks: str, style: str = "") -> Text:
-    return Text(_fit_label(label, margin)).append(marks.rstrip(), style)
-
-
 def _fit_label(label: str, margin: int) -> str:
     short = label if len(label) <= margin - 2 else label[: margin - 4] + ".."
     return short.ljust(margin)
-
-
-def _escape_name(name: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def _axis_marks(edges: Sequence[int]) -> str:
