@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli.flags import run_with_admin
 from rota.client.group_description import (
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 CASE_KEYS = ("partitions", "racks", "members")
 MEMBER_KEYS = ("id", "topics", "owned", "generation", "group_instance_id", "rack", "user_data")
 MAX_CASE_INTEGER = 2**31 - 1
+JSON_TYPES: Mapping[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a whole number",
+    type(None): "null",
+}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,25 +106,21 @@ def parse_case(text: str, source: str) -> Case:
     except RecursionError:
         raise InputError(f"{source}: not a case file: nested too deeply") from None
     reader = _CaseReader(source)
-    case = reader.mapping(data, "")
-    reader.known_keys(case, CASE_KEYS, "")
-    for key in ("partitions", "members"):
-        if key not in case:
-            raise reader.error(key, "is missing")
+    case = reader.fields(data, "", CASE_KEYS, required=("partitions", "members"))
     partitions = {
-        topic: reader.count(count, f"partitions.{topic}")
-        for topic, count in reader.mapping(case["partitions"], "partitions").items()
+        topic: reader.integer(count, f"partitions.{topic}", can_be_negative=False)
+        for topic, count in reader.expect(dict, case["partitions"], "partitions").items()
     }
     racks = {
         topic: [
             reader.strings(replicas, f"racks.{topic}[{number}]")
-            for number, replicas in enumerate(reader.sequence(listed, f"racks.{topic}"))
+            for number, replicas in enumerate(reader.expect(list, listed, f"racks.{topic}"))
         ]
-        for topic, listed in reader.optional_mapping(case.get("racks"), "racks").items()
+        for topic, listed in (reader.optional(dict, case, "racks", "") or {}).items()
     }
     members = tuple(
         reader.member(member, f"members[{number}]")
-        for number, member in enumerate(reader.sequence(case["members"], "members"))
+        for number, member in enumerate(reader.expect(list, case["members"], "members"))
     )
     return Case(partitions=partitions, racks=racks, members=members)
 
@@ -128,87 +132,72 @@ class _CaseReader:
         self._source = source
 
     def error(self, path: str, problem: str) -> InputError:
-        return InputError(f"{self._source}: {path or 'the file'} {problem}")
+        return InputError(f"{self._source}: {path.lstrip('.') or 'the file'} {problem}")
 
-    def mapping(self, value: object, path: str) -> dict[str, object]:
-        if not isinstance(value, dict):
-            raise self.error(path, f"must be an object, not {_json_type_name(value)}")
+    def expect(self, wanted: type[T], value: object, path: str) -> T:
+        if type(value) is not wanted:
+            given = repr(value) if type(value) is int else JSON_TYPES.get(type(value), repr(value))
+            raise self.error(path, f"must be {JSON_TYPES[wanted]}, not {given}")
         return value
 
-    def optional_mapping(self, value: object, path: str) -> dict[str, object]:
-        return {} if value is None else self.mapping(value, path)
-
-    def sequence(self, value: object, path: str) -> list[object]:
-        if not isinstance(value, list):
-            raise self.error(path, f"must be a list, not {_json_type_name(value)}")
-        return value
-
-    def string(self, value: object, path: str) -> str:
-        if not isinstance(value, str):
-            raise self.error(path, f"must be a string, not {_json_type_name(value)}")
-        return value
-
-    def optional_string(self, value: object, path: str) -> str | None:
-        return None if value is None else self.string(value, path)
+    def optional(
+        self, wanted: type[T], fields: Mapping[str, object], key: str, path: str
+    ) -> T | None:
+        """Returns the value of a key; None if the object does not have the key, or has null."""
+        value = fields.get(key)
+        return None if value is None else self.expect(wanted, value, f"{path}.{key}")
 
     def strings(self, value: object, path: str) -> tuple[str, ...]:
-        listed = self.sequence(value, path)
-        return tuple(self.string(item, f"{path}[{n}]") for n, item in enumerate(listed))
+        listed = self.expect(list, value, path)
+        return tuple(self.expect(str, item, f"{path}[{n}]") for n, item in enumerate(listed))
 
-    def integer(self, value: object, path: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.error(path, f"must be a whole number, not {_json_type_name(value)}")
-        if abs(value) > MAX_CASE_INTEGER:
-            raise self.error(path, f"is out of range: {value}")
-        return value
-
-    def count(self, value: object, path: str) -> int:
-        number = self.integer(value, path)
-        if number < 0:
+    def integer(self, value: object, path: str, *, can_be_negative: bool = True) -> int:
+        number = self.expect(int, value, path)
+        if abs(number) > MAX_CASE_INTEGER:
+            raise self.error(path, f"is out of range: {number}")
+        if number < 0 and not can_be_negative:
             raise self.error(path, f"must not be negative: {number}")
         return number
 
-    def known_keys(self, value: Mapping[str, object], known: Sequence[str], path: str) -> None:
-        for key in value:
+    def fields(
+        self, value: object, path: str, known: Sequence[str], required: Sequence[str]
+    ) -> dict[str, object]:
+        found: dict[str, object] = self.expect(dict, value, path)
+        for key in found:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-                raise self.error(f"{path}.{key}".lstrip("."), f"is an unknown key: {hint}")
+                raise self.error(f"{path}.{key}", f"is an unknown key: {hint}")
+        for key in required:
+            if key not in found:
+                raise self.error(f"{path}.{key}", "is missing")
+        return found
 
     def member(self, value: object, path: str) -> Member:
-        fields = self.mapping(value, path)
-        self.known_keys(fields, MEMBER_KEYS, path)
-        for key in ("id", "topics"):
-            if key not in fields:
-                raise self.error(f"{path}.{key}", "is missing")
-        owned = self.optional_mapping(fields.get("owned"), f"{path}.owned")
+        fields = self.fields(value, path, MEMBER_KEYS, required=("id", "topics"))
         generation = fields.get("generation")
+        user_data = self.optional(str, fields, "user_data", path)
+        try:
+            decoded = None if user_data is None else base64.b64decode(user_data, validate=True)
+        except ValueError:
+            raise self.error(f"{path}.user_data", f"is not base64: {user_data!r}") from None
         return Member(
-            id=self.string(fields["id"], f"{path}.id"),
+            id=self.expect(str, fields["id"], f"{path}.id"),
             topics=self.strings(fields["topics"], f"{path}.topics"),
             owned={
                 topic: [
                     self.integer(number, f"{path}.owned.{topic}[{n}]")
-                    for n, number in enumerate(self.sequence(numbers, f"{path}.owned.{topic}"))
+                    for n, number in enumerate(self.expect(list, numbers, f"{path}.owned.{topic}"))
                 ]
-                for topic, numbers in owned.items()
+                for topic, numbers in (self.optional(dict, fields, "owned", path) or {}).items()
             },
             generation=None
             if generation is None
             else self.integer(generation, f"{path}.generation"),
-            group_instance_id=self.optional_string(
-                fields.get("group_instance_id"), f"{path}.group_instance_id"
-            ),
-            rack=self.optional_string(fields.get("rack"), f"{path}.rack"),
-            user_data=self.user_data(fields.get("user_data"), f"{path}.user_data"),
+            group_instance_id=self.optional(str, fields, "group_instance_id", path),
+            rack=self.optional(str, fields, "rack", path),
+            user_data=decoded,
         )
-
-    def user_data(self, value: object, path: str) -> bytes | None:
-        text = self.optional_string(value, path)
-        try:
-            return None if text is None else base64.b64decode(text, validate=True)
-        except ValueError:
-            raise self.error(path, f"is not base64: {text!r}") from None
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -218,11 +207,6 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"an object has the key {twice!r} twice")
     return found
-
-
-def _json_type_name(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
-    return names.get(type(value), repr(value))
 
 
 #: Strategies that assign by the order of member ids.
@@ -303,7 +287,11 @@ def read_live_group(args: argparse.Namespace) -> LiveGroup:
         members = group.members or ()
         topics = {topic for each in members for topic in (*each.topics, *each.assigned.names)}
         if not members:
-            _check_members_join(args)
+            if not args.add and not args.member:
+                raise InputError(
+                    f"group {args.group!r} is empty: there is nothing to plan; --add 3 plans three "
+                    "members that subscribe to the topics of its committed offsets"
+                )
             topics = {each.topic for each in await admin.fetch_committed(args.group)}
         cluster = (await admin.fetch_metadata(topics)).cluster()
         if not members and not cluster.partitions:
@@ -349,14 +337,6 @@ def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
     for each in group.members:
         if each.problem is not None:
             raise InputError(f"{name}: member {each.id} cannot be decoded: {each.problem}")
-
-
-def _check_members_join(args: argparse.Namespace) -> None:
-    if not args.add and not args.member:
-        raise InputError(
-            f"group {args.group!r} is empty: there is nothing to plan; --add 3 plans three members "
-            "that subscribe to the topics of its committed offsets"
-        )
 
 
 def _check_strategy(group: GroupDescription) -> None:
