@@ -70,9 +70,6 @@ examples:
 
 #: Options that can lead to exit code 1.
 LIMITS = ("--fail-on",)
-#: The first bytes of the keys of GroupMetadata records.
-GROUP_METADATA_KEY = GROUP_TYPE.to_bytes(2)
-
 #: The states in the second line occur only if the broker assigns.
 GROUP_STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
@@ -164,9 +161,9 @@ def _parse_lag_limit(text: str) -> LagLimit:
 
 def list_groups(args: argparse.Namespace) -> bool:
     """Prints the groups of all brokers."""
-    states = [each.strip() for given in args.state for each in given.split(",")]
+    states = flags.split_names(args.state)
     for each in states:
-        if _normalize_state(each) not in {_normalize_state(one) for one in GROUP_STATES}:
+        if _normalize_state(each) not in map(_normalize_state, GROUP_STATES):
             args.error(
                 f"--state {each!r}: not a state of a group; states are {', '.join(GROUP_STATES)}"
             )
@@ -259,17 +256,16 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRo
             elif time.monotonic() > deadline:
                 raise TimedOut(f"no record of {CONSUMER_OFFSETS_TOPIC} for {args.timeout:g} s")
             for record in records:
-                if record.key is not None and record.key[:2] == GROUP_METADATA_KEY:
+                if record.key is not None and record.key[:2] == GROUP_TYPE.to_bytes(2):
                     entry = decode_group(record.key, record.value)
                     newest[entry.group] = entry
-    found: list[GroupRow] = []
+    found = []
     for group, lags, old in rows:
-        match newest.get(group.group):
-            case GroupMetadataEntry(leader=leader, generation=generation):
-                known = replace(group, leader=leader, stored_generation=generation)
-                found.append((known, lags, old))
-            case _:
-                found.append((group, lags, old))
+        known = group
+        last = newest.get(group.group)
+        if isinstance(last, GroupMetadataEntry):
+            known = replace(group, leader=last.leader, stored_generation=last.generation)
+        found.append((known, lags, old))
     return found
 
 
@@ -277,22 +273,19 @@ def show_lag(args: argparse.Namespace) -> bool:
     """Prints groups by their lag; true if one exceeds the limit."""
     listing, found = _read_groups(args)
     rows = [row for row in found if row[1] or args.groups]
-    rows.sort(key=_lag_sort_key)
+    rows.sort(
+        key=lambda row: (-(total_lag(row[1]) or 0) - uncommitted_records(row[1]), row[0].group)
+    )
     if args.json:
         print_json([_lag_json(group, lags) for group, lags, _ in rows])
     else:
-        print_lag_table([(group, lags) for group, lags, _ in rows], full=args.full)
+        print_lag_table(rows, full=args.full)
     over = [text for row in rows if (text := _exceeded_limit(*row, args.fail_on)) is not None]
     for text in over:
         print_notice(text)
     if listing is not None:
         _check_complete(listing)
     return bool(over)
-
-
-def _lag_sort_key(row: GroupRow) -> tuple[int, str]:
-    group, lags, _ = row
-    return -(total_lag(lags) or 0) - uncommitted_records(lags), group.group
 
 
 #: A group, its lag in each partition, and the partitions with too much lag in time.
@@ -324,16 +317,14 @@ def _read_groups(args: argparse.Namespace) -> tuple[GroupList | None, list[Group
 
 
 def _lag_json(group: GroupDescription, lags: Sequence[PartitionLag]) -> dict[str, object]:
-    worst = worst_partition(lags)
-    ages = [each.age_ms for each in lags if each.age_ms is not None]
-    lag = total_lag(lags)
+    worst, lag, age = worst_partition(lags), total_lag(lags), _longest_age(lags)
     return {
         "group": group.group,
         "state": group.state,
         "type": group.group_type,
         "members": None if group.members is None else len(group.members),
         "lag": lag,
-        "lag_seconds": max(ages) / 1_000 if ages else 0 if lag == 0 else None,
+        "lag_seconds": age / 1_000 if age is not None else 0 if lag == 0 else None,
         "partitions": len(lags),
         "lagging": sum(each.lag is not None and each.lag > 0 for each in lags),
         "uncommitted": sum(each.committed is None for each in lags),
@@ -353,7 +344,9 @@ def _exceeded_limit(
     partition count as lag.
     """
     name = f"group {group.group}"
-    if limit is not None and limit.records is not None:
+    if limit is None:
+        return None
+    if limit.records is not None:
         known, unknown = total_lag(lags) or 0, uncommitted_records(lags)
         if known > limit.records:
             return f"{name} has a lag of {known}, more than --fail-on {limit.records}"
@@ -362,7 +355,7 @@ def _exceeded_limit(
                 f"{name} has a lag of up to {known + unknown}, more than --fail-on "
                 f"{limit.records}: nothing is committed for {uncommitted_partitions(lags)}"
             )
-    if limit is not None and limit.milliseconds is not None and old:
+    if limit.milliseconds is not None and old:
         time = duration.format_duration(limit.milliseconds)
         never = {each.partition for each in lags if each.uncommitted}
         places = [f"{each}{' (nothing is committed)' * (each in never)}" for each in old]
@@ -394,8 +387,7 @@ def print_group_list(groups: Sequence[GroupDescription]) -> None:
         )
         for each in groups
     ]
-    titles = ("group", "state", "type", "strategy", "members")
-    print_table(titles, rows, {"members"})
+    print_table(("group", "state", "type", "strategy", "members"), rows, {"members"})
 
 
 def print_group(group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool) -> None:
@@ -409,10 +401,9 @@ def print_group(group: GroupDescription, lags: Sequence[PartitionLag], *, full: 
     if group.members:
         screen.print()
         _print_members(group.members, names)
-        for line in (
-            _subscription_lines(group.members, names) if _shows_subscriptions(group) else ()
-        ):
-            screen.print(printable_text(line))
+        if _shows_subscriptions(group):
+            for line in _subscription_lines(group.members, names):
+                screen.print(printable_text(line))
     if lags:
         screen.print()
         _print_partition_lags(lags, names)
@@ -535,6 +526,10 @@ def format_time_lag(partition_lag: PartitionLag) -> str:
     return UNKNOWN_CELL if partition_lag.age_ms is None else format_age(partition_lag.age_ms)
 
 
+def _longest_age(lags: Iterable[PartitionLag]) -> int | None:
+    return max((each.age_ms for each in lags if each.age_ms is not None), default=None)
+
+
 def format_age(age: int) -> str:
     """Formats an age with at most two units: ``3d4h``, ``1h5m``, ``12s``."""
     for coarse, fine in ((86_400_000, 3_600_000), (3_600_000, 60_000), (0, 1_000)):
@@ -546,9 +541,8 @@ def format_age(age: int) -> str:
 def _total_lag_line(lags: Sequence[PartitionLag]) -> str:
     lag = total_lag(lags)
     items = ["lag unknown" if lag is None else f"total lag {lag:,}"]
-    ages = [each.age_ms for each in lags if each.age_ms is not None]
-    if ages:
-        items.append(f"up to {format_age(max(ages))} behind")
+    if (age := _longest_age(lags)) is not None:
+        items.append(f"up to {format_age(age)} behind")
     without = sum(each.committed is None for each in lags)
     if without:
         records = uncommitted_records(lags)
@@ -568,15 +562,14 @@ def _format_partitions(partitions: Partitions) -> str:
     return "; ".join(listed) or "nothing"
 
 
-def print_lag_table(
-    rows: Sequence[tuple[GroupDescription, Sequence[PartitionLag]]], *, full: bool
-) -> None:
+def print_lag_table(rows: Sequence[GroupRow], *, full: bool) -> None:
     if not rows:
         make_console().print("no group has committed offsets")
         return
     titles = ("group", "state", "members", "lag", "behind", "worst partition", "owner")
-    print_table(titles, [_lag_row(*row, full=full) for row in rows], titles[2:5])
-    for group, lags in rows:
+    cells = [_lag_row(group, lags, full=full) for group, lags, _ in rows]
+    print_table(titles, cells, titles[2:5])
+    for group, lags, _ in rows:
         for note in lag_notes(group, lags):
             make_console().print(printable_text(f"note: {group.group}: {note}"))
 
@@ -592,19 +585,19 @@ def lag_notes(group: GroupDescription, lags: Sequence[PartitionLag]) -> list[str
 def _lag_row(
     group: GroupDescription, lags: Sequence[PartitionLag], *, full: bool
 ) -> tuple[str, ...]:
-    worst = worst_partition(lags)
-    ages = [each.age_ms for each in lags if each.age_ms is not None]
-    lag = total_lag(lags)
+    worst, lag, age = worst_partition(lags), total_lag(lags), _longest_age(lags)
+    place = owner = UNKNOWN_CELL
+    if worst is not None:
+        place = f"{worst.partition} ({worst.lag})"
+        owner = _member_names(group, full=full).get(worst.owner or "", UNKNOWN_CELL)
     return (
         group.group,
         group.state or UNKNOWN_CELL,
         UNKNOWN_CELL if group.members is None else str(len(group.members)),
         _format_number(lag),
-        format_age(max(ages)) if ages else "0s" if lag == 0 else UNKNOWN_CELL,
-        UNKNOWN_CELL if worst is None else f"{worst.partition} ({worst.lag})",
-        UNKNOWN_CELL
-        if worst is None
-        else _member_names(group, full=full).get(worst.owner or "", UNKNOWN_CELL),
+        format_age(age) if age is not None else "0s" if lag == 0 else UNKNOWN_CELL,
+        place,
+        owner,
     )
 
 
@@ -673,7 +666,8 @@ def partition_lag_json(partition_lag: PartitionLag) -> dict[str, object]:
     """Returns the committed offset, end and lag of one partition."""
     committed = partition_lag.committed
     return {
-        **partition_json(partition_lag.partition),
+        "topic": partition_lag.partition.topic,
+        "partition": partition_lag.partition.partition,
         "committed": None if committed is None else committed.offset,
         "metadata": None if committed is None else committed.metadata,
         "leader_epoch": None if committed is None else committed.leader_epoch,
@@ -684,7 +678,3 @@ def partition_lag_json(partition_lag: PartitionLag) -> dict[str, object]:
         "owner": partition_lag.owner,
         "problem": partition_lag.problem,
     }
-
-
-def partition_json(partition: TopicPartition) -> dict[str, object]:
-    return {"topic": partition.topic, "partition": partition.partition}

@@ -37,9 +37,6 @@ from rota.errors import GroupError, InputError, Unreachable
 if TYPE_CHECKING:
     from rota.client.admin import Admin
 
-DRY_RUN = "dry run: nothing was changed"
-NEW_GROUP_HINT = "--new commits offsets for a group that does not exist yet"
-
 RESET_EXAMPLES = """\
 examples:
   rota groups reset billing --all-topics --to-earliest --bootstrap-servers kafka:9092
@@ -130,39 +127,45 @@ def _parse_offset(text: str) -> int:
 def reset_offsets(args: argparse.Namespace) -> bool:
     """Prints the new offsets of a group; with ``--execute`` it commits them."""
     target = _target_from_flags(args)
+    done = args.execute and not args.export
 
     async def ask(admin: Admin) -> tuple[GroupDescription | None, list[OffsetChange]]:
+        hint = "--new commits offsets for a group that does not exist yet"
         group = await (
             admin.find_group(args.group)
             if args.new
-            else admin.describe_group(args.group, otherwise=NEW_GROUP_HINT)
+            else admin.describe_group(args.group, otherwise=hint)
         )
         _check_has_offsets(group)
         changes = await _find_changes(admin, args, target)
-        if args.execute and not args.export:
+        if done:
             _check_empty(group, "reset")
             await admin.commit_offsets(args.group, {each.partition: each.new for each in changes})
         return group, changes
 
     group, changes = run_with_admin(args, ask)
-    done = args.execute and not args.export
+    refused = None if done else _why_not_empty(group)
     if args.export:
         print(export_offsets(changes), end="")  # noqa: T201
     elif args.json:
-        print_json(
+        rows = [
             {
-                "group": args.group,
-                "executed": done,
-                "refused": None if done else _why_not_empty(group),
-                "changes": [_change_json(each) for each in changes],
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "old": each.old,
+                "new": each.new,
+                "difference": each.difference,
+                "note": each.note or None,
             }
-        )
+            for each in changes
+        ]
+        print_json({"group": args.group, "executed": done, "refused": refused, "changes": rows})
     else:
         _print_changes(args.group, changes)
         if done:
             print_notice("the new offsets are committed")
         else:
-            _print_dry_run(_why_not_empty(group))
+            _print_dry_run(refused)
     return False
 
 
@@ -194,7 +197,8 @@ async def _find_changes(
     committed = await admin.fetch_committed(args.group)
     if isinstance(target, FromFile):
         wanted = sorted(target.offsets)
-        await _check_partitions_exist(admin, wanted)
+        numbers = Partitions.of(wanted).by_topic()
+        select_partitions(numbers, (await admin.describe_topics(numbers)).cluster().partitions)
     else:
         wanted = await _partitions_from_flags(admin, args, committed)
     starts, ends = await admin.fetch_bounds(wanted)
@@ -206,17 +210,11 @@ async def _find_changes(
     times: Mapping[TopicPartition, int | None] = {}
     if isinstance(target, ToDatetime):
         times = await admin.offsets_for_time(wanted, target.at)
-    logs: dict[TopicPartition, LogBounds] = {
+    logs = {
         each: LogBounds(start=starts[each], end=ends[each], at_time=times.get(each))
         for each in wanted
     }
     return compute_changes(target, committed, logs)
-
-
-async def _check_partitions_exist(admin: Admin, places: Sequence[TopicPartition]) -> None:
-    numbers: dict[str, tuple[int, ...] | None] = {}
-    numbers.update(Partitions.of(places).by_topic())
-    select_partitions(numbers, (await admin.describe_topics(numbers)).cluster().partitions)
 
 
 async def _partitions_from_flags(
@@ -267,19 +265,8 @@ def _why_not_empty(group: GroupDescription | None) -> str | None:
 
 
 def _print_dry_run(refused: str | None) -> None:
-    hint = "--execute makes the change"
-    print_notice(f"{DRY_RUN}; {hint if refused is None else f'--execute would fail: {refused}'}")
-
-
-def _change_json(change: OffsetChange) -> dict[str, object]:
-    return {
-        "topic": change.partition.topic,
-        "partition": change.partition.partition,
-        "old": change.old,
-        "new": change.new,
-        "difference": change.difference,
-        "note": change.note or None,
-    }
+    hint = "--execute makes the change" if refused is None else f"--execute would fail: {refused}"
+    print_notice(f"dry run: nothing was changed; {hint}")
 
 
 def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
@@ -296,15 +283,14 @@ def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
         for each in changes
     ]
     print_table(titles, rows, titles[1:5])
-    back = sum(-each.difference for each in changes if each.difference and each.difference < 0)
-    on = sum(each.difference for each in changes if each.difference and each.difference > 0)
-    first = sum(each.old is None for each in changes)
+    differences = [each.difference for each in changes if each.difference is not None]
     totals = [
-        *[f"{count_noun(back, 'offset')} back"] * bool(back),
-        *[f"{count_noun(on, 'offset')} forward"] * bool(on),
-        *[f"{count_noun(first, 'partition')} without a committed offset"] * bool(first),
+        (-sum(each for each in differences if each < 0), "offset", "back"),
+        (sum(each for each in differences if each > 0), "offset", "forward"),
+        (len(changes) - len(differences), "partition", "without a committed offset"),
     ]
-    make_console().print(printable_text(f"group {group}: {', '.join(totals) or 'no change'}"))
+    text = ", ".join(f"{count_noun(number, noun)} {how}" for number, noun, how in totals if number)
+    make_console().print(printable_text(f"group {group}: {text or 'no change'}"))
 
 
 def delete_groups(args: argparse.Namespace) -> bool:
@@ -383,7 +369,9 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         answer = {"group": args.group, "executed": args.execute, "offsets": rows}
         print_json({**answer, "refused": None if args.execute else refused})
         return False
-    _print_deleted_offsets(chosen)
+    titles = ("topic", "partition", "committed")
+    cells = [(*map(str, place), str(offset)) for place, offset in chosen.items()]
+    print_table(titles, cells, titles[1:])
     if args.execute:
         print_notice("deleted")
     else:
@@ -394,15 +382,6 @@ def delete_offsets(args: argparse.Namespace) -> bool:
 def _is_selected(place: TopicPartition, wanted: Mapping[str, tuple[int, ...] | None]) -> bool:
     numbers = wanted.get(place.topic, ())
     return numbers is None or place.partition in numbers
-
-
-def _print_deleted_offsets(offsets: Mapping[TopicPartition, int]) -> None:
-    titles = ("topic", "partition", "committed")
-    rows = [(*map(str, place), str(offset)) for place, offset in offsets.items()]
-    print_table(titles, rows, titles[1:])
-
-
-MAX_OFFSET = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,28 +475,23 @@ def compute_changes(
 def _new_offset(
     target: ResetTarget, partition: TopicPartition, old: int | None, log: LogBounds
 ) -> tuple[int, str]:
-    found: int
-    note = ""
     match target:
-        case NamedOffset("earliest"):
-            found = log.start
-        case NamedOffset("latest"):
-            found = log.end
+        case NamedOffset("earliest" | "latest" as name):
+            return (log.start if name == "earliest" else log.end), ""
         case NamedOffset():
-            found, note = (log.end, "nothing was committed: the end") if old is None else (old, "")
+            return (log.end, "nothing was committed: the end") if old is None else (old, "")
         case ToOffset(offset):
-            found, note = _clamp_offset(offset, log)
+            return _clamp_offset(offset, log)
         case ShiftBy(by):
             assert old is not None
-            found, note = _clamp_offset(old + by, log)
+            return _clamp_offset(old + by, log)
         case ToDatetime():
             late = "no record at this time or later: the end"
-            found, note = (log.end, late) if log.at_time is None else (log.at_time, "")
+            return (log.end, late) if log.at_time is None else (log.at_time, "")
         case FromFile(offsets):
-            found, note = _clamp_offset(offsets[partition], log)
+            return _clamp_offset(offsets[partition], log)
         case _:
             assert_never(target)
-    return found, note
 
 
 def _clamp_offset(offset: int, log: LogBounds) -> tuple[int, str]:
@@ -614,7 +588,7 @@ def parse_offsets_file(text: str, source: str, group: str) -> FromFile:
         if len(named) == 2 and named[0] != group:
             continue
         for what, each in (("partition", partition), ("offset", offset)):
-            if not (each.isascii() and each.isdecimal()) or int(each) > MAX_OFFSET:
+            if not (each.isascii() and each.isdecimal()) or int(each) >= 2**63:
                 raise InputError(f"{source}, line {number}: {what} {each!r} is not a number from 0")
         place = TopicPartition(named[-1], int(partition))
         if place in found:

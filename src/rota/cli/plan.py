@@ -83,15 +83,11 @@ LIMITS = ("--max-moves",)
 MAX_MEMBERS = 100_000
 MAX_INTEGER = 2**31 - 1
 
-COMPARED_STRATEGIES = tuple(
-    (strategy, solver)
-    for strategy, solvers in (
-        ("range", ("exact",)),
-        ("roundrobin", ("exact",)),
-        ("sticky", ("exact", "kafka")),
-        ("cooperative-sticky", ("exact", "kafka")),
-    )
-    for solver in solvers
+#: Strategies of ``--compare``, with their solvers.
+COMPARED_STRATEGIES = (
+    *(("range", "exact"), ("roundrobin", "exact")),
+    *(("sticky", "exact"), ("sticky", "kafka")),
+    *(("cooperative-sticky", "exact"), ("cooperative-sticky", "kafka")),
 )
 
 
@@ -190,8 +186,11 @@ def run(args: argparse.Namespace) -> bool:
     if args.json:
         assignments = {"assignment": plan.to_dict(), "target_assignment": plan.target_dict()}
         proof = {"certificate": asdict(plan.certificate)} if args.prove else {}
-        live_json = _live_group_json(live, plan, args)
-        print_json({**_plan_json(plan), **assignments, **proof, **live_json})
+        cluster = {}
+        if live is not None:
+            notes = plan.notes + live.notes(args.add, plan.strategy)
+            cluster = {"group": live.overview.group, "names": live.short_names, "notes": notes}
+        print_json({**_plan_json(plan), **assignments, **proof, **cluster})
     else:
         names = {} if live is None else live.short_names
         print_plan(plan, strategies, everything=args.all, names=names)
@@ -209,14 +208,9 @@ def run(args: argparse.Namespace) -> bool:
 def _strategies_to_compare(strategies: Sequence[str] | None) -> list[tuple[list[str], str]]:
     """Returns all known strategies and the ones that the user named, with their solvers."""
     built_in = [([strategy], solver) for strategy, solver in COMPARED_STRATEGIES]
-    others = [
-        name
-        for name in (*known_strategies(), *flags.split_names(strategies))
-        if name not in BUILT_IN
-    ]
     return built_in + [
         ([name], "exact")
-        for name in dict.fromkeys(others)
+        for name in dict.fromkeys((*known_strategies(), *flags.split_names(strategies)))
         if resolve_strategy(name).name not in BUILT_IN  # a Java class name is built in, too
     ]
 
@@ -351,15 +345,6 @@ def _plan_json(plan: Plan) -> dict[str, object]:
     }
 
 
-def _live_group_json(
-    live: LiveGroup | None, plan: Plan, args: argparse.Namespace
-) -> dict[str, object]:
-    if live is None:
-        return {}
-    notes = plan.notes + live.notes(args.add, plan.strategy)
-    return {"group": live.overview.group, "names": live.short_names, "notes": notes}
-
-
 SHOWN_MEMBERS = 40
 SHOWN_TOPICS = 10
 SHOWN_MOVES = 15
@@ -411,12 +396,8 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     screen.print()
     screen.print(COMPARISON_LEGEND)
     best = min(plans, key=_plan_rank)
-    alike = [
-        plan
-        for plan in plans
-        if plan.strategy == best.strategy and _plan_rank(plan) == _plan_rank(best)
-    ]
-    name = _plan_name(best) if len(alike) == 1 else best.strategy
+    ranks = [_plan_rank(plan) for plan in plans if plan.strategy == best.strategy]
+    name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
     screen.print()
     screen.print(
         f"best for this group: {name}: loads {_load_range(best)}, {best.moved} moved, "
@@ -452,11 +433,9 @@ def _plan_title(plan: Plan) -> str:
 
 
 def _strategy_list_note(plan: Plan, strategies: Sequence[str]) -> str:
-    why = (
-        "every strategy of the list supports it"
-        if plan.protocol is RebalanceProtocol.COOPERATIVE
-        else "not every strategy of the list is cooperative"
-    )
+    why = "not every strategy of the list is cooperative"
+    if plan.protocol is RebalanceProtocol.COOPERATIVE:
+        why = "every strategy of the list supports it"
     return (
         f"from the list {', '.join(strategies)}: the first is used, and the protocol is "
         f"{plan.protocol.name.lower()} because {why}"

@@ -21,6 +21,7 @@ from rota.cli.render import (
     ProgressCallback,
     count_noun,
     make_console,
+    pad_cell,
     printable_text,
     report_progress,
     shorten_name,
@@ -182,24 +183,22 @@ class _ColumnLayout:
         self.indent = " " * self._widths[0] + COLUMN_GAP
 
     def format_row(self, row: Sequence[str]) -> str:
-        cells = []
-        for place, (cell, width) in enumerate(zip(row, self._widths, strict=True)):
-            cell = shorten_name(cell, width)  # noqa: PLW2901
-            blank = " " * (width - cell_len(cell))
-            cells.append(cell + blank if place == 1 else blank + cell)
+        cells = [
+            pad_cell(shorten_name(cell, width), width, right=place != 1)
+            for place, (cell, width) in enumerate(zip(row, self._widths, strict=True))
+        ]
         return COLUMN_GAP.join(cells).rstrip()
 
 
 def _legend_lines(groups: Sequence[GroupStory]) -> Iterator[str]:
     shown = groups[:SHOWN_GROUPS]
-    legend = {
-        COUNTS_LEGEND: True,
-        LAG_LEGEND: any(group.lag for group in shown),
-        STATUS_LEGEND: any(group.status not in UNREMARKABLE_STATUSES for group in shown),
-        MARKS_LEGEND: True,
-    }
+    lines = [COUNTS_LEGEND]
+    if any(group.lag for group in shown):
+        lines.append(LAG_LEGEND)
+    if any(group.status not in UNREMARKABLE_STATUSES for group in shown):
+        lines.append(STATUS_LEGEND)
     yield ""
-    for line in (line for line, applies in legend.items() if applies):
+    for line in (*lines, MARKS_LEGEND):
         yield from wrap_text(line, rest="  ")
     yield ""
 

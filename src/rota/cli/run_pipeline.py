@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -19,7 +19,6 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.status import Status
 
 from rota.cli import flags, report_summary
 from rota.cli.render import count_noun, print_notice, printable_text
@@ -51,12 +50,17 @@ def run_analysis(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         progress = stack.enter_context(_TerminalProgress())
         options = _options_from_flags(args)
-        files = _files_from_flags(args)
+        files = EvidenceSources(
+            segments=tuple(args.segments),
+            server_logs=tuple(args.server_log),
+            zone=args.log_zone,
+            ends=tuple(args.ends),
+        )
         if args.demo:
             evidence = stack.enter_context(_demo_evidence(out, args.master, progress))
         elif args.poll is not None:
             cluster = _cluster_from_flags(args)
-            polled = stack.enter_context(sample_groups(args, cluster, out, options))
+            polled = stack.enter_context(sample_groups(args, cluster, out, options, progress))
             evidence = replace(files, polled=polled)
         elif args.bootstrap_servers is not None or args.command_config is not None:
             evidence = replace(files, cluster=_cluster_from_flags(args))
@@ -71,15 +75,6 @@ def run_analysis(args: argparse.Namespace) -> None:
 
 def _interrupt_on_sigterm(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _files_from_flags(args: argparse.Namespace) -> EvidenceSources:
-    return EvidenceSources(
-        segments=tuple(args.segments),
-        server_logs=tuple(args.server_log),
-        zone=args.log_zone,
-        ends=tuple(args.ends),
-    )
 
 
 def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
@@ -101,30 +96,24 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
 
 
 def _options_from_flags(args: argparse.Namespace) -> RunOptions:
+    """Returns the options of the run; raises UnknownStrategy if a strategy is not found."""
+    flags.import_from_working_directory(args.strategy)
+    custom = (name for name in args.strategy if resolve_strategy(name).name not in BUILT_IN)
     return RunOptions(
         master=args.master,
         since=_time_bound(args.since),
         until=_time_bound(args.until),
         groups=tuple(args.group),
         redact=args.redact,
-        strategies=_strategies_from_flags(args.strategy),
+        strategies=tuple(custom),
     )
 
 
-def _strategies_from_flags(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the custom strategies of --strategy; raises UnknownStrategy if one is not found."""
-    flags.import_from_working_directory(names)
-    return tuple(name for name in names if resolve_strategy(name).name not in BUILT_IN)
-
-
 def _time_bound(flag: tuple[str, int] | None) -> int | BeforeEnd | None:
-    match flag:
-        case ("back", milliseconds):
-            return BeforeEnd(milliseconds)
-        case (_, milliseconds):
-            return milliseconds
-        case _:
-            return None
+    if flag is None:
+        return None
+    form, milliseconds = flag
+    return BeforeEnd(milliseconds) if form == "back" else milliseconds
 
 
 @contextmanager
@@ -151,35 +140,41 @@ class _TerminalProgress:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-        self._stack = ExitStack()
+        self._status = self._console.status("")
         self._since = time.monotonic()
 
     def __enter__(self) -> _TerminalProgress:
-        self._stack.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._status.stop()
 
     def began(self, stage: PipelineStage) -> None:
+        self.start(f"{stage} ...")
+
+    def start(self, text: str) -> None:
+        """Shows a text, and sets the time from which the next line counts seconds."""
         self._since = time.monotonic()
-        if self._console.is_terminal:
-            self._stack.close()
-            self._stack.enter_context(self._console.status(f"{stage} ..."))
+        self.status(text)
 
     def ended(self, stage: PipelineStage, note: str) -> None:
-        self._stack.close()
+        self.status("")
         self.print_line(stage, note)
 
     def status(self, text: str) -> None:
         """Shows a text on a terminal until the next call."""
-        self._stack.close()
-        if text and self._console.is_terminal:
-            self._stack.enter_context(self._console.status(text))
+        if not text:
+            self._status.stop()
+        elif self._console.is_terminal:
+            self._status.update(text)
+            self._status.start()
 
     def print_line(self, what: str, note: str) -> None:
         seconds = time.monotonic() - self._since
-        self._console.print(f"{what:<26} {seconds:6.1f} s  {note}".rstrip(), soft_wrap=True)
+        self.print_text(f"{what:<26} {seconds:6.1f} s  {note}".rstrip())
+
+    def print_text(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
 
     @contextmanager
     def progress_bar(self, what: str) -> Iterator[Callable[[float], None]]:
@@ -197,7 +192,11 @@ POLL_FOLDER = ".poll"
 
 @contextmanager
 def sample_groups(
-    args: argparse.Namespace, cluster: LiveCluster, out: str, options: RunOptions
+    args: argparse.Namespace,
+    cluster: LiveCluster,
+    out: str,
+    options: RunOptions,
+    progress: _TerminalProgress,
 ) -> Iterator[PollResult]:
     """Polls the groups; the files with the samples are deleted when the block ends."""
     top = store.check_output_folder(out)
@@ -213,10 +212,10 @@ def sample_groups(
     )
     redaction = Redaction(options.key) if options.redact else None
     try:
-        with store.lock_folder(top), _PollProgress(plan, cluster.servers) as progress:
+        with store.lock_folder(top), _PollProgress(progress, plan, cluster.servers) as listener:
             shutil.rmtree(folder, ignore_errors=True)
             polled = ask_cluster(
-                cluster, lambda client: poll.poll_groups(client, plan, folder, progress, redaction)
+                cluster, lambda client: poll.poll_groups(client, plan, folder, listener, redaction)
             )
         yield polled
     finally:
@@ -234,11 +233,10 @@ def _check_poll_times(options: RunOptions, length: int) -> None:
 class _PollProgress:
     """Shows the progress of polling on standard error."""
 
-    def __init__(self, plan: PollSettings, servers: str) -> None:
+    def __init__(self, progress: _TerminalProgress, plan: PollSettings, servers: str) -> None:
+        self._progress = progress
         self._plan = plan
         self._servers = servers
-        self._console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-        self._status: Status | None = None
         self._begun = time.monotonic()
         self._last_polled: PollResult | None = None
 
@@ -247,47 +245,37 @@ class _PollProgress:
             format_duration(round(seconds * 1000))
             for seconds in (self._plan.every, self._plan.length)
         )
-        self._print_line(
+        self._progress.print_text(
             f"describing the groups of {self._servers} every {every} for {length}; "
             "Ctrl-C ends polling and computes the tables"
         )
-        if self._console.is_terminal:
-            self._status = self._console.status("describing the groups ...")
-            self._status.start()
+        self._progress.start("describing the groups ...")
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        self._progress.status("")
         if self._last_polled is not None:
-            seconds = time.monotonic() - self._begun
-            self._print_line(
-                f"{'sampling groups':<26} {seconds:6.1f} s  "
-                f"{_format_poll_counts(self._last_polled)}"
-            )
+            self._progress.print_line("sampling groups", _format_poll_counts(self._last_polled))
 
     def round(self, polled: PollResult) -> None:
         self._last_polled = polled
         if polled.rounds == 1 and not polled.groups:
             named = f" named {' or '.join(self._plan.groups)}" if self._plan.groups else ""
-            self._print_line(f"no group{named} yet; polling continues")
-        if self._status is not None:
-            left = max(self._plan.length - (time.monotonic() - self._begun), 0)
-            text = (
-                f"describing the groups, {format_duration(round(left) * 1000)} left: "
-                f"{_format_poll_counts(polled)}"
-            )
-            self._status.update(text)
+            self._progress.print_text(f"no group{named} yet; polling continues")
+        left = max(self._plan.length - (time.monotonic() - self._begun), 0)
+        self._progress.status(
+            f"describing the groups, {format_duration(round(left) * 1000)} left: "
+            f"{_format_poll_counts(polled)}"
+        )
 
     def lost(self, why: str) -> None:
-        self._print_line(f"no response since {datetime.now(UTC):%H:%M:%S}Z, retrying: {why}")
+        self._progress.print_text(
+            f"no response since {datetime.now(UTC):%H:%M:%S}Z, retrying: {why}"
+        )
 
     def back(self, gap: PollGap) -> None:
         seconds = ((gap.end or gap.begin) - gap.begin) / 1000
-        self._print_line(f"the cluster responds again after a gap of {seconds:,.0f} s")
-
-    def _print_line(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._progress.print_text(f"the cluster responds again after a gap of {seconds:,.0f} s")
 
 
 def _format_poll_counts(polled: PollResult) -> str:
@@ -329,13 +317,8 @@ class _FollowOutput:
         self._progress = progress
         self._out = out
         self._as_json = as_json
+        self.began, self.ended = progress.began, progress.ended
         self.rounds = 0
-
-    def began(self, stage: PipelineStage) -> None:
-        self._progress.began(stage)
-
-    def ended(self, stage: PipelineStage, note: str) -> None:
-        self._progress.ended(stage, note)
 
     def waiting(self, why: str) -> None:
         self._progress.status(f"{why}; waiting for the first group; Ctrl-C ends")
@@ -356,14 +339,14 @@ class _FollowOutput:
 
 def format_round(done: MicroBatchResult) -> str:
     """Returns one line about a micro-batch."""
-    parts = [
+    counts = [
         count_noun(done.records, "record"),
         f"{count_noun(done.groups, 'group')} changed",
-        f"{count_noun(done.rebalances, 'new rebalance')}",
+        count_noun(done.rebalances, "new rebalance"),
     ]
     if done.happened:
         happened = list_first_names([f"{group} ({cause})" for group, cause in done.happened])
-        parts[-1] += f": {printable_text(happened).plain}"
+        counts[-1] += f": {printable_text(happened).plain}"
     if done.unread:
-        parts.append(f"{count_noun(done.unread, 'record')} not decoded")
-    return f"{', '.join(parts)}  ({done.seconds:.1f} s)"
+        counts.append(f"{count_noun(done.unread, 'record')} not decoded")
+    return f"{', '.join(counts)}  ({done.seconds:.1f} s)"
