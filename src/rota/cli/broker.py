@@ -111,7 +111,13 @@ def run(args: argparse.Namespace) -> bool:
         raise Unreachable(problem)
     config = _read_broker_config(args)
     users = _read_users(args)
-    _check_exposure(args, users)
+    from rota.broker.listener import is_loopback  # noqa: PLC0415 (not for --help)
+
+    if not users and not args.allow_anonymous and not is_loopback(args.host):
+        raise InputError(
+            f"--host {args.host or repr('')} can be reached from other machines, and clients need "
+            "not log in: give --users-file (or --user), or --allow-anonymous"
+        )
     _set_up_logging(verbose=args.verbose)
     _raise_open_file_limit()
     from rota import Broker  # noqa: PLC0415 (not for --help)
@@ -147,16 +153,6 @@ def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
         shown.append(f"{'SASL_' if has_login else ''}{'SSL' if has_tls else 'PLAINTEXT'}")
     temporary = "" if args.data_dir else ", a temporary folder"
     return ", ".join([*shown, f"topics in {broker.data_dir}{temporary}"])
-
-
-def _check_exposure(args: argparse.Namespace, users: dict[str, str]) -> None:
-    from rota.broker.listener import is_loopback  # noqa: PLC0415 (not for --help)
-
-    if not users and not args.allow_anonymous and not is_loopback(args.host):
-        raise InputError(
-            f"--host {args.host or repr('')} can be reached from other machines, and clients need "
-            "not log in: give --users-file (or --user), or --allow-anonymous"
-        )
 
 
 @contextmanager

@@ -29,10 +29,10 @@ from rota.cli.flags import (
     notice_when_slow,
     split_topics,
 )
-from rota.cli.render import count_noun, print_notice
+from rota.cli.render import print_notice
 from rota.consumer.consumer import Consumer
 from rota.consumer.records import RebalanceListener
-from rota.engine.model.text import suggest_names
+from rota.engine.model.text import count_noun, suggest_names
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import (
     Code,
@@ -207,10 +207,7 @@ class RecordPrinter(RebalanceListener):
     # Subscription and assignment
 
     def subscribe_or_assign(self) -> None:
-        """Subscribes, or assigns partitions and seeks to their start.
-
-        :raises UnknownTopic: a topic or a partition does not exist
-        """
+        """Subscribes, or assigns partitions and seeks to their start; raises UnknownTopic."""
         args, consumer = self.args, self.consumer
         with notice_when_slow(CONNECT_TIMEOUT):
             known = consumer.topics(timeout=CONNECT_TIMEOUT)
@@ -405,10 +402,7 @@ def _partitions_to_read(
 def _resolve_offsets(
     start: StartPosition, consumer: Consumer, partitions: list[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Returns the start offset and the current end offset of each partition.
-
-    :raises InputError: a partition does not have the start offset
-    """
+    """Returns start and end offsets; raises InputError if a partition lacks the start offset."""
     first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.time is not None:
         found = consumer.offsets_for_times(dict.fromkeys(partitions, start.time))
@@ -512,10 +506,7 @@ class ProducerRecord:
 
 
 def parse_json_line(line: bytes) -> ProducerRecord:
-    """Parses a line that :func:`record_json_line` wrote, or one with fewer fields.
-
-    :raises InputError: the line is malformed
-    """
+    """Parses a line of :func:`record_json_line`, or one with fewer fields; raises InputError."""
     try:
         found = json.loads(line)
     except ValueError as error:

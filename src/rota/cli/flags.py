@@ -129,9 +129,7 @@ def add_admin_command(
     about: str,
     epilog: str,
 ) -> AddFlag:
-    """Adds a command that uses an admin client, with its connection flags and ``--json``, and
-    returns a function that adds more flags.
-    """
+    """Adds a command with connection flags and ``--json``; returns a function for more flags."""
     parser = commands.add_parser(
         name,
         help=about,
@@ -147,11 +145,7 @@ def add_admin_command(
 
 
 def read_connection_settings(args: argparse.Namespace) -> dict[str, object]:
-    """Returns the settings from the file and the flags.
-
-    :raises InputError: the file is malformed
-    :raises Unreachable: the file cannot be read
-    """
+    """Returns the settings from the file and the flags; raises InputError or Unreachable."""
     from rota.client.config import load_properties  # noqa: PLC0415 (not for --help)
 
     found: dict[str, object] = {}
@@ -194,11 +188,7 @@ def notice_when_slow(seconds: float) -> Iterator[None]:
 
 
 def run_with_admin(args: argparse.Namespace, ask: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connects to the cluster that the flags name, runs ``ask`` with an admin client, and returns
-    its result.
-
-    :raises Unreachable: the cluster cannot be reached, or kafka-python is not installed
-    """
+    """Connects to the cluster of the flags, and returns the result of ``ask``."""
     if (problem := missing()) is not None:
         raise Unreachable(problem)
     import asyncio  # noqa: PLC0415 (not for --help)
@@ -243,8 +233,6 @@ def read_text_file(path: str) -> str:
 
 
 def import_from_working_directory(names: Iterable[str]) -> None:
-    """Puts the working directory on the import path if a name has the form
-    package.module:Class.
-    """
+    """Makes modules of the working directory importable if a name is package.module:Class."""
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from rota.cli import flags, groups_change
 from rota.cli.flags import run_with_admin
 from rota.cli.render import (
-    count_noun,
     format_ranges,
     make_console,
     print_json,
@@ -36,7 +35,7 @@ from rota.engine.formats.journal_classic import GROUP_TYPE, decode_group
 from rota.engine.model import duration
 from rota.engine.model.duration import format_duration
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone
-from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC, list_first_names
+from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC, count_noun, list_first_names
 from rota.engine.model.topic import Partitions, TopicPartition
 from rota.errors import TimedOut, Unreachable
 
@@ -511,7 +510,7 @@ def _print_partition_lags(lags: Iterable[PartitionLag], names: Mapping[str, str]
             _format_number(None if each.committed is None else each.committed.offset),
             _format_number(each.log_end),
             _format_number(each.lag),
-            UNKNOWN_CELL if each.lag is None else format_time_lag(each),
+            _format_time_lag(each),
             names.get(each.owner or "", UNKNOWN_CELL),
         )
         for each in lags
@@ -519,11 +518,11 @@ def _print_partition_lags(lags: Iterable[PartitionLag], names: Mapping[str, str]
     print_table(titles, rows, titles[1:-1])
 
 
-def format_time_lag(partition_lag: PartitionLag) -> str:
-    """Returns the age of the first unread record as text."""
-    if partition_lag.lag is not None and partition_lag.lag <= 0:
+def _format_time_lag(partition_lag: PartitionLag) -> str:
+    lag, age = partition_lag.lag, partition_lag.age_ms
+    if lag is not None and lag <= 0:
         return "0s"
-    return UNKNOWN_CELL if partition_lag.age_ms is None else format_age(partition_lag.age_ms)
+    return UNKNOWN_CELL if lag is None or age is None else format_age(age)
 
 
 def _longest_age(lags: Iterable[PartitionLag]) -> int | None:
@@ -602,9 +601,8 @@ def _lag_row(
 
 
 def total_lag(lags: Iterable[PartitionLag]) -> int | None:
-    """Returns the number of records that a group has still to read; None if no partition's
-    lag is known. A committed offset beyond the end of one partition does not make up for lag
-    in another.
+    """Returns the number of unread records; None if no partition's lag is known. A committed offset
+    beyond the end of one partition does not make up for lag in another.
     """
     known = [max(each.lag, 0) for each in lags if each.lag is not None]
     return sum(known) if known else None

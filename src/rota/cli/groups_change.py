@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
 from rota.cli.render import (
-    count_noun,
     make_console,
     print_json,
     print_notice,
@@ -30,7 +29,7 @@ from rota.client.group_description import (
     short_member_names,
 )
 from rota.engine.model import duration
-from rota.engine.model.text import list_first_names
+from rota.engine.model.text import count_noun, list_first_names
 from rota.engine.model.topic import OffsetAndMetadata, Partitions, TopicPartition
 from rota.errors import GroupError, InputError, Unreachable
 
@@ -452,10 +451,7 @@ def compute_changes(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     logs: Mapping[TopicPartition, LogBounds],
 ) -> list[OffsetChange]:
-    """Returns the new offset of each partition of ``logs``, by topic and number.
-
-    :raises InputError: a partition without a committed offset cannot be shifted
-    """
+    """Returns the new offset of each partition of ``logs``, by topic and number."""
     if isinstance(target, ShiftBy):
         without = [str(each) for each in sorted(logs) if each not in committed]
         if without:
@@ -529,10 +525,7 @@ def parse_topics(given: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
 def select_partitions(
     wanted: Mapping[str, tuple[int, ...] | None], counts: Mapping[str, int]
 ) -> list[TopicPartition]:
-    """Returns the selected partitions.
-
-    :raises InputError: one of them does not exist
-    """
+    """Returns the selected partitions; raises InputError if one of them does not exist."""
     found: list[TopicPartition] = []
     for topic, numbers in wanted.items():
         count = counts[topic]

@@ -14,7 +14,7 @@ from rota.cli import flags
 from rota.cli.flags import flag_adder, import_from_working_directory, whole_number
 from rota.cli.plan_group import Case, parse_case
 from rota.cli.render import (
-    count_noun,
+    format_loads,
     format_ranges,
     make_console,
     print_json,
@@ -29,6 +29,7 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS, SOLVERS, check_solver
 from rota.engine.model.member import Member, RebalanceProtocol
+from rota.engine.model.text import count_noun
 from rota.engine.plan import Plan, apply_plan, assign
 from rota.errors import InputError
 
@@ -247,7 +248,7 @@ def _cases_from_flags(args: argparse.Namespace, live: LiveGroup | None) -> tuple
     if live is not None:
         before = live.case
         after = _apply_changes(args, before, counts)
-        leaving = live.resolve_members(args.remove)
+        leaving = [live.resolve_member(each) for each in args.remove]
     elif args.case is not None:
         if "=" in args.case and not Path(args.case).exists():
             args.error(f"{args.case!r} is not a case file; did you mean --partitions {args.case}?")
@@ -359,10 +360,7 @@ solver exact: as Rota consumers do it; solver kafka: as Java consumers do it"""
 def print_plan(
     plan: Plan, strategies: Sequence[str], *, everything: bool, names: Mapping[str, str]
 ) -> None:
-    """Prints members with their partitions, then the moves.
-
-    :param names: short names by member id
-    """
+    """Prints members with their partitions, then the moves; ``names`` has short member names."""
     screen = make_console()
     screen.print(_plan_title(plan))
     if len(strategies) > 1:
@@ -387,7 +385,8 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     titles = ("strategy", "solver", "protocol", "loads", "idle", "moved", "needed", "stopped")
     rows = [
         (
-            *(plan.strategy, plan.solver or "", plan.protocol.name.lower(), _load_range(plan)),
+            *(plan.strategy, plan.solver or "", plan.protocol.name.lower()),
+            format_loads(plan.target_loads),
             *map(str, (len(plan.idle), plan.moved, plan.moved_min, plan.stopped)),
         )
         for plan in plans
@@ -400,17 +399,18 @@ def print_comparison(plans: Sequence[Plan]) -> None:
     name = _plan_name(best) if ranks.count(_plan_rank(best)) == 1 else best.strategy
     screen.print()
     screen.print(
-        f"best for this group: {name}: loads {_load_range(best)}, {best.moved} moved, "
-        f"{best.stopped} stopped"
+        f"best for this group: {name}: loads {format_loads(best.target_loads)}, "
+        f"{best.moved} moved, {best.stopped} stopped"
     )
     print_notes(dict.fromkeys(note for plan in plans for note in plan.notes))
 
 
 def print_java_difference(plan: Plan, javas: Plan) -> None:
     """Prints how the plan of Java's consumers differs, if it does."""
-    if (javas.moved, _load_range(javas)) != (plan.moved, _load_range(plan)):
+    loads = format_loads(javas.target_loads)
+    if (javas.moved, loads) != (plan.moved, format_loads(plan.target_loads)):
         make_console().print(
-            f"Java consumers give another result (--solver kafka): loads {_load_range(javas)}, "
+            f"Java consumers give another result (--solver kafka): loads {loads}, "
             f"{javas.moved} moved"
         )
 
@@ -461,7 +461,7 @@ def _print_members(plan: Plan, names: Mapping[str, str], *, everything: bool) ->
 
 def _plan_verdict(plan: Plan) -> str:
     items = [
-        f"loads {_load_range(plan)}",
+        f"loads {format_loads(plan.target_loads)}",
         f"{plan.moved} moved (best balance needs {plan.moved_min})",
     ]
     if plan.local is not None:
@@ -504,8 +504,3 @@ def _proof_text(plan: Plan) -> str:
         f"proof: no assignment is more even, and none as even {local}moves fewer partitions "
         "(the check shares no code with the solver; --json has its numbers)"
     )
-
-
-def _load_range(plan: Plan) -> str:
-    loads = sorted(plan.target_loads.values()) or [0]
-    return str(loads[0]) if loads[0] == loads[-1] else f"{loads[0]} to {loads[-1]}"

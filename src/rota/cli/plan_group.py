@@ -242,15 +242,10 @@ class LiveGroup:
             "that the ids of new members sort after all others",
         )
 
-    def resolve_members(self, given: Sequence[str]) -> list[str]:
-        """Returns the ids of members that are given by id, static id, short name, client id, or the
-        beginning of one of these.
-
-        :raises InputError: no member matches, or several do
+    def resolve_member(self, given: str) -> str:
+        """Returns the id of the member with this id, static id, short name or client id, or of the
+        only member with such a name that begins so; raises InputError.
         """
-        return [self._resolve_member(each) for each in given]
-
-    def _resolve_member(self, given: str) -> str:
         names = {
             each.id: (
                 each.id,
@@ -274,12 +269,7 @@ class LiveGroup:
 
 
 def read_live_group(args: argparse.Namespace) -> LiveGroup:
-    """Returns the group of --group, once it is stable.
-
-    :raises InputError: the group does not exist, is empty and no member joins, or has a type whose
-        members do not assign
-    :raises TimedOut: the group was not stable in time
-    """
+    """Returns the group of --group, once it is stable; raises InputError or TimedOut."""
 
     async def ask(admin: Admin) -> LiveGroup:
         group = await _wait_until_stable(admin, args.group, args.timeout)
@@ -332,27 +322,22 @@ def _check_plannable(group: GroupDescription, *, strategy_given: bool) -> None:
             f"{name} is a group of {group.protocol_type} workers, not of consumers: its assignment "
             "cannot be planned"
         )
-    if not strategy_given and (group.members or not group.is_classic):
-        _check_strategy(group)
-    for each in group.members:
-        if each.problem is not None:
-            raise InputError(f"{name}: member {each.id} cannot be decoded: {each.problem}")
-
-
-def _check_strategy(group: GroupDescription) -> None:
-    name = f"group {group.group!r}"
-    if not group.is_classic:
+    if not strategy_given and not group.is_classic:
         raise InputError(
             f"{name} is assigned by the broker (KIP-848, strategy {group.strategy}), not by its "
             "members; --strategy or --compare plans it with a strategy of members"
         )
-    try:
-        registry.resolve_strategy(group.strategy)
-    except UnknownStrategy:
-        raise InputError(
-            f"{name} has the strategy {group.strategy!r}, which Rota does not know; give another "
-            "one with --strategy, or your own as package.module:Class"
-        ) from None
+    if not strategy_given and group.members:
+        try:
+            registry.resolve_strategy(group.strategy)
+        except UnknownStrategy:
+            raise InputError(
+                f"{name} has the strategy {group.strategy!r}, which Rota does not know; give "
+                "another one with --strategy, or your own as package.module:Class"
+            ) from None
+    for each in group.members:
+        if each.problem is not None:
+            raise InputError(f"{name}: member {each.id} cannot be decoded: {each.problem}")
 
 
 def _to_live_group(group: GroupDescription, cluster: Cluster) -> LiveGroup:

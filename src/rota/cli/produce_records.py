@@ -22,7 +22,7 @@ from confluent_kafka import Message as Delivered
 
 from rota.cli.consume_records import ESCAPES, ProducerRecord, parse_json_line
 from rota.cli.flags import CONNECT_TIMEOUT, notice_when_slow
-from rota.cli.render import count_noun, print_notice
+from rota.cli.render import print_notice
 from rota.client import security_config
 from rota.client.config import JAVA_PACKAGE, check_supported, parse_addresses
 from rota.client.config_keys import CONSUMER_KEYS
@@ -35,7 +35,7 @@ from rota.engine.model.config import (
     TlsConfig,
     unknown_key_message,
 )
-from rota.engine.model.text import find_topic_name_problem, quote_shortened
+from rota.engine.model.text import count_noun, find_topic_name_problem, quote_shortened
 from rota.errors import AuthenticationFailed, Code, InputError, Unreachable
 
 STATE_SUFFIX = re.compile(r" \(after \d+ms in state [A-Z_0-9]+.*\)$")
@@ -67,7 +67,8 @@ def write_records(args: argparse.Namespace, given: dict[str, object]) -> bool:
     finally:  # accepted records are written, whatever ends the reading
         writer.flush()
         if not args.quiet:
-            writer.print_totals()
+            where = f" to {', '.join(sorted(writer.topics))}" if writer.topics else ""
+            print_notice(f"{count_noun(writer.written, 'record')} written{where}")
     writer.raise_failures()
     return False
 
@@ -117,11 +118,7 @@ class RecordWriter:
             raise InputError(f"librdkafka refuses these settings: {_error_text(error)}") from error
 
     def connect(self) -> None:
-        """Asks once for metadata, so that a connection problem is reported soon.
-
-        :raises Unreachable: no broker answers
-        :raises AuthenticationFailed: the credentials are rejected
-        """
+        """Asks once for metadata, so that a connection problem is reported soon."""
         try:
             with notice_when_slow(CONNECT_TIMEOUT):
                 self._producer.list_topics(timeout=CONNECT_TIMEOUT)
@@ -135,11 +132,7 @@ class RecordWriter:
             raise Unreachable(message) from error
 
     def produce(self, place: str, record: ProducerRecord) -> None:
-        """Gives a record to librdkafka; waits while its queue is full.
-
-        :param place: of the record's line, for a failure
-        :raises InputError: the record is not valid for its topic
-        """
+        """Gives a record to librdkafka; waits while its queue is full. ``place`` is for errors."""
         assert record.topic is not None
         if record.topic not in self.topics and (problem := find_topic_name_problem(record.topic)):
             raise InputError(problem)
@@ -183,10 +176,6 @@ class RecordWriter:
                 f"{len(self.failures)} of {count_noun(total, 'record')} could not be written: "
                 f"{named}{f'; and {more} more' if more > 0 else ''}"
             )
-
-    def print_totals(self) -> None:
-        where = f" to {', '.join(sorted(self.topics))}" if self.topics else ""
-        print_notice(f"{count_noun(self.written, 'record')} written{where}")
 
     def _on_delivery(self, place: str, error: KafkaError | None, _message: Delivered) -> None:
         if error is None:
@@ -274,11 +263,7 @@ REFUSED_KEYS: Mapping[str, str] = {
 
 
 def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-    """Returns the settings for librdkafka, and warnings.
-
-    :raises InputError: a setting is unknown, malformed or refused
-    :raises Unreachable: a file that a setting names cannot be read
-    """
+    """Returns the settings for librdkafka, and warnings; raises InputError or Unreachable."""
     values: dict[str, Any] = {}
     found: dict[str, object] = dict(DEFAULT_PRODUCER_SETTINGS)
     warnings = []

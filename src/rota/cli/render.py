@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: Seconds until somebody who waits for it wonders.
+#: Seconds without output after which a notice tells the user what is going on.
 NOTICE_AFTER = 2.0
 
 
@@ -33,7 +33,7 @@ def print_notice(text: str) -> None:
 
 UNLIMITED_WIDTH = 10_000
 MIN_CONSOLE_WIDTH = 100
-#: Rows of a table that is printed as it is.
+#: Maximum number of rows of a table that is fitted to the terminal.
 MAX_FITTED_ROWS = 200
 
 
@@ -58,9 +58,7 @@ def make_console() -> Console:
 
 
 def printable_text(name: str) -> Text:
-    """Returns a name with control characters escaped: they could move the cursor or colour
-    the screen.
-    """
+    """Escapes control characters, which could move the cursor or colour the screen."""
     return Text("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name))
 
 
@@ -105,9 +103,10 @@ def pad_cell(cell: str, width: int, *, right: bool) -> str:
     return blank + cell if right else cell + blank
 
 
-def count_noun(number: int, noun: str) -> str:
-    """``1 member``, ``2 members``."""
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+def format_loads(loads: Mapping[str, int]) -> str:
+    """Returns ``3``, or ``3 to 5`` if members have different loads."""
+    fewest, most = min(loads.values(), default=0), max(loads.values(), default=0)
+    return str(fewest) if fewest == most else f"{fewest} to {most}"
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
@@ -124,9 +123,9 @@ def format_ranges(numbers: Iterable[int]) -> str:
 TEXT_WIDTH = 80
 ELLIPSIS = "…"
 _WORD = re.compile(r"\S+")
-#: What a path has, and a setting in most languages.
+#: Characters of paths, and of settings in most languages.
 _UNBREAKABLE = re.compile(r"[=/]")
-#: One of Go's has spaces: ``Timeout = 45 * time.Second``.
+#: A setting in Go has spaces: ``Timeout = 45 * time.Second``.
 _SETTING = re.compile(r"\S+(?: [=*] \S+)*")
 _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
 
@@ -134,11 +133,11 @@ _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
 def wrap_text(
     text: str, first: str = "", rest: str = "", *, has_settings: bool = False
 ) -> list[str]:
-    """Lines of at most 80 columns. A setting or a path is never broken, so that it can be copied:
-    one that is wider has a line of its own.
+    """Returns lines of at most 80 columns. A setting or a path is never broken, so that it can be
+    copied: a wider one has a line of its own.
 
-    :param first: what the first line begins with; ``rest``: the others
-    :param has_settings: there are settings in it, as any language writes them, and no names
+    :param first: beginning of the first line; ``rest``: beginning of the others
+    :param has_settings: the text has settings of any language, and no names
     """
     room = TEXT_WIDTH - max(cell_len(first), cell_len(rest))
     lines: list[str] = []
@@ -152,7 +151,7 @@ def wrap_text(
 
 
 def _split_words(text: str, room: int, *, has_settings: bool) -> Iterator[str]:
-    """What may not be broken; other words that are wider than a line are, into such as fit."""
+    """Yields words; breaks a word that is wider than a line, unless it is a setting or a path."""
     one, whole = (_SETTING, _UNBREAKABLE_SETTING) if has_settings else (_WORD, _UNBREAKABLE)
     for word in one.findall(text):
         piece = word
@@ -164,9 +163,7 @@ def _split_words(text: str, room: int, *, has_settings: bool) -> Iterator[str]:
 
 
 def shorten_name(name: str, width: int) -> str:
-    """Shortens a name to a width. Both ends are kept, because many names differ only in their
-    last letters.
-    """
+    """Shortens a name to a width; keeps both ends, because many names differ at the end."""
     name = printable_text(name).plain
     if cell_len(name) <= width:
         return name

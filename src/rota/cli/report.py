@@ -76,7 +76,10 @@ def run(args: argparse.Namespace) -> bool:
         report_summary.save_page(story, read, page, begin)
     report_summary.print_story(story, page, as_json=args.json)
     if args.open:
-        _open_in_browser(page)
+        import webbrowser  # noqa: PLC0415
+
+        if not webbrowser.open(page.absolute().as_uri()):
+            print_notice(f"found no browser to open {page}")
     return False
 
 
@@ -105,10 +108,3 @@ def _no_such_group_message(wanted: list[str], names: list[str]) -> str:
     near = next(filter(None, (suggest_names(name, names) for name in wanted)), "")
     text = message + (near or f"; they have {list_first_names(sorted(names))}")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _open_in_browser(page: Path) -> None:
-    import webbrowser  # noqa: PLC0415
-
-    if not webbrowser.open(page.absolute().as_uri()):
-        print_notice(f"found no browser to open {page}")

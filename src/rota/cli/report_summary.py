@@ -19,7 +19,6 @@ from rich.text import Text
 from rota.cli.render import (
     TEXT_WIDTH,
     ProgressCallback,
-    count_noun,
     make_console,
     pad_cell,
     printable_text,
@@ -28,6 +27,7 @@ from rota.cli.render import (
     wrap_text,
 )
 from rota.engine.history.advice import CHANGE, KEEP
+from rota.engine.model.text import count_noun
 from rota.pipeline.tables import ADVICE
 from rota.report import evidence_text, gold_tables
 from rota.report.gold_tables import GoldTables
@@ -58,10 +58,7 @@ def write_and_print_report(out: str, *, as_json: bool, indent: int | None = 2) -
 def read_story(
     out: str, wanted: Sequence[str], begin: ProgressCallback
 ) -> tuple[GoldTables, Story]:
-    """Reads a folder's tables, and builds the story of the wanted groups.
-
-    :param begin: called with the text of each step
-    """
+    """Reads a folder's tables, and builds the story of the wanted groups."""
     begin(f"reading the tables of {out}")
     read = gold_tables.read_gold_tables(out)
     begin("summarizing the tables")
@@ -74,10 +71,7 @@ def save_page(story: Story, read: GoldTables, path: Path, begin: ProgressCallbac
 
 
 def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None = 2) -> None:
-    """Prints the story; on stderr, if the page itself went to stdout.
-
-    :param indent: of the JSON; None prints it in one line
-    """
+    """Prints the story; on stderr, if the page itself went to stdout."""
     with redirect_stdout(sys.stderr) if document.is_stdout(path) else nullcontext():
         if as_json:
             text = json.dumps(story_json(story, path), indent=indent)

@@ -166,7 +166,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> bool:
     live = args.bootstrap_servers is not None or args.command_config is not None
-    _check_poll_flags(args, live=live)
+    if args.poll is not None and not live:
+        args.error("--poll reads a live cluster: give --bootstrap-servers")
+    if args.poll is None and args.poll_for is not None:
+        args.error("--for is the duration of --poll: give --poll too")
+    args.poll_for = _parse_duration(LENGTH) if args.poll_for is None else args.poll_for
     if not args.segments and not args.demo and not live:
         args.error(f"no input. Give at least one of:\n{EVIDENCE_HELP}")
     if args.demo and (live or args.segments or args.server_log or args.ends):
@@ -179,14 +183,6 @@ def run(args: argparse.Namespace) -> bool:
 
     run_pipeline.run_analysis(args)
     return False
-
-
-def _check_poll_flags(args: argparse.Namespace, *, live: bool) -> None:
-    if args.poll is not None and not live:
-        args.error("--poll reads a live cluster: give --bootstrap-servers")
-    if args.poll is None and args.poll_for is not None:
-        args.error("--for is the duration of --poll: give --poll too")
-    args.poll_for = _parse_duration(LENGTH) if args.poll_for is None else args.poll_for
 
 
 def _check_follow_flags(args: argparse.Namespace, *, live: bool) -> None:

@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rota.cli import flags, report_summary
-from rota.cli.render import count_noun, print_notice, printable_text
+from rota.cli.render import print_notice, printable_text
 from rota.cli.report import DEMO_OUT, OUT
 from rota.client import config, missing
 from rota.engine.assignors.registry import BUILT_IN, resolve_strategy
 from rota.engine.model.duration import format_duration
-from rota.engine.model.text import list_first_names
+from rota.engine.model.text import count_noun, list_first_names
 from rota.errors import InputError, Unreachable
 from rota.pipeline import follow, poll, store
 from rota.pipeline.cluster import DEFAULT_SETTINGS, JOURNAL_ACLS, LiveCluster, ask_cluster
@@ -309,9 +309,7 @@ def follow_and_report(
 
 
 class _FollowOutput:
-    """Prints micro-batches as lines on standard output, and passes everything else to the
-    progress display.
-    """
+    """Prints micro-batches on standard output; passes the rest to the progress display."""
 
     def __init__(self, progress: ProgressWithStatus, out: str, *, as_json: bool) -> None:
         self._progress = progress

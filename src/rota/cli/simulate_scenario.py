@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import groupby, pairwise
 from typing import assert_never
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from rota.cli.flags import import_from_working_directory, read_text_file, split_names
 from rota.cli.render import (
-    count_noun,
+    format_loads,
     make_console,
     make_table,
     print_json,
@@ -36,6 +36,7 @@ from rota.engine.assignors.registry import (
 )
 from rota.engine.assignors.sticky import check_solver
 from rota.engine.model.duration import format_clock, format_duration
+from rota.engine.model.text import count_noun
 from rota.engine.simulator.rebalances import SimulatedRebalance
 from rota.engine.simulator.scenario import (
     AddPartitionsEvent,
@@ -70,7 +71,10 @@ def run_simulate(args: argparse.Namespace) -> bool:
     if args.compare and args.max_stopped is not None:
         args.error("--max-stopped needs one policy: it does not go with --compare")
     check_solver(args.solver)
-    scenario = _read_scenario_file(args.scenario, args.strategy or ())
+    text = read_text_file(args.scenario)
+    classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
+    import_from_working_directory([*(args.strategy or ()), *classes])
+    scenario = read_scenario(text, "standard input" if args.scenario == "-" else args.scenario)
     if args.compare:
         _compare_policies(scenario, args)
         return False
@@ -89,9 +93,7 @@ def _run_simulations(
     args: argparse.Namespace,
     policies: Sequence[tuple[StrategyList | None, bool | None]],
 ) -> list[Simulation]:
-    """Runs the scenario under each strategy and membership. A bar on standard error shows the
-    progress if that is a terminal and the simulation takes long.
-    """
+    """Runs the scenario under each policy; a terminal shows a bar if that takes long."""
     started = time.monotonic()
     done = 0
     update: Callable[[float], None] | None = None
@@ -138,9 +140,7 @@ def _compare_policies(scenario: Scenario, args: argparse.Namespace) -> None:
 
 
 def _policies_to_compare(args: argparse.Namespace) -> list[tuple[str, bool]]:
-    """Returns each strategy to compare, static and dynamic: the built-in strategies and those that
-    the user named.
-    """
+    """Returns built-in and named strategies, each with static and dynamic membership."""
     named = [
         name for name in split_names(args.strategy) if resolve_strategy(name).name not in BUILT_IN
     ]
@@ -164,13 +164,6 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
         return False
     print_notice(problem)
     return True
-
-
-def _read_scenario_file(path: str, strategies: Sequence[str]) -> Scenario:
-    text = read_text_file(path)
-    classes = re.findall(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text)
-    import_from_working_directory([*strategies, *classes])
-    return read_scenario(text, "standard input" if path == "-" else path)
 
 
 SHOWN_REBALANCES = 30
@@ -256,7 +249,7 @@ def _print_rebalances(simulation: Simulation, limit: int) -> None:
             str(len(rebalance.generations)),
             str(rebalance.cost.moved),
             str(rebalance.cost.moved_min),
-            _load_range(rebalance.loads),
+            format_loads(rebalance.loads),
             *_stopped_times(simulation.stopped_in(rebalance)),
             str(len(rebalance.idle)),
         )
@@ -284,11 +277,6 @@ def _stopped_times(stops: Sequence[PartitionStop]) -> tuple[str, str]:
     """Returns the sum and the longest."""
     times = [stop.time for stop in stops]
     return _format_seconds(sum(times)), _format_seconds(max(times, default=0))
-
-
-def _load_range(loads: Mapping[str, int]) -> str:
-    fewest, most = min(loads.values(), default=0), max(loads.values(), default=0)
-    return str(fewest) if fewest == most else f"{fewest} to {most}"
 
 
 def _print_partitions(simulation: Simulation, limit: int | None) -> None:
@@ -358,7 +346,7 @@ def print_comparison(simulations: Sequence[Simulation], *, everything: bool) -> 
         (
             _policy_name(each),
             *map(str, (len(each.rebalances), each.generations, each.moved, each.moved_min)),
-            _load_range(each.loads),
+            format_loads(each.loads),
             *_stopped_times(each.stops),
             str(each.idle),
         )
@@ -390,9 +378,7 @@ def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
 
 
 def best_simulation(simulations: Sequence[Simulation]) -> Simulation | None:
-    """Returns the first simulation with the smallest stopped time; None if under each policy a
-    member ended with an error or a partition was never read.
-    """
+    """Returns the first sound simulation with the smallest stopped time."""
     return min((one for one in simulations if one.is_sound), key=_simulation_rank, default=None)
 
 
@@ -436,15 +422,11 @@ def _comparison_advice(own: Simulation, simulations: Sequence[Simulation]) -> st
     name = f"best policy by stopped time: {_policy_name(choice)}"
     if choice is own:
         return f"{name}: no other policy does better{tie}"
-    (stopped, worst), (before, worst_before) = (
-        _stopped_times(choice.stops),
-        _stopped_times(own.stops),
-    )
+    stopped, stopped_before = _stopped_times(choice.stops), _stopped_times(own.stops)
     pairs = [
-        ("stopped", stopped, before),
-        ("worst", worst, worst_before),
+        *zip(("stopped", "worst"), stopped, stopped_before, strict=True),
         ("moved", str(choice.moved), str(own.moved)),
-        ("loads", _load_range(choice.loads), _load_range(own.loads)),
+        ("loads", format_loads(choice.loads), format_loads(own.loads)),
         ("rebalances", str(len(choice.rebalances)), str(len(own.rebalances))),
     ]
     changes = [f"{what} {new} instead of {old}" for what, new, old in pairs if new != old]
@@ -497,9 +479,7 @@ AXIS_TICK_COLUMNS = 10
 
 
 def draw_timeline(simulation: Simulation, width: int, *, everything: bool = False) -> list[Text]:
-    """Returns the lines of the timeline: one row for each process, one column for each slice
-    of time.
-    """
+    """Returns one line for each process, with one column for each slice of time."""
     rows = build_process_timelines(simulation.trace)
     shown = list(rows) if everything else list(rows)[:SHOWN_ROWS]
     labels = [printable_text(name).plain for name in shown]
@@ -568,9 +548,7 @@ def _stopped_marks(edges: Sequence[int], stops: Sequence[PartitionStop]) -> str:
 def _process_cells(
     changes: Sequence[ProcessStateChange], edges: Sequence[int]
 ) -> list[tuple[ProcessState, str]]:
-    """Returns the mark of each column: gone or asleep if the process was so at any time in
-    it, else its last state.
-    """
+    """Returns the mark of each column: gone or asleep if it occurred, else the last state."""
     cells = []
     position = -1
     for since, until in pairwise(edges):
@@ -604,9 +582,7 @@ SHOWN_NAMES = 3
 
 
 def describe_event(event: ScenarioEvent) -> str:  # noqa: C901, PLR0911, PLR0912 (one case each)
-    """Describes an event: ``deploy billing-0, billing-1, billing-2 and 9 more, each down for
-    10s``.
-    """
+    """Describes an event: ``deploy billing-0, billing-1 and billing-2, each down for 10s``."""
     match event:
         case AddPartitionsEvent():
             counts = [f"{topic} = {count}" for topic, count in event.partitions.items()]

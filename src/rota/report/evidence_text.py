@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rota.engine.model.text import count_noun
 from rota.report.story import EvidenceMark, EvidenceSummary, Story, format_time
 
 UNKNOWN_CAUSE = "unknown"
@@ -24,11 +25,6 @@ def evidence_lines(story: Story) -> list[str]:
         _causes_line(story),
         *_lag_lines(read),
     ]
-
-
-def count_noun(number: int, noun: str) -> str:
-    """``1 record``, ``2 records``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_marks(marks: Iterable[EvidenceMark]) -> str:

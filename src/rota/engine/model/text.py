@@ -86,6 +86,11 @@ def list_first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_LISTED_NAMES]) + more
 
 
+def count_noun(number: int, noun: str) -> str:
+    """Returns ``1 member`` or ``2 members``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_seconds(milliseconds: int) -> str:
     """Formats milliseconds as seconds: ``12.3 s``."""
     return f"{milliseconds / 1000:.1f} s"
