@@ -291,10 +291,12 @@ class GroupCoordinatorService:
         self._request_all(requests, ListGroupsResult, merge, now)
 
     def _describe(self, request: DescribeGroups, on_response: OnResponse, now: int) -> None:
-        requests = [(self._shard(each.groups[0], now), each) for each in _split(request)]
+        names = dict.fromkeys(request.groups)  # a request may name one group thousands of times
+        requests = [(self._shard(name, now), replace(request, groups=(name,))) for name in names]
 
         def merge(results: list[DescribeGroupsResult]) -> None:
-            on_response(DescribeGroupsResult(groups=tuple(each.groups[0] for each in results)))
+            found = dict(zip(names, (each.groups[0] for each in results), strict=True))
+            on_response(DescribeGroupsResult(groups=tuple(found[name] for name in request.groups)))
 
         self._request_all(requests, DescribeGroupsResult, merge, now)
 

@@ -180,7 +180,7 @@ def test_offsets_that_are_out_of_range_are_said(broker: rota.Broker, groups: Run
     (group,) = read(groups, "describe", "odd")
     assert group["partitions"][0]["lag"] == -4
     (note,) = group["notes"]
-    assert note.startswith("payments-0: it is behind the end")
+    assert note.startswith("payments-0: it is past the log end")
 
 
 def test_the_lag_of_a_topic_that_is_gone_is_not_known(broker: rota.Broker, groups: Run) -> None:

@@ -80,7 +80,9 @@ def test_what_is_not_allowed_is_named(
         )
         admin.create_acls([binding])[binding].result(30)
 
-    assert "no permission to describe any group. To describe groups a user needs Describe" in refused()
+    assert (
+        "no permission to describe any group. To describe groups a user needs Describe" in refused()
+    )
     assert "no permission to describe group 'billing'" in refused("--group", "billing")
     allow(ResourceType.GROUP, "billing")
     until("it is allowed", lambda: set(surveyed(own).poll.groups) == {"billing"})

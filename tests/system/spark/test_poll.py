@@ -171,7 +171,9 @@ def test_a_topic_that_may_not_be_looked_at(broker: rota.Broker, tmp_path: Path) 
 def test_nothing_may_be_looked_at(broker: rota.Broker, tmp_path: Path) -> None:
     commit(broker, "a", {("orders", 0): 1})
     broker.fail("DescribeGroups", "GROUP_AUTHORIZATION_FAILED", times=None)
-    with pytest.raises(Unreachable, match=r"describe group 'a': .* Describe on the cluster .* topics"):
+    with pytest.raises(
+        Unreachable, match=r"describe group 'a': .* Describe on the cluster .* topics"
+    ):
         sampled(broker, tmp_path, Script())
 
 

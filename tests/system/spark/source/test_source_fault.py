@@ -153,7 +153,9 @@ def test_partitions_come_and_records_go(
     assert streamed(spark, servers, tmp_path) == [(2, 0)]
     fill(broker, 10)
     shorten(broker, 0, 15)
-    with pytest.raises(PySparkException, match="t-0 from offset 10 to 20: the log now begins at 15"):
+    with pytest.raises(
+        PySparkException, match="t-0 from offset 10 to 20: the log now begins at 15"
+    ):
         streamed(spark, servers, tmp_path)
     left = every(20, start=10)[5:]
     assert streamed(spark, servers, tmp_path, **GO_ON) == left
