@@ -24,7 +24,7 @@ from tests.support.process import CommandResult, run_command
 NAME = f"rota-{rota.__version__}"
 INFO = f"{NAME}.dist-info"
 #: Of files beside modules that Rota reads while it runs.
-DATA = {".json", ".html", ".css", ".js"}
+DATA = {".json", ".html", ".css", ".js", ".pyi"}
 PAGES = {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "NOTICE", "Makefile"}
 FOLDERS = {"src", "tests", "bench", "docs", "examples", ".ci", ".github"}
 #: What hatchling puts into every sdist.
@@ -149,7 +149,7 @@ def test_the_wheel_alone_tells_its_version(alone: Empty) -> None:
 def test_the_wheel_alone_plans(alone: Empty) -> None:
     case = str(ROOT / "examples" / "orders.json")
     told = alone.run("rota", "plan", case, "--remove", "billing-2", "--compare").checked().out
-    assert "best here: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
+    assert "best for this group: cooperative-sticky: loads 7, 0 moved, 0 stopped\n" in told
 
 
 def test_the_wheel_alone_simulates(alone: Empty) -> None:

@@ -353,8 +353,10 @@ def _describe_groups_response(
     operations = (
         GROUP_OPERATIONS if request.body.include_authorized_operations else OPERATIONS_NOT_REQUESTED
     )
-    groups = [_describe_group(each, operations) for each in result.groups]
-    return DescribeGroupsResponse(groups=groups)
+    # a request may name one group thousands of times: its description is made once
+    by_name = {each.group: each for each in result.groups}
+    described = {name: _describe_group(each, operations) for name, each in by_name.items()}
+    return DescribeGroupsResponse(groups=[described[each.group] for each in result.groups])
 
 
 def _describe_group(
