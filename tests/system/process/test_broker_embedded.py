@@ -37,7 +37,7 @@ with rota.Broker(folder) as broker:
         broker.stop()
         os.read(done[0], 1)
         os._exit(0)
-    assert b"not in a fork" in os.read(ready[0], 1000)
+    assert b"not in this fork" in os.read(ready[0], 1000)
     assert broker.topics == {{}}
 client.settimeout(10)
 assert client.recv(1) == b""
