@@ -91,7 +91,7 @@ class PromisedFolder:
         self.check(served, path, foreign=foreign, unsaid=unsaid)
         if not foreign:
             self._retry(node, served)
-        assert not [line for line in node.error_lines if "are not served" not in line], (
+        assert not [line for line in node.error_lines if "are not available" not in line], (
             node.error_lines
         )
         return served

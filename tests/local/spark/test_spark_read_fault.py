@@ -183,7 +183,7 @@ def test_a_broker_that_never_answers(broker: rota.Broker) -> None:
 
 def test_errors_that_do_not_pass(broker: rota.Broker) -> None:
     broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=None)
-    with pytest.raises(TimedOut, match=r"offset 3 on for 0.4 s .* error 6 \(NOT_LEADER_OR_FOLL"):
+    with pytest.raises(TimedOut, match=r"offset 3 for 0.4 s .* error 6 \(NOT_LEADER_OR_FOLL"):
         offsets(broker.bootstrap_servers, (T0, 3, 10), given=SOON)
 
 

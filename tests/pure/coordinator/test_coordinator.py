@@ -781,5 +781,5 @@ def test_what_is_no_event_is_said_so() -> None:
     desk = CoordinatorDriver()
     with pytest.raises(InputError, match="not an event of a coordinator"):
         desk.handle(join())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="between LoadStarted and Loaded"):
+    with pytest.raises(InputError, match="between the events JournalLoadStarted and JournalLoaded"):
         desk.coordinator.replay(saved((None,)))
