@@ -476,7 +476,7 @@ def test_a_static_member_that_polls_too_late_is_told_from_one_that_has_crashed()
     events = [{"at": "5m", "stall": "m-1", "for": "8m"}, {"at": "15m", "crash": "m-2"}]
     found = rota.simulate(scenario("range", events), static=True)
     assert [rebalance_reason(rebalance) for rebalance in found.rebalances[1:]] == [
-        "member m-1 is silent: it has not polled in time",
+        "the session of m-1 expired: it has not polled in time",
         "member m-1 joins: consumer poll timeout has expired.",
         "the session of m-2 expired",
     ]
