@@ -393,8 +393,8 @@ def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
     """Returns a flag per partition: a live member other than ``owners`` still owns it.
 
     A cooperative rebalance must not assign these. Every claim of the partition's highest generation
-    counts: also one by a member that no longer subscribes (it owns the partition until it is told
-    to revoke it), and each of several in conflict (all of them may be reading it).
+    counts. A member that no longer subscribes owns the partition until it revokes it; if several
+    members claim the partition, all of them may be reading it.
     """
     claims = problem.claims
     other = owners[claims.partition] != claims.member

@@ -116,10 +116,10 @@ def handle_offset_fetch(
 def _make_fetched_offset(
     kept: OffsetCommitEntry | None, topic_id: bytes | None
 ) -> OffsetAndMetadata | None:
-    # a journal may hold what says that there is no offset
+    # a record with a negative offset means that nothing is committed
     if kept is None or kept.offset < 0:
         return None
-    # an offset of a topic that was deleted and made again belongs to the old one
+    # the offset belongs to a topic of the same name that was deleted
     wanted = normalize_topic_id(topic_id)
     if wanted is not None and kept.topic_id not in (None, wanted):
         return None

@@ -261,9 +261,9 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 #: The version, and the oldest that can read it.
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_SIZE = 32 * 1024
-#: Records are tried to be so many times their compressed size, then more.
+#: First guess of the ratio of uncompressed to compressed size; later attempts use a larger one.
 ASSUMED_COMPRESSION_RATIO = 4
-#: As Kafka's producer has it.
+#: The default level of Kafka's producer.
 ZSTD_LEVEL = 3
 #: What cramjam says where the room was too small.
 CRAMJAM_BUFFER_FULL = "failed to write whole buffer"

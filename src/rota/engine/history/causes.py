@@ -529,9 +529,9 @@ def _client_reason_text(reason: str) -> str:
     return f"client reason: {reason}"
 
 
-#: A commit tells that a member was there if it is younger than this share of its timeouts. Not the
-#: whole: a commit in a transaction is no sign of life to the broker, so that the session may be
-#: older by a heartbeat, which is to be at most a third of it.
+#: A commit proves that a member was alive if it is younger than this share of its timeouts. The
+#: share is below 1 because a commit in a transaction does not extend the session; the last
+#: heartbeat may be older by one interval, which is at most a third of the session timeout.
 FRESH_COMMIT_SHARE = 2 / 3
 #: A member polls to join. Not long after it has joined, its poll interval cannot be over; half of
 #: that, for it may have asked to join well before the others did. A commit alone does not tell that

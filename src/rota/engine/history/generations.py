@@ -7,8 +7,8 @@ assignment is a generation). Both add to a :class:`HistoryBuilder`. What the mem
 group really own follows the target member by member; the :class:`OwnershipTracker` records that.
 
 The journal's order counts, not its timestamps: clocks can go back. Records that the coordinator
-wrote in one batch have consecutive offsets. That is how a conversion between the two group types (a
-tombstone of one, at once followed by the other) is told from a deletion.
+wrote in one batch have consecutive offsets. So a conversion between the two group types (a
+tombstone of one type, followed at once by a record of the other) differs from a deletion.
 """
 
 from __future__ import annotations
@@ -470,10 +470,10 @@ def _make_member(saved: GroupMetadataMember, **known: object) -> GenerationMembe
     )
 
 
-# Epochs of consumer groups (KIP-848), out of the entries that their state is spread over.
+# Epochs of consumer groups (KIP-848), whose state is spread over many records.
 #
-# Each target that the broker computed is a generation. What members really have is another matter:
-# it follows the target member by member, and is what the ledger is told.
+# Each target assignment is a generation. The current assignment of each member follows the target
+# later; the OwnershipTracker records it.
 
 #: The epoch of a static member that left and may come back.
 STATIC_LEAVE_EPOCH = -2

@@ -206,26 +206,25 @@ class GenerationDiff:
     gone: tuple[GenerationMember, ...]
     #: Static members that are back under another member id.
     returned_static: tuple[GenerationMember, ...]
-    #: Members that stayed, and ask for other topics than before, or than they were given for: a
-    #: static one may have come back with others.
+    #: Members that stayed and subscribe to other topics; a static member may have returned with
+    #: another subscription.
     resubscribed: tuple[GenerationMember, ...]
-    #: Topics that nobody asked for or had before.
+    #: Topics that no member subscribed to or owned before.
     new_topics: tuple[str, ...]
-    #: Topics of which partitions are given out that were not before, among those asked for before
-    #: and after.
+    #: Topics, subscribed before and after, with partitions that were not assigned before.
     grown: tuple[str, ...]
-    #: Topics of which there are fewer.
+    #: Topics with fewer assigned partitions than before.
     shrunk: tuple[str, ...]
-    #: Somebody had claimed what is given out now and was not before: it may have been there.
+    #: A member had claimed a newly assigned partition, so that the partition may be old.
     was_owned_before: bool
-    #: Members that stayed, and did not say that they were in the generation before, or had what
-    #: they were given there: they had a reason of their own to join. Not all members tell.
+    #: Members that stayed, but did not report the last generation or their partitions in it: they
+    #: joined for a reason of their own. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
-    #: Partitions had been taken and given to nobody: another round was to follow by itself.
+    #: Partitions were revoked and not assigned: a second cooperative round had to follow.
     is_round_due: bool
-    #: Another strategy is in use.
+    #: The strategy changed.
     strategy: bool
-    #: Every subscription and assignment could be read, so that what is not here did not differ.
+    #: Every subscription and assignment was decoded, so that nothing else differs.
     readable: bool
 
     @property

@@ -80,9 +80,9 @@ class LagStatus:
     partition: int | None = None
     at: int
     verdict: LagVerdict
-    #: Of a group: of all its partitions.
+    #: For a group: the sum of its partitions.
     lag: int
-    #: The share of the window that there is; of a group: of partitions that have all of it.
+    #: Share of the window that has commits; for a group: share of partitions with a full window.
     complete: float
 
 

@@ -523,10 +523,10 @@ def _make_row(group: str, policy: str, outcome: _PolicyOutcome) -> WhatIf:
     )
 
 
-#: Moved, the fewest, stopped.
+#: Moved partitions, necessary moves, stopped partitions.
 MoveCounts = tuple[int, int, int]
 
-#: From the scenes of its rounds, of which there is one where nothing came in between.
+#: Computes a rebalance from the snapshots of its rounds.
 RebalanceFunction = Callable[
     [Sequence[GroupSnapshot], IntArray, PlacementFunction], tuple[SnapshotPlacement, MoveCounts]
 ]

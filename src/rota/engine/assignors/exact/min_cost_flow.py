@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-#: Up to so many elements a plain loop is faster than NumPy's fixed cost.
+#: Largest number of elements for which a plain loop is faster than NumPy.
 FEW_ELEMENTS = 16
 
 

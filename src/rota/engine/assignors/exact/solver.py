@@ -293,7 +293,8 @@ def restrict_to_most_local(
 ) -> FlowNetwork | None:
     """Returns the network of all most local assignments; None if time ran out.
 
-    ``local[p]`` are the members near to pool p: what is there counts as kept, without limit.
+    ``local[p]`` are the members in a rack of pool p. Partitions of the pool that are assigned to
+    them count as kept.
     """
     flow = MinCostFlow(network.reach, len(network.low))
     flow.set_prices([1 if near else 0 for near in local])
