@@ -30,7 +30,6 @@ from rota.client.group_description import (
     PartitionLag,
     short_member_names,
 )
-from rota.engine.coordinator.coordinator import journal_partition
 from rota.engine.formats.journal_classic import GROUP_TYPE, decode_group
 from rota.engine.model import duration
 from rota.engine.model.duration import format_duration
@@ -236,6 +235,7 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupRow]) -> list[GroupRo
     :raises TimedOut: the journal could not be read on
     """
     from rota.consumer.consumer import Consumer  # noqa: PLC0415 (for this flag only)
+    from rota.engine.coordinator.coordinator import journal_partition  # noqa: PLC0415
 
     names = {group.group for group, _, _ in rows if group.is_classic and group.members}
     newest: dict[str, GroupMetadataEntry | GroupMetadataTombstone] = {}
